@@ -1,0 +1,21 @@
+//! The kernel–user ABI of xdp-ingress: what the BPF maps hold, byte for byte, and what each value means.
+//!
+//! Every struct here is `repr(C)`, made of integers with explicit padding, and has its size asserted at compile
+//! time; enums, `bool` and `Option` never cross the boundary. The kernel programs and userspace compile the same
+//! file, so a layout cannot drift between them; [`map::LAYOUT`] names the layout as a whole and is part of the
+//! pin path, so that two versions never share a map.
+//!
+//! This crate holds no logic beyond pure functions that both sides must agree on ([`steer`]).
+#![no_std]
+
+pub mod counters;
+pub mod flow;
+pub mod map;
+pub mod steer;
+
+pub use counters::{HostL7, HostL7Cell, HostNet, StatusClass, Total, Traffic};
+pub use flow::{Flow, FlowKey, HostId, HostName};
+pub use steer::{Alive, Client, DenyKey4, DenyKey6, Handoff, Nic, NodeAddr, PortKey, PortRule};
+
+#[cfg(feature = "user")]
+mod pod;

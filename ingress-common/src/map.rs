@@ -1,0 +1,65 @@
+//! Names and sizes of the BPF maps. Userspace pins each under `<bpffs>/xdp-ingress/<LAYOUT>/maps/<name>`.
+
+/// Version of all layouts in this crate together; a change that is not byte-compatible takes the next one.
+pub const LAYOUT: &str = "v1";
+
+/// Port → listener slots ([`crate::PortKey`] → [`crate::PortRule`]), hash.
+pub const PORTS: &str = "ports";
+/// Addresses of this node, IPv4 as v4-mapped (`[u8; 16]` → [`crate::NodeAddr`]), hash.
+pub const NODE_ADDRS: &str = "node_addrs";
+/// Interfaces whose packets `ingress_xdp` sees (ifindex `u32` → [`crate::Nic`]), hash.
+pub const NICS: &str = "nics";
+/// Packets and bytes by [`crate::Total`], per-CPU array of [`crate::Traffic`].
+pub const TOTALS: &str = "totals";
+/// Connection → host ([`crate::FlowKey`] → [`crate::Flow`]), hash without preallocation.
+pub const FLOWS: &str = "flows";
+/// Packets and bytes per host id, per-CPU array of [`crate::HostNet`].
+pub const HOST_NET: &str = "host_net";
+/// Requests and body bytes per host id, memory-mappable array of [`crate::HostL7`].
+pub const HOST_L7: &str = "host_l7";
+/// Host name → host id ([`crate::HostName`] → `u32`), hash.
+pub const HOST_IDS: &str = "host_ids";
+/// Connection → worker chosen by XDP ([`crate::FlowKey`] → [`crate::Handoff`]), LRU hash.
+pub const HANDOFF: &str = "handoff";
+/// Slot → listening socket, sockmap.
+pub const LISTENERS: &str = "listeners";
+/// Heartbeat of the process ([`ALIVE_CURRENT`]) and of a draining predecessor ([`ALIVE_DRAINING`]),
+/// array of [`crate::Alive`].
+pub const ALIVE: &str = "alive";
+/// IPv4 prefix → deny rule id ([`crate::DenyKey4`] → `u32`), LPM trie behind an array of maps.
+pub const DENY4: &str = "deny4";
+/// IPv6 prefix → deny rule id ([`crate::DenyKey6`] → `u32`), LPM trie behind an array of maps.
+pub const DENY6: &str = "deny6";
+/// Packets and bytes dropped per deny rule id, per-CPU array of [`crate::Traffic`].
+pub const DENY_HITS: &str = "deny_hits";
+/// Token buckets per client prefix (`[u8; 16]` → [`crate::Client`]), LRU hash.
+pub const CLIENTS: &str = "clients";
+
+/// Most steered ports.
+pub const PORTS_MAX: u32 = 64;
+/// Most addresses of a node.
+pub const NODE_ADDRS_MAX: u32 = 1024;
+/// Most interfaces with a program.
+pub const NICS_MAX: u32 = 64;
+/// Entries of [`TOTALS`]; more than there are reasons, so that a new reason needs no new layout.
+pub const TOTALS_MAX: u32 = 64;
+/// Most connections with a host at one time; beyond it packets count for host 0 ([`crate::Total::FlowsFull`]).
+pub const FLOWS_MAX: u32 = 1 << 20;
+/// Hosts with counters of their own unless `--host-capacity` says otherwise.
+pub const HOSTS_DEFAULT: u32 = 16_384;
+/// Most connections between the packet that chose a worker and the lookup that uses the choice.
+pub const HANDOFF_MAX: u32 = 65_536;
+/// Most listening sockets: (processes on the node share the slots) ports × workers.
+pub const LISTENERS_MAX: u32 = 256;
+/// Entries of [`ALIVE`].
+pub const ALIVE_MAX: u32 = 2;
+/// Index of the process that owns the node.
+pub const ALIVE_CURRENT: u32 = 0;
+/// Index of the predecessor that is finishing its connections.
+pub const ALIVE_DRAINING: u32 = 1;
+/// Most prefixes in one deny list.
+pub const DENY_MAX: u32 = 100_000;
+/// Most deny rules with a counter.
+pub const DENY_RULES_MAX: u32 = 4096;
+/// Most clients with a bucket at one time.
+pub const CLIENTS_MAX: u32 = 65_536;

@@ -1,0 +1,19 @@
+//! Permission for aya to copy the ABI structs to and from the kernel as plain bytes.
+
+use crate::{
+    Alive, Client, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NodeAddr, PortKey,
+    PortRule, Traffic,
+};
+
+macro_rules! pod {
+    ($($abi:ty),* $(,)?) => {$(
+        // SAFETY: `repr(C)` of integers and integer arrays only, every byte initialised (padding is a named field; the
+        // size assertion beside the struct shows that there is no other), and any bit pattern is a valid value.
+        unsafe impl aya::Pod for $abi {}
+    )*};
+}
+
+pod!(
+    Alive, Client, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NodeAddr, PortKey,
+    PortRule, Traffic,
+);

@@ -1,0 +1,144 @@
+//! What decides where a connection goes: ports, addresses, the worker chosen, the heartbeat, limits.
+
+use crate::FlowKey;
+
+/// Key of [`crate::map::PORTS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct PortKey {
+    pub port_be: u16,
+    /// IP protocol number: 6 TCP, 17 UDP.
+    pub proto: u8,
+    pub pad: u8,
+}
+
+/// Value of [`crate::map::PORTS`]: the slots `first_slot .. first_slot + workers` of [`crate::map::LISTENERS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PortRule {
+    pub first_slot: u32,
+    /// Number of slots; 0 counts the port's packets without steering them.
+    pub workers: u32,
+    /// Bits of `PORT_*`.
+    pub flags: u32,
+    pub pad: u32,
+}
+
+/// Count this port's packets but leave delivery to the stack (a bound UDP socket).
+pub const PORT_COUNT_ONLY: u32 = 1;
+
+/// Value of [`crate::map::NODE_ADDRS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NodeAddr {
+    /// Interface that holds the address.
+    pub ifindex: u32,
+    pub flags: u32,
+}
+
+/// Value of [`crate::map::NICS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Nic {
+    /// One of `NIC_*`.
+    pub mode: u32,
+    pub pad: u32,
+}
+
+pub const NIC_NATIVE: u32 = 1;
+pub const NIC_GENERIC: u32 = 2;
+pub const NIC_TCX: u32 = 3;
+
+/// Value of [`crate::map::HANDOFF`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Handoff {
+    pub slot: u32,
+    pub pad: u32,
+    /// `bpf_ktime_get_ns` of the SYN.
+    pub time_ns: u64,
+}
+
+/// Value of [`crate::map::ALIVE`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Alive {
+    /// `CLOCK_MONOTONIC` of the latest heartbeat, the clock of `bpf_ktime_get_ns`; 0 for none.
+    pub heartbeat_ns: u64,
+    /// Number of the process: one more than its predecessor's on this node.
+    pub epoch: u32,
+    /// One of `ALIVE_*`.
+    pub state: u32,
+}
+
+pub const ALIVE_NONE: u32 = 0;
+pub const ALIVE_SERVING: u32 = 1;
+pub const ALIVE_DRAINING: u32 = 2;
+
+/// Key of [`crate::map::DENY4`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DenyKey4 {
+    pub prefix_len: u32,
+    pub addr: [u8; 4],
+}
+
+/// Key of [`crate::map::DENY6`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DenyKey6 {
+    pub prefix_len: u32,
+    pub addr: [u8; 16],
+}
+
+/// Value of [`crate::map::CLIENTS`]: two token buckets and what they dropped.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Client {
+    /// Time of the latest refill of both buckets.
+    pub last_ns: u64,
+    /// SYNs left, in thousandths.
+    pub syn_tokens: u32,
+    /// Packets left, in thousandths.
+    pub packet_tokens: u32,
+    pub dropped: u64,
+}
+
+/// A heartbeat older than this counts as a hung proxy: limits and worker choice stop.
+pub const HEARTBEAT_STALE_NS: u64 = 3_000_000_000;
+/// A choice older than this is not used. As long as the kernel accepts SYN cookies of one handshake in practice, so that
+/// the ACK of a cookie reaches the listener that sent the cookie.
+pub const HANDOFF_FRESH_NS: u64 = 3_000_000_000;
+
+/// Whether a heartbeat or a choice made at `then` is at most `max_age` old at `now`. A `then` in the future (the two are
+/// read on different CPUs) is fresh.
+#[must_use]
+#[inline(always)]
+pub const fn fresh(now: u64, then: u64, max_age: u64) -> bool {
+    then != 0 && now.saturating_sub(then) <= max_age
+}
+
+/// The default rule's worker for a connection: the same for every packet of it, so that the ACK of a SYN cookie finds
+/// the listener that sent the cookie.
+#[must_use]
+#[inline(always)]
+pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
+    if workers == 0 {
+        return 0;
+    }
+    let a = &key.remote_addr;
+    let addr = u32::from_ne_bytes([a[12], a[13], a[14], a[15]]) ^ u32::from_ne_bytes([a[4], a[5], a[6], a[7]]);
+    // Fibonacci hashing (Knuth, TAOCP 3, 6.4): the high bits of the product depend on all bits of the input.
+    let mixed = (addr ^ ((key.remote_port_be as u32) << 16 | key.remote_port_be as u32)).wrapping_mul(0x9E37_79B1);
+    (mixed >> 16) % workers
+}
+
+const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 2);
+const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4);
+const _: () = assert!(size_of::<NodeAddr>() == 8 && align_of::<NodeAddr>() == 4);
+const _: () = assert!(size_of::<Nic>() == 8 && align_of::<Nic>() == 4);
+const _: () = assert!(size_of::<Handoff>() == 16 && align_of::<Handoff>() == 8);
+const _: () = assert!(size_of::<Alive>() == 16 && align_of::<Alive>() == 8);
+const _: () = assert!(size_of::<DenyKey4>() == 8 && align_of::<DenyKey4>() == 4);
+const _: () = assert!(size_of::<DenyKey6>() == 20 && align_of::<DenyKey6>() == 4);
+const _: () = assert!(size_of::<Client>() == 24 && align_of::<Client>() == 8);

@@ -1,0 +1,2 @@
+//! Pure.
+#![cfg_attr(not(test), no_std)]

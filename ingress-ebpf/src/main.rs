@@ -1,0 +1,3 @@
+//! Programs.
+#[cfg(not(target_arch = "bpf"))]
+fn main() {}

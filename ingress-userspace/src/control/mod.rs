@@ -1,0 +1,1 @@
+//! Reads Kubernetes objects and translates them into a route table.

@@ -1,0 +1,1 @@
+//! Loads, attaches and reads the kernel programs.

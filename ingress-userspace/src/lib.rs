@@ -1,0 +1,24 @@
+//! xdp-ingress: a Kubernetes ingress controller whose data path begins in the kernel.
+//!
+//! ```text
+//! packet   NIC → XDP (address, port, count, choose worker) → sk_lookup → worker's listener
+//! request  accept → TLS (SNI) → hyper → route → filters → pick endpoint → forward → per-host counters
+//! control  source → Cluster → translate → RouteTable → compile → publish (one atomic swap)
+//! ```
+//!
+//! `control`, `proxy` and `datapath` are features, so that the compiler keeps them apart: they meet only in [`model`],
+//! and `app.rs` of the binary is the only file that sees all three. ARCHITECTURE.md is the map.
+#![deny(unsafe_code)]
+
+#[cfg(feature = "control")]
+#[forbid(unsafe_code)]
+pub mod control;
+#[cfg(feature = "datapath")]
+pub mod datapath;
+#[forbid(unsafe_code)]
+pub mod model;
+#[cfg(feature = "proxy")]
+#[forbid(unsafe_code)]
+pub mod proxy;
+#[forbid(unsafe_code)]
+pub mod route;

@@ -1,0 +1,51 @@
+//! A route table as stable text: what golden tests compare and people read.
+
+use std::fmt;
+
+use super::{Action, Filter, RouteTable, Rule};
+
+impl fmt::Display for RouteTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, default, upstreams, certificates } = self;
+        for (pattern, routes) in hosts {
+            writeln!(f, "host {pattern}")?;
+            for rule in &routes.rules {
+                writeln!(f, "  {:<24} {rule}", rule.path.to_string())?;
+            }
+            if let Some(rule) = &routes.fallback {
+                writeln!(f, "  {:<24} {rule}", "(fallback)")?;
+            }
+        }
+        if let Some(action) = default {
+            writeln!(f, "default {action}")?;
+        }
+        for (pattern, certificate) in certificates {
+            writeln!(f, "certificate {pattern} <- {}", certificate.origin)?;
+        }
+        for (key, upstream) in upstreams {
+            let endpoints: Vec<_> = upstream.endpoints.iter().map(|e| e.address.to_string()).collect();
+            writeln!(f, "upstream {key} [{}]", endpoints.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for filter in &self.filters {
+            match filter {
+                Filter::RedirectHttps { status } => write!(f, "redirect-https({status}) ")?,
+            }
+        }
+        write!(f, "{}  # {}", self.action, self.owner)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forward(key) => write!(f, "-> {key}"),
+            Self::Refuse(why) => write!(f, "-> refuse: {why}"),
+        }
+    }
+}

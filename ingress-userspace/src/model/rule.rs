@@ -1,0 +1,74 @@
+//! The route table: hosts, their rules in order of precedence, and what each rule does.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use super::{Certificate, HostPattern, PathMatch, Upstream, UpstreamKey};
+
+/// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
+/// `upstreams`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTable {
+    pub hosts: BTreeMap<HostPattern, HostRoutes>,
+    /// What serves a request that no host or no path matched; `None` answers 404.
+    pub default: Option<Action>,
+    pub upstreams: BTreeMap<UpstreamKey, Upstream>,
+    /// Certificates by the server name that selects them.
+    pub certificates: BTreeMap<HostPattern, Arc<Certificate>>,
+}
+
+/// The rules of one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostRoutes {
+    /// In order of precedence ([`PathMatch`]'s order); paths are unique.
+    pub rules: Vec<Rule>,
+    /// What serves a path that no rule matches; `None` leaves it to [`RouteTable::default`].
+    pub fallback: Option<Rule>,
+}
+
+/// One path of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub path: PathMatch,
+    /// Who asked for this rule, for people: `namespace/name`.
+    pub owner: Arc<str>,
+    /// Applied in this order before the action.
+    pub filters: Vec<Filter>,
+    pub action: Action,
+}
+
+/// A step between match and action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// Answers a request that came over plain HTTP with a redirect to HTTPS (308 keeps the method, RFC 9110, 15.4.9), except
+    /// below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP.
+    RedirectHttps { status: u16 },
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Forward(UpstreamKey),
+    /// The rule stands but cannot be honoured; it answers 503 rather than leave its path to another rule.
+    Refuse(Unavailable),
+}
+
+/// Why a rule cannot be honoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// The backend names a Service that does not exist.
+    NoService,
+    /// The backend names a port that the Service does not have.
+    NoPort,
+    /// The backend is of a kind that is not supported.
+    Backend,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoService => "no such service",
+            Self::NoPort => "no such port",
+            Self::Backend => "backend not supported",
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! Certificates with their keys, read from PEM. Keys never show in `Debug`.
+
+use std::{fmt, sync::Arc};
+
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+/// A certificate chain and its private key.
+///
+/// Well-formed PEM is all that is known of it here; whether the key is of a supported kind and belongs to the chain shows
+/// when it is loaded for use.
+#[derive(Clone)]
+pub struct Certificate {
+    /// Where it came from, for people: `namespace/secret`.
+    pub origin: Arc<str>,
+    /// Leaf first.
+    pub chain: Vec<CertificateDer<'static>>,
+    pub key: Arc<PrivateKeyDer<'static>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateError {
+    #[error("`{field}` holds no PEM block `CERTIFICATE`")]
+    NoCertificate { field: &'static str },
+    #[error("`{field}` holds no PEM block with a private key (PKCS#8, PKCS#1 or SEC1)")]
+    NoKey { field: &'static str },
+    #[error("`{field}` is not valid PEM: {reason}")]
+    Pem { field: &'static str, reason: String },
+}
+
+impl Certificate {
+    /// Reads the two halves of a TLS Secret.
+    ///
+    /// # Errors
+    /// If either half holds no PEM block of its kind. Error texts never quote the input.
+    pub fn from_pem(origin: &str, tls_crt: &[u8], tls_key: &[u8]) -> Result<Self, CertificateError> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(tls_crt)
+            .collect::<Result<_, _>>()
+            .map_err(|error| CertificateError::Pem { field: "tls.crt", reason: describe(&error) })?;
+        if chain.is_empty() {
+            return Err(CertificateError::NoCertificate { field: "tls.crt" });
+        }
+        let key = PrivateKeyDer::from_pem_slice(tls_key).map_err(|error| match error {
+            rustls_pki_types::pem::Error::NoItemsFound => CertificateError::NoKey { field: "tls.key" },
+            other => CertificateError::Pem { field: "tls.key", reason: describe(&other) },
+        })?;
+        Ok(Self { origin: origin.into(), chain, key: Arc::new(key) })
+    }
+}
+
+/// The kind of a PEM error without the bytes it carries, which may be a key's.
+fn describe(error: &rustls_pki_types::pem::Error) -> String {
+    use rustls_pki_types::pem::Error;
+    match error {
+        Error::MissingSectionEnd { .. } => "a section has no end line",
+        Error::IllegalSectionStart { .. } => "a section's begin line is malformed",
+        Error::Base64Decode(_) => "a section is not valid base64",
+        Error::SectionTooLarge => "a section is too large",
+        Error::NoItemsFound => "it holds no section of the expected kind",
+        _ => "it cannot be read",
+    }
+    .into()
+}
+
+impl PartialEq for Certificate {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { origin, chain, key } = self;
+        *origin == other.origin && *chain == other.chain && key.secret_der() == other.key.secret_der()
+    }
+}
+
+impl Eq for Certificate {}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, chain, key: _ } = self;
+        f.debug_struct("Certificate")
+            .field("origin", origin)
+            .field("chain", &format_args!("{} certificates", chain.len()))
+            .field("key", &"[redacted]")
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_is_no_key_is_refused_without_quoting_it() {
+        let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let error = Certificate::from_pem("a/b", pem, b"hunter2").expect_err("not a key");
+        assert_eq!(error, CertificateError::NoKey { field: "tls.key" });
+        let broken = b"-----BEGIN PRIVATE KEY-----\nhunter2!\n-----END PRIVATE KEY-----\n";
+        let error = Certificate::from_pem("a/b", pem, broken).expect_err("not base64");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+        assert_eq!(
+            Certificate::from_pem("a/b", b"", broken).expect_err("no certificate"),
+            CertificateError::NoCertificate { field: "tls.crt" }
+        );
+    }
+
+    #[test]
+    fn debug_redacts_the_key() {
+        let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let key = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        let certificate = Certificate::from_pem("a/b", pem, key).expect("well-formed");
+        let debug = format!("{certificate:?}");
+        assert!(debug.contains("[redacted]") && !debug.contains("115, 101"), "{debug}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Applies a rule's filters to a request. Pure: it decides, the proxy acts.
+
+use crate::model::Filter;
+
+/// What the filters need to know of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'r> {
+    /// Canonical host, without port.
+    pub host: &'r str,
+    /// Path and query as they are forwarded.
+    pub target: &'r str,
+    /// Whether the client's connection is encrypted.
+    pub secure: bool,
+}
+
+/// What the filters made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the rule's action.
+    Continue,
+    /// Answer with this redirect.
+    Redirect { status: u16, location: String },
+}
+
+/// Where certificate authorities look for answers to challenges (RFC 8555, 8.3).
+const ACME: &str = "/.well-known/acme-challenge/";
+
+/// Runs the filters in order; the first that does not continue ends it.
+#[must_use]
+pub fn apply(filters: &[Filter], subject: Subject<'_>) -> Verdict {
+    for filter in filters {
+        let verdict = match filter {
+            Filter::RedirectHttps { status } => redirect_https(*status, subject),
+        };
+        if verdict != Verdict::Continue {
+            return verdict;
+        }
+    }
+    Verdict::Continue
+}
+
+fn redirect_https(status: u16, subject: Subject<'_>) -> Verdict {
+    let Subject { host, target, secure } = subject;
+    if secure || target.starts_with(ACME) {
+        return Verdict::Continue;
+    }
+    Verdict::Redirect { status, location: format!("https://{host}{target}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(target: &str, secure: bool, expect: Verdict) {
+        let filters = [Filter::RedirectHttps { status: 308 }];
+        assert_eq!(apply(&filters, Subject { host: "a.test", target, secure }), expect, "{target}");
+    }
+
+    #[test]
+    fn plain_requests_are_sent_to_https() {
+        let location = "https://a.test/x?y=1".to_owned();
+        check("/x?y=1", false, Verdict::Redirect { status: 308, location });
+        check("/x?y=1", true, Verdict::Continue);
+    }
+
+    #[test]
+    fn acme_challenges_stay_on_http() {
+        check("/.well-known/acme-challenge/token", false, Verdict::Continue);
+        let location = "https://a.test/.well-known/other".to_owned();
+        check("/.well-known/other", false, Verdict::Redirect { status: 308, location });
+    }
+}

@@ -1,0 +1,202 @@
+//! Finds the rule for a host and a path. Pure: no IO, no clock, no allocation.
+//!
+//! [`Routes`] is a [`RouteTable`] arranged for lookup; it does not balance, filter or forward.
+//!
+//! Cost of a lookup: one hash for the host (two more for a wildcard or the catch-all), one for exact paths, and one per
+//! `/` within the longest prefix of that host, whatever the length of the request's path.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::model::{
+    Action, Filter, Host, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Unavailable, UpstreamKey,
+    host, path,
+};
+
+/// All hosts, arranged for [`Routes::find`].
+#[derive(Debug, Default)]
+pub struct Routes {
+    exact: HashMap<Host, Arc<HostEntry>>,
+    /// Keyed by the name after `*.`.
+    wildcard: HashMap<Host, Arc<HostEntry>>,
+    any: Option<Arc<HostEntry>>,
+    default: Option<Target>,
+}
+
+/// One host and its rules.
+#[derive(Debug)]
+pub struct HostEntry {
+    pub pattern: HostPattern,
+    pub id: HostId,
+    exact: HashMap<Box<str>, Route>,
+    /// Keyed by [`path::elements`].
+    prefix: HashMap<Box<str>, Route>,
+    /// Length of the longest key of `prefix`.
+    longest_prefix: usize,
+    fallback: Option<Route>,
+}
+
+/// What a matching rule does.
+#[derive(Debug)]
+pub struct Route {
+    pub owner: Arc<str>,
+    pub filters: Vec<Filter>,
+    pub target: Target,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Forward(UpstreamId),
+    Refuse(Unavailable),
+}
+
+/// Index of an upstream in a snapshot; the same number for the same key in every later snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UpstreamId(pub u32);
+
+/// What [`Routes::find`] found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'r> {
+    /// The host whose rules apply: `None` if no route names the request's host.
+    pub host: Option<&'r HostEntry>,
+    pub matched: Matched<'r>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Matched<'r> {
+    Route(&'r Route),
+    /// No rule fits; the default for everything takes it.
+    Default(Target),
+    /// No rule fits and there is no default: 404.
+    Nothing,
+}
+
+// === impl Routes ===
+
+impl Routes {
+    /// Arranges `table`, asking `upstream` and `host_id` for the number of each upstream and host.
+    pub fn compile(
+        table: &RouteTable,
+        mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
+        mut host_id: impl FnMut(&HostPattern) -> HostId,
+    ) -> Self {
+        let RouteTable { hosts, default, upstreams: _, certificates: _ } = table;
+        let mut routes = Self::default();
+        for (pattern, rules) in hosts {
+            let entry = Arc::new(HostEntry::compile(pattern, host_id(pattern), rules, &mut upstream));
+            match pattern {
+                HostPattern::Exact(name) => drop(routes.exact.insert(name.clone(), entry)),
+                HostPattern::Wildcard(base) => drop(routes.wildcard.insert(base.clone(), entry)),
+                HostPattern::Any => routes.any = Some(entry),
+            }
+        }
+        routes.default = default.as_ref().map(|action| Target::compile(action, &mut upstream));
+        routes
+    }
+
+    /// The rule for `host` (canonical form) and `path` (normalised, without query).
+    ///
+    /// The most specific pattern that fits the host decides alone: a path that its rules do not match does not fall through to
+    /// a less specific host.
+    #[must_use]
+    pub fn find(&self, host: &str, path: &str) -> Found<'_> {
+        let entry = self.host(host);
+        let matched = match entry.and_then(|entry| entry.find(path)) {
+            Some(route) => Matched::Route(route),
+            None => self.default.map_or(Matched::Nothing, Matched::Default),
+        };
+        Found { host: entry, matched }
+    }
+
+    fn host(&self, name: &str) -> Option<&HostEntry> {
+        self.exact
+            .get(name)
+            .or_else(|| self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?))
+            .or(self.any.as_ref())
+            .map(Arc::as_ref)
+    }
+
+    /// Every host, in no particular order.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostEntry> {
+        self.exact.values().chain(self.wildcard.values()).chain(&self.any).map(Arc::as_ref)
+    }
+}
+
+// === impl HostEntry ===
+
+impl HostEntry {
+    fn compile(
+        pattern: &HostPattern,
+        id: HostId,
+        routes: &HostRoutes,
+        upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
+    ) -> Self {
+        let HostRoutes { rules, fallback } = routes;
+        let mut entry = Self {
+            pattern: pattern.clone(),
+            id,
+            exact: HashMap::new(),
+            prefix: HashMap::new(),
+            longest_prefix: 0,
+            fallback: fallback.as_ref().map(|rule| Route::compile(rule, upstream)),
+        };
+        // Rules come in order of precedence, so of `/a/` and `/a`, which fit the same paths, the first to arrive stays.
+        for rule in rules {
+            let (map, key) = match &rule.path {
+                PathMatch::Exact(exact) => (&mut entry.exact, exact.as_str()),
+                PathMatch::Prefix(prefix) => {
+                    let key = path::elements(prefix);
+                    entry.longest_prefix = entry.longest_prefix.max(key.len());
+                    (&mut entry.prefix, key)
+                }
+            };
+            map.entry(key.into()).or_insert_with(|| Route::compile(rule, upstream));
+        }
+        entry
+    }
+
+    fn find(&self, path: &str) -> Option<&Route> {
+        self.exact.get(path).or_else(|| self.find_prefix(path)).or(self.fallback.as_ref())
+    }
+
+    /// Tries the path cut at each element boundary, longest first, beginning no longer than the longest prefix.
+    fn find_prefix(&self, path: &str) -> Option<&Route> {
+        if self.prefix.is_empty() || !path.starts_with('/') {
+            return None;
+        }
+        let mut end = if path.len() <= self.longest_prefix {
+            path.len()
+        } else {
+            // The boundary at `longest_prefix` itself counts, hence the byte more. Cutting at a `/` keeps UTF-8 whole.
+            path.as_bytes()[..=self.longest_prefix].iter().rposition(|&b| b == b'/')?
+        };
+        loop {
+            if let Some(route) = self.prefix.get(&path[..end]) {
+                return Some(route);
+            }
+            end = path[..end].rfind('/')?;
+        }
+    }
+}
+
+// === impl Route ===
+
+impl Route {
+    fn compile(rule: &Rule, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
+        let Rule { path: _, owner, filters, action } = rule;
+        Self { owner: Arc::clone(owner), filters: filters.clone(), target: Target::compile(action, upstream) }
+    }
+}
+
+impl Target {
+    fn compile(action: &Action, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
+        match action {
+            Action::Forward(key) => Self::Forward(upstream(key)),
+            Action::Refuse(why) => Self::Refuse(*why),
+        }
+    }
+}
+
+pub mod filter;
+
+#[cfg(test)]
+mod tests;

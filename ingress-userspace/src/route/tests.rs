@@ -1,0 +1,149 @@
+//! The matcher against the documentation's examples and against a naive oracle.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn rule(path: PathMatch, owner: &str) -> Rule {
+    let action = Action::Forward(UpstreamKey::new("default", owner, "80"));
+    Rule { path, owner: owner.into(), filters: Vec::new(), action }
+}
+
+fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
+    let mut table = RouteTable::default();
+    for (pattern, mut paths, fallback) in hosts {
+        paths.sort();
+        paths.dedup();
+        let owner = |path: &dyn std::fmt::Display| format!("{pattern} {path}");
+        let rules = paths.iter().map(|path| rule(path.clone(), &owner(path))).collect();
+        let fallback = fallback.then(|| rule(PathMatch::Prefix("/".into()), &owner(&"fallback")));
+        table.hosts.insert(pattern, HostRoutes { rules, fallback });
+    }
+    table
+}
+
+fn compile(table: &RouteTable) -> Routes {
+    Routes::compile(table, |_| UpstreamId(0), |_| HostId(1))
+}
+
+fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
+    match routes.find(host, path).matched {
+        Matched::Route(route) => Some(route.owner.to_string()),
+        Matched::Default(_) | Matched::Nothing => None,
+    }
+}
+
+/// Every pattern and every rule tried in order of precedence.
+fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
+    let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
+    let HostRoutes { rules, fallback } = routes;
+    let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_ref())?;
+    Some(rule.owner.to_string())
+}
+
+fn pattern(text: &str) -> HostPattern {
+    HostPattern::parse(text).expect("valid pattern")
+}
+
+fn prefix(text: &str) -> PathMatch {
+    PathMatch::prefix(text).expect("valid path")
+}
+
+fn exact(text: &str) -> PathMatch {
+    PathMatch::exact(text).expect("valid path")
+}
+
+fn check(paths: &[PathMatch], path: &str, expect: Option<&str>) {
+    let routes = compile(&table(vec![(HostPattern::Any, paths.to_vec(), false)]));
+    assert_eq!(found(&routes, "a.test", path).as_deref(), expect.map(|e| format!("* {e}")).as_deref(), "{path}");
+}
+
+#[test]
+fn longest_prefix_wins() {
+    let paths = [prefix("/"), prefix("/aaa"), prefix("/aaa/bbb")];
+    check(&paths, "/aaa/bbb", Some("/aaa/bbb"));
+    check(&paths, "/aaa/ccc", Some("/aaa"));
+    check(&paths, "/aaab", Some("/"));
+    check(&paths, "/ccc", Some("/"));
+    check(&[prefix("/aaa")], "/ccc", None);
+}
+
+#[test]
+fn exact_path_beats_prefix() {
+    check(&[prefix("/foo"), exact("/foo")], "/foo", Some("= /foo"));
+    check(&[prefix("/foo/"), exact("/foo")], "/foo", Some("= /foo"));
+    check(&[prefix("/foo"), exact("/foo")], "/foo/", Some("/foo"));
+}
+
+#[test]
+fn trailing_slash_goes_first_where_both_are_present() {
+    check(&[prefix("/foo"), prefix("/foo/")], "/foo/bar", Some("/foo/"));
+    check(&[prefix("/foo"), prefix("/foo/")], "/foo", Some("/foo/"));
+}
+
+#[test]
+fn a_request_does_not_fall_through_to_a_less_specific_host() {
+    let routes = compile(&table(vec![
+        (pattern("a.b.test"), vec![prefix("/x")], false),
+        (pattern("*.b.test"), vec![prefix("/y")], false),
+        (HostPattern::Any, vec![prefix("/")], true),
+    ]));
+    assert_eq!(found(&routes, "a.b.test", "/x").as_deref(), Some("a.b.test /x"));
+    assert_eq!(found(&routes, "a.b.test", "/y"), None);
+    assert_eq!(found(&routes, "c.b.test", "/y").as_deref(), Some("*.b.test /y"));
+    assert_eq!(found(&routes, "c.b.test", "/z"), None);
+    assert_eq!(found(&routes, "d.c.b.test", "/y").as_deref(), Some("* /"));
+    assert_eq!(found(&routes, "b.test", "/y").as_deref(), Some("* /"));
+}
+
+#[test]
+fn fallback_serves_what_no_path_matches() {
+    let routes = compile(&table(vec![(pattern("a.test"), vec![exact("/x")], true)]));
+    assert_eq!(found(&routes, "a.test", "/y").as_deref(), Some("a.test fallback"));
+}
+
+#[test]
+fn a_path_of_many_slashes_costs_no_more_than_the_longest_prefix() {
+    let routes = compile(&table(vec![(HostPattern::Any, vec![prefix("/a/b"), prefix("/")], false)]));
+    assert_eq!(found(&routes, "a.test", &"/a/b".repeat(5000)).as_deref(), Some("* /a/b"));
+    assert_eq!(found(&routes, "a.test", &"/é".repeat(5000)).as_deref(), Some("* /"));
+}
+
+fn any_pattern() -> impl Strategy<Value = HostPattern> {
+    prop_oneof![
+        Just(String::new()),
+        "[ab]\\.[ab]\\.t", "[ab]\\.t", "\\*\\.[ab]\\.t", "\\*\\.t"
+    ]
+    .prop_map(|text| pattern(&text))
+}
+
+fn any_path() -> impl Strategy<Value = PathMatch> {
+    ("(/[ab]{1,2}){0,3}/?", any::<bool>()).prop_filter_map("empty", |(text, is_exact)| {
+        if is_exact { PathMatch::exact(&text).ok() } else { PathMatch::prefix(&text).ok() }
+    })
+}
+
+proptest! {
+    #[test]
+    fn matcher_equals_the_naive_oracle(
+        hosts in prop::collection::vec((any_pattern(), prop::collection::vec(any_path(), 0..6), any::<bool>()), 0..5),
+        requests in prop::collection::vec(("([ab]\\.){0,3}t", "(/[ab]{0,2}){1,4}"), 1..20),
+    ) {
+        let table = table(hosts);
+        let routes = compile(&table);
+        for (host, path) in requests {
+            prop_assert_eq!(found(&routes, &host, &path), oracle(&table, &host, &path), "{} {}", host, path);
+        }
+    }
+
+    #[test]
+    fn specificity_is_a_total_order(mut paths in prop::collection::vec(any_path(), 3)) {
+        use std::cmp::Ordering;
+        let [a, b, c] = [&paths[0], &paths[1], &paths[2]];
+        prop_assert_eq!(a.cmp(b), b.cmp(a).reverse());
+        prop_assert_eq!(a.cmp(b) == Ordering::Equal, a == b);
+        if a <= b && b <= c { prop_assert!(a <= c); }
+        paths.sort();
+        prop_assert!(paths.is_sorted());
+    }
+}

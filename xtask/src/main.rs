@@ -1,0 +1,2 @@
+//! The one door to building and testing.
+fn main() {}
