@@ -31,7 +31,9 @@ pub enum HostError {
     TooLong(String),
     #[error("host name `{0}` has an empty label, or one longer than 63 bytes")]
     Label(String),
-    #[error("host name `{name}` holds {character:?}; allowed are letters, digits, `-`, `_` and `.` (write other scripts as A-labels, `xn--…`)")]
+    #[error(
+        "host name `{name}` holds {character:?}; allowed are letters, digits, `-`, `_` and `.` (write other scripts as A-labels, `xn--…`)"
+    )]
     Character { name: String, character: char },
     #[error("host name `{0}` has a label that begins or ends with `-`")]
     Hyphen(String),
@@ -62,9 +64,7 @@ impl Host {
             if label.is_empty() || label.len() > 63 {
                 return Err(HostError::Label(text.into()));
             }
-            if let Some(character) =
-                label.chars().find(|c| !(c.is_ascii_alphanumeric() || *c == '-' || *c == '_'))
-            {
+            if let Some(character) = label.chars().find(|c| !(c.is_ascii_alphanumeric() || *c == '-' || *c == '_')) {
                 return Err(HostError::Character { name: text.into(), character });
             }
             if label.starts_with('-') || label.ends_with('-') {
@@ -212,7 +212,9 @@ mod tests {
     #[test]
     fn wildcard_covers_exactly_one_label() {
         let wildcard = HostPattern::parse("*.foo.com").expect("valid pattern");
-        for (host, expect) in [("bar.foo.com", true), ("baz.bar.foo.com", false), ("foo.com", false), (".foo.com", false)] {
+        for (host, expect) in
+            [("bar.foo.com", true), ("baz.bar.foo.com", false), ("foo.com", false), (".foo.com", false)]
+        {
             assert_eq!(wildcard.matches(host), expect, "{host}");
         }
     }

@@ -44,9 +44,9 @@ impl PathMatch {
     pub fn matches(&self, path: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == path,
-            Self::Prefix(prefix) => path
-                .strip_prefix(elements(prefix))
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            Self::Prefix(prefix) => {
+                path.strip_prefix(elements(prefix)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
         }
     }
 

@@ -8,8 +8,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::model::{
-    Action, Filter, Host, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Unavailable, UpstreamKey,
-    host, path,
+    Action, Filter, Host, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Unavailable, UpstreamKey, host,
+    path,
 };
 
 /// All hosts, arranged for [`Routes::find`].
