@@ -9,10 +9,17 @@ pub type HostId = u32;
 /// Host 0: packets before the first parsed request, requests no route's host matched, and hosts beyond the capacity.
 pub const UNATTRIBUTED: HostId = 0;
 
+/// IP protocol number of TCP.
+pub const PROTO_TCP: u8 = 6;
+/// IP protocol number of UDP.
+pub const PROTO_UDP: u8 = 17;
+
 /// One TCP connection or UDP flow as a packet towards the node names it.
 ///
 /// IPv4 addresses are v4-mapped (`::ffff:a.b.c.d`), ports are in network byte order, both as they stand in the packet.
-#[repr(C)]
+///
+/// Aligned to 8, so that kernel programs build it in their stack, where the verifier wants aligned access, word by word.
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct FlowKey {
     /// The client.
@@ -21,7 +28,7 @@ pub struct FlowKey {
     pub local_addr: [u8; 16],
     pub remote_port_be: u16,
     pub local_port_be: u16,
-    /// IP protocol number: 6 TCP, 17 UDP.
+    /// [`PROTO_TCP`] or [`PROTO_UDP`].
     pub proto: u8,
     pub pad: [u8; 3],
 }
@@ -63,6 +70,18 @@ impl HostName {
     }
 }
 
+impl Default for HostName {
+    fn default() -> Self {
+        Self { name: [0; 256] }
+    }
+}
+
+impl core::fmt::Debug for HostName {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "HostName({:?})", self.as_str())
+    }
+}
+
 /// `a.b.c.d` as `::ffff:a.b.c.d` (RFC 4291, 2.5.5.2).
 #[must_use]
 #[inline(always)]
@@ -71,6 +90,6 @@ pub const fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
-const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 2);
+const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 8);
 const _: () = assert!(size_of::<Flow>() == 8 && align_of::<Flow>() == 4);
 const _: () = assert!(size_of::<HostName>() == 256 && align_of::<HostName>() == 1);

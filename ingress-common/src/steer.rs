@@ -2,8 +2,8 @@
 
 use crate::FlowKey;
 
-/// Key of [`crate::map::PORTS`].
-#[repr(C)]
+/// Key of [`crate::map::PORTS`]. Aligned as [`FlowKey`] is, for the same reason.
+#[repr(C, align(4))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortKey {
     pub port_be: u16,
@@ -23,6 +23,10 @@ pub struct PortRule {
     pub flags: u32,
     pub pad: u32,
 }
+
+/// Slots reserved for each steered port, so that processes with different numbers of workers never share a slot between
+/// two ports; also the most workers a process can have.
+pub const SLOTS_PER_PORT: u32 = 64;
 
 /// Count this port's packets but leave delivery to the stack (a bound UDP socket).
 pub const PORT_COUNT_ONLY: u32 = 1;
@@ -133,7 +137,7 @@ pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
     (mixed >> 16) % workers
 }
 
-const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 2);
+const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 4);
 const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4);
 const _: () = assert!(size_of::<NodeAddr>() == 8 && align_of::<NodeAddr>() == 4);
 const _: () = assert!(size_of::<Nic>() == 8 && align_of::<Nic>() == 4);

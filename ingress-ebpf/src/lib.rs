@@ -1,2 +1,13 @@
-//! Pure.
+//! The pure half of the kernel programs: reads headers and decides; knows no maps, no helpers and no contexts.
+//!
+//! ```text
+//! frame ── parse ──> Segment ── decide (asks a Node) ──> Decision ── main.rs ──> counters, handoff
+//! ```
+//!
+//! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`decide::Node`] the
+//! maps, and on the host in unit tests, where they are a slice and a struct.
 #![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod decide;
+pub mod parse;

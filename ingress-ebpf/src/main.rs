@@ -1,3 +1,29 @@
-//! Programs.
+//! The kernel programs `ingress_xdp` and `ingress_lookup`: bind the pure half of the crate to packets, maps and counters.
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+
+#[cfg(target_arch = "bpf")]
+mod count;
+#[cfg(target_arch = "bpf")]
+mod lookup;
+#[cfg(target_arch = "bpf")]
+mod maps;
+#[cfg(target_arch = "bpf")]
+mod node;
+#[cfg(target_arch = "bpf")]
+mod xdp;
+
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}
+
+/// Several helpers are open to GPL-compatible programs only.
+#[cfg(target_arch = "bpf")]
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[cfg(target_arch = "bpf")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier refuses a program that could come here.
+    loop {}
+}

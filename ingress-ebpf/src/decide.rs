@@ -1,0 +1,228 @@
+//! Decides what becomes of a packet or a lookup from what the node knows; counts nothing and changes nothing.
+
+use ingress_common::{
+    FlowKey, Handoff, PortKey, PortRule, Total,
+    flow::PROTO_TCP,
+    steer::{HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, default_worker, fresh},
+};
+
+use crate::parse::Segment;
+
+/// What decisions rest on. Asked lazily, cheapest question first; every answer is of this moment.
+pub trait Node {
+    /// The rule of a steered port.
+    fn rule(&self, port: &PortKey) -> Option<PortRule>;
+    /// Whether `addr` (IPv4 as v4-mapped) is an address of this node.
+    fn holds(&self, addr: &[u8; 16]) -> bool;
+    /// Time of the proxy's latest heartbeat; 0 for none.
+    fn heartbeat_ns(&self) -> u64;
+    /// `CLOCK_MONOTONIC`.
+    fn now_ns(&self) -> u64;
+    /// The CPU that runs this.
+    fn cpu(&self) -> u32;
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Not for this ingress: count the verdict and pass.
+    Leave(Total),
+    /// Count as accepted, for its host, and pass.
+    Accept,
+    /// As [`Decision::Accept`], and leave this choice of a worker for the lookup.
+    Steer(Handoff),
+    /// As [`Decision::Accept`], but a connection request that nobody should be chosen for: the proxy hangs.
+    Stale,
+}
+
+/// Where a lookup goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Not ours: the stack's own lookup decides.
+    Leave,
+    /// XDP's choice.
+    Chosen(u32),
+    /// The slot of the default rule: XDP left no choice that is fresh and lies within the rule.
+    Default(u32),
+}
+
+/// The verdict on one packet.
+#[inline(always)]
+pub fn decide(node: &impl Node, segment: &Segment) -> Decision {
+    let Segment { flow, tcp_flags: _ } = segment;
+    let Some(rule) = node.rule(&port_key(flow)) else { return Decision::Leave(Total::OtherPort) };
+    if !node.holds(&flow.local_addr) {
+        return Decision::Leave(Total::Transit);
+    }
+    if !segment.is_request() || !steers(&rule) {
+        return Decision::Accept;
+    }
+    let now = node.now_ns();
+    if !fresh(now, node.heartbeat_ns(), HEARTBEAT_STALE_NS) {
+        return Decision::Stale;
+    }
+    let slot = rule.first_slot.wrapping_add(node.cpu() % rule.workers);
+    Decision::Steer(Handoff { slot, pad: 0, time_ns: now })
+}
+
+/// Where the lookup for `flow` goes; `handoff` is asked only for a connection that is ours.
+#[inline(always)]
+pub fn route(node: &impl Node, flow: &FlowKey, handoff: impl FnOnce() -> Option<Handoff>) -> Route {
+    if flow.proto != PROTO_TCP {
+        return Route::Leave;
+    }
+    let Some(rule) = node.rule(&port_key(flow)) else { return Route::Leave };
+    if !steers(&rule) || !node.holds(&flow.local_addr) {
+        return Route::Leave;
+    }
+    match handoff() {
+        // The slot is checked because the ports may have been laid out anew since the SYN.
+        Some(Handoff { slot, time_ns, .. })
+            if slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(node.now_ns(), time_ns, HANDOFF_FRESH_NS) =>
+        {
+            Route::Chosen(slot)
+        }
+        _ => Route::Default(rule.first_slot.wrapping_add(default_worker(flow, rule.workers))),
+    }
+}
+
+#[inline(always)]
+const fn steers(rule: &PortRule) -> bool {
+    rule.workers != 0 && rule.flags & PORT_COUNT_ONLY == 0
+}
+
+#[inline(always)]
+const fn port_key(flow: &FlowKey) -> PortKey {
+    PortKey { port_be: flow.local_port_be, proto: flow.proto, pad: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use ingress_common::flow::{PROTO_UDP, v4_mapped};
+
+    use super::*;
+
+    const NOW: u64 = 100_000_000_000;
+    const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, pad: 0 };
+
+    struct Fake {
+        rule: Option<PortRule>,
+        holds: bool,
+        heartbeat_ns: u64,
+        cpu: u32,
+    }
+
+    impl Node for Fake {
+        fn rule(&self, _: &PortKey) -> Option<PortRule> {
+            self.rule
+        }
+        fn holds(&self, _: &[u8; 16]) -> bool {
+            self.holds
+        }
+        fn heartbeat_ns(&self) -> u64 {
+            self.heartbeat_ns
+        }
+        fn now_ns(&self) -> u64 {
+            NOW
+        }
+        fn cpu(&self) -> u32 {
+            self.cpu
+        }
+    }
+
+    const fn serving() -> Fake {
+        Fake { rule: Some(RULE), holds: true, heartbeat_ns: NOW - 1, cpu: 0 }
+    }
+
+    fn flow(proto: u8) -> FlowKey {
+        FlowKey {
+            remote_addr: v4_mapped([192, 0, 2, 1]),
+            local_addr: v4_mapped([198, 51, 100, 1]),
+            remote_port_be: 40_000_u16.to_be(),
+            local_port_be: 80_u16.to_be(),
+            proto,
+            pad: [0; 3],
+        }
+    }
+
+    #[track_caller]
+    fn check_packet(node: &Fake, tcp_flags: u8, expected: Decision) {
+        assert_eq!(decide(node, &Segment { flow: flow(PROTO_TCP), tcp_flags }), expected);
+    }
+
+    #[track_caller]
+    fn check_lookup(node: &Fake, proto: u8, handoff: Option<Handoff>, expected: Route) {
+        assert_eq!(route(node, &flow(proto), || handoff), expected);
+    }
+
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+
+    fn steer(slot: u32) -> Decision {
+        Decision::Steer(Handoff { slot, pad: 0, time_ns: NOW })
+    }
+
+    #[test]
+    fn port_is_asked_before_address() {
+        check_packet(&Fake { rule: None, holds: false, ..serving() }, SYN, Decision::Leave(Total::OtherPort));
+        check_packet(&Fake { holds: false, ..serving() }, SYN, Decision::Leave(Total::Transit));
+    }
+
+    #[test]
+    fn only_a_connection_request_is_steered() {
+        check_packet(&serving(), SYN, steer(8));
+        check_packet(&serving(), SYN | ACK, Decision::Accept);
+        check_packet(&serving(), SYN | 0x04, Decision::Accept);
+        check_packet(&serving(), SYN | 0x01, Decision::Accept);
+        check_packet(&serving(), ACK, Decision::Accept);
+        // ECN-setup SYN (RFC 3168, 6.1.1) and data with TCP Fast Open are requests too.
+        check_packet(&serving(), SYN | 0xc0, steer(8));
+        check_packet(&serving(), SYN | 0x08, steer(8));
+    }
+
+    #[test]
+    fn worker_is_the_one_of_the_cpu_that_took_the_packet() {
+        for (cpu, slot) in [(0, 8), (3, 11), (4, 8), (u32::MAX, 11)] {
+            check_packet(&Fake { cpu, ..serving() }, SYN, steer(slot));
+        }
+    }
+
+    #[test]
+    fn stale_or_missing_heartbeat_stops_steering_and_nothing_else() {
+        for heartbeat_ns in [0, NOW - HEARTBEAT_STALE_NS - 1] {
+            check_packet(&Fake { heartbeat_ns, ..serving() }, SYN, Decision::Stale);
+            check_packet(&Fake { heartbeat_ns, ..serving() }, ACK, Decision::Accept);
+        }
+        for heartbeat_ns in [NOW - HEARTBEAT_STALE_NS, NOW, NOW + 5] {
+            check_packet(&Fake { heartbeat_ns, ..serving() }, SYN, steer(8));
+        }
+    }
+
+    #[test]
+    fn port_without_workers_is_counted_but_not_steered() {
+        for rule in [PortRule { workers: 0, ..RULE }, PortRule { flags: PORT_COUNT_ONLY, ..RULE }] {
+            let node = Fake { rule: Some(rule), ..serving() };
+            check_packet(&node, SYN, Decision::Accept);
+            check_lookup(&node, PROTO_TCP, None, Route::Leave);
+        }
+    }
+
+    #[test]
+    fn lookup_leaves_what_is_not_ours() {
+        check_lookup(&serving(), PROTO_UDP, None, Route::Leave);
+        check_lookup(&Fake { rule: None, ..serving() }, PROTO_TCP, None, Route::Leave);
+        check_lookup(&Fake { holds: false, ..serving() }, PROTO_TCP, None, Route::Leave);
+    }
+
+    #[test]
+    fn lookup_takes_a_fresh_choice_within_the_rule_and_else_the_default() {
+        let default = Route::Default(8 + default_worker(&flow(PROTO_TCP), 4));
+        let choice = |slot, time_ns| Some(Handoff { slot, pad: 0, time_ns });
+        check_lookup(&serving(), PROTO_TCP, None, default);
+        check_lookup(&serving(), PROTO_TCP, choice(8, NOW), Route::Chosen(8));
+        check_lookup(&serving(), PROTO_TCP, choice(11, NOW - HANDOFF_FRESH_NS), Route::Chosen(11));
+        check_lookup(&serving(), PROTO_TCP, choice(11, NOW - HANDOFF_FRESH_NS - 1), default);
+        check_lookup(&serving(), PROTO_TCP, choice(7, NOW), default);
+        check_lookup(&serving(), PROTO_TCP, choice(12, NOW), default);
+    }
+}

@@ -1,0 +1,117 @@
+//! `ingress_lookup`: delivers new connections for steered ports to a worker's listener, whatever address and port that
+//! listener is bound to. Whatever is not ours is left to the stack untouched.
+
+use aya_ebpf::{
+    bindings::{bpf_sk_lookup, sk_action::SK_PASS},
+    macros::sk_lookup,
+    programs::SkLookupContext,
+};
+use aya_log_ebpf::debug;
+use ingress_common::{FlowKey, Handoff, Total, flow::v4_mapped};
+use ingress_ebpf::decide::{Node as _, Route, route};
+
+use crate::{
+    count,
+    maps::{HANDOFF, LISTENERS, NICS},
+    node::Maps,
+};
+
+#[sk_lookup]
+fn ingress_lookup(ctx: SkLookupContext) -> u32 {
+    if let Some(flow) = flow(&ctx) {
+        deliver(&ctx, &flow);
+    }
+    // Also for an empty slot: the stack finds no socket and refuses the connection at once, where SK_DROP would be silent.
+    SK_PASS
+}
+
+#[inline(always)]
+fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
+    let (slot, event) = match route(&Maps, flow, || handoff(flow)) {
+        Route::Leave => return,
+        Route::Chosen(slot) => (slot, Total::LookupDecided),
+        Route::Default(slot) if seen_by_xdp(ctx, flow) => (slot, Total::Undecided),
+        Route::Default(slot) => (slot, Total::LookupDefault),
+    };
+    const NO_ENTRY: i32 = -2;
+    let event = match LISTENERS.redirect_sk_lookup(ctx, slot, 0) {
+        Ok(()) => event,
+        Err(NO_ENTRY) => Total::SlotEmpty,
+        Err(_) => Total::AssignFailed,
+    };
+    // Lookups have no frame, hence no bytes.
+    count::total(event, 0);
+    debug!(
+        ctx,
+        "lookup: [{:i}]:{} to slot {}, total {}",
+        flow.remote_addr,
+        u16::from_be(flow.remote_port_be),
+        slot,
+        event as u32
+    );
+}
+
+#[inline(always)]
+fn handoff(flow: &FlowKey) -> Option<Handoff> {
+    // SAFETY: this program never writes the map. XDP on another CPU may reuse the element while it is copied; a torn copy
+    // is a slot that is checked against the rule, or a time that is stale.
+    unsafe { HANDOFF.get(flow) }.copied()
+}
+
+/// Whether the packet came in by an interface whose packets `ingress_xdp` sees.
+///
+/// A packet that the node sends to an address of its own crosses loopback, but its route, and so the kernel, names the
+/// interface that holds the address (`inet_iif`). Its source tells: a packet from outside cannot have an address of ours.
+#[inline(always)]
+fn seen_by_xdp(ctx: &SkLookupContext, flow: &FlowKey) -> bool {
+    if Maps.holds(&flow.remote_addr) {
+        return false;
+    }
+    // SAFETY: `ctx` is the context this program was called with.
+    let ifindex = unsafe { (*ctx.lookup).ingress_ifindex };
+    NICS.get_ptr(ifindex).is_some()
+}
+
+/// The connection that is looked up, in the form XDP knows it; `None` for an address family other than the two.
+#[inline(always)]
+fn flow(ctx: &SkLookupContext) -> Option<FlowKey> {
+    const AF_INET: u32 = 2;
+    const AF_INET6: u32 = 10;
+    // SAFETY: `ctx` is the context this program was called with, valid for its whole run.
+    let lookup: &bpf_sk_lookup = unsafe { &*ctx.lookup };
+    // All four are read before the branch: reads in its arms LLVM merges into one through a computed pointer, which the
+    // verifier refuses ("dereference of modified ctx ptr"). The kernel gives 0 for those of the other family.
+    let (remote4, local4) = (read(&lookup.remote_ip4), read(&lookup.local_ip4));
+    let (remote6, local6) = (lookup.remote_ip6.each_ref().map(read), lookup.local_ip6.each_ref().map(read));
+    let (remote_addr, local_addr) = match lookup.family {
+        AF_INET => (v4_mapped(remote4.to_ne_bytes()), v4_mapped(local4.to_ne_bytes())),
+        AF_INET6 => (address(remote6), address(local6)),
+        _ => return None,
+    };
+    Some(FlowKey {
+        remote_addr,
+        local_addr,
+        remote_port_be: lookup.remote_port,
+        // The only port of this context in host byte order.
+        local_port_be: (lookup.local_port as u16).to_be(),
+        proto: lookup.protocol as u8,
+        pad: [0; 3],
+    })
+}
+
+/// An address as it stands in the packet.
+#[inline(always)]
+fn address(words: [u32; 4]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (chunk, word) in bytes.chunks_exact_mut(4).zip(words) {
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}
+
+/// Reads a field of the context here and nowhere else.
+#[inline(always)]
+fn read(field: &u32) -> u32 {
+    // SAFETY: a reference is valid for reads.
+    unsafe { core::ptr::from_ref(field).read_volatile() }
+}

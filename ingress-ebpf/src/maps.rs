@@ -1,0 +1,50 @@
+//! The maps, with the layouts of `ingress-common`. BTF definitions, so that `bpftool map dump` prints field names;
+//! userspace pins each and sets the capacity of the host maps at load.
+
+use aya_ebpf::{
+    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
+    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, SockMap},
+    macros::btf_map,
+};
+use ingress_common::{
+    Alive, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NodeAddr, PortKey, PortRule, Traffic, map,
+};
+
+#[btf_map(name = "ports")]
+pub(crate) static PORTS: HashMap<PortKey, PortRule, { map::PORTS_MAX as usize }> = HashMap::new();
+
+#[btf_map(name = "node_addrs")]
+pub(crate) static NODE_ADDRS: HashMap<[u8; 16], NodeAddr, { map::NODE_ADDRS_MAX as usize }> = HashMap::new();
+
+#[btf_map(name = "nics")]
+pub(crate) static NICS: HashMap<u32, Nic, { map::NICS_MAX as usize }> = HashMap::new();
+
+#[btf_map(name = "totals")]
+pub(crate) static TOTALS: PerCpuArray<Traffic, { map::TOTALS_MAX as usize }> = PerCpuArray::new();
+
+// Not preallocated: a million entries would hold 80 MB for a node that has a thousand connections.
+#[btf_map(name = "flows")]
+pub(crate) static FLOWS: HashMap<FlowKey, Flow, { map::FLOWS_MAX as usize }, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+#[btf_map(name = "host_net")]
+pub(crate) static HOST_NET: PerCpuArray<HostNet, { map::HOSTS_DEFAULT as usize }> = PerCpuArray::new();
+
+/// Written by userspace alone; declared here so that the object carries all layouts.
+#[btf_map(name = "host_l7")]
+pub(crate) static HOST_L7: Array<HostL7, { map::HOSTS_DEFAULT as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
+
+/// Written by userspace alone; as `HOST_L7`.
+#[btf_map(name = "host_ids")]
+pub(crate) static HOST_IDS: HashMap<HostName, u32, { map::HOSTS_DEFAULT as usize }, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+#[btf_map(name = "handoff")]
+pub(crate) static HANDOFF: LruHashMap<FlowKey, Handoff, { map::HANDOFF_MAX as usize }> = LruHashMap::new();
+
+#[btf_map(name = "listeners")]
+pub(crate) static LISTENERS: SockMap<{ map::LISTENERS_MAX as usize }> = SockMap::new();
+
+// Mapped by the proxy, so that a heartbeat is a store and no system call.
+#[btf_map(name = "alive")]
+pub(crate) static ALIVE: Array<Alive, { map::ALIVE_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();

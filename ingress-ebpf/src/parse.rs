@@ -1,0 +1,205 @@
+//! Finds the connection that a frame belongs to; reads headers only and looks at no payload.
+
+use ingress_common::{
+    FlowKey, Total,
+    flow::{PROTO_TCP, PROTO_UDP, v4_mapped},
+};
+
+/// Most VLAN tags before the frame counts as [`Total::NotIp`] (802.1ad: one service tag, one customer tag).
+const VLAN_TAGS_MAX: usize = 2;
+/// Most IPv6 extension headers before the frame counts as [`Total::Malformed`]: RFC 8200, 4.1 lists six that may stand
+/// before TCP or UDP (hop-by-hop, destination, routing, fragment, authentication, destination).
+const EXTENSIONS_MAX: usize = 6;
+
+/// A frame from its link header on.
+pub trait Frame {
+    /// The `N` bytes at `offset`, or `None` if the frame ends before them.
+    fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]>;
+}
+
+/// What a TCP or UDP packet is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub flow: FlowKey,
+    /// The flags of a TCP header, 0 for UDP.
+    pub tcp_flags: u8,
+}
+
+impl Segment {
+    /// Whether this asks for a connection: SYN without ACK, RST or FIN.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_request(&self) -> bool {
+        const FIN: u8 = 0x01;
+        const SYN: u8 = 0x02;
+        const RST: u8 = 0x04;
+        const ACK: u8 = 0x10;
+        self.tcp_flags & (FIN | SYN | RST | ACK) == SYN
+    }
+}
+
+/// What remains to be read once the network layer is known.
+struct Transport {
+    proto: u8,
+    offset: usize,
+    /// Bytes from `offset` to the end of the datagram by its own header; [`UNANNOUNCED`] if the header does not say.
+    length: usize,
+    remote_addr: [u8; 16],
+    local_addr: [u8; 16],
+}
+
+/// Length of a datagram above 64 KiB (BIG TCP: IPv6 kernel commit 0fe79f28bfaf, IPv4 b1a78b9b9886), which writes 0.
+const UNANNOUNCED: usize = usize::MAX;
+
+/// Reads the headers of `frame`.
+///
+/// # Errors
+/// The verdict for a frame that belongs to no TCP or UDP flow: [`Total::NotIp`], [`Total::Malformed`],
+/// [`Total::Fragment`] or [`Total::OtherProtocol`].
+#[inline(always)]
+pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
+    const IPV4: u16 = 0x0800;
+    const IPV6: u16 = 0x86dd;
+    let (ethertype, offset) = link(frame)?;
+    let transport = match ethertype {
+        IPV4 => ipv4(frame, offset)?,
+        IPV6 => ipv6(frame, offset)?,
+        _ => return Err(Total::NotIp),
+    };
+    segment(frame, &transport)
+}
+
+/// The EtherType behind the VLAN tags, and the offset of what follows.
+#[inline(always)]
+fn link(frame: &impl Frame) -> Result<(u16, usize), Total> {
+    const CUSTOMER_TAG: u16 = 0x8100;
+    const SERVICE_TAG: u16 = 0x88a8;
+    let mut ethertype = u16::from_be_bytes(*frame.bytes(12).ok_or(Total::Malformed)?);
+    let mut offset = 14;
+    for _ in 0..VLAN_TAGS_MAX {
+        if ethertype != CUSTOMER_TAG && ethertype != SERVICE_TAG {
+            break;
+        }
+        ethertype = u16::from_be_bytes(*frame.bytes(offset + 2).ok_or(Total::Malformed)?);
+        offset += 4;
+    }
+    Ok((ethertype, offset))
+}
+
+/// RFC 791, 3.1.
+#[inline(always)]
+fn ipv4(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
+    const HEADER_MIN: usize = 20;
+    const FRAGMENT_OFFSET: u16 = 0x1fff;
+    let header: &[u8; HEADER_MIN] = frame.bytes(offset).ok_or(Total::Malformed)?;
+    let header_length = usize::from(header[0] & 0x0f) * 4;
+    let total_length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if header[0] >> 4 != 4 || header_length < HEADER_MIN {
+        return Err(Total::Malformed);
+    }
+    let length = match total_length {
+        0 => UNANNOUNCED,
+        _ if total_length < header_length => return Err(Total::Malformed),
+        _ => total_length - header_length,
+    };
+    if u16::from_be_bytes([header[6], header[7]]) & FRAGMENT_OFFSET != 0 {
+        return Err(Total::Fragment);
+    }
+    Ok(Transport {
+        proto: header[9],
+        offset: offset + header_length,
+        length,
+        remote_addr: v4_mapped([header[12], header[13], header[14], header[15]]),
+        local_addr: v4_mapped([header[16], header[17], header[18], header[19]]),
+    })
+}
+
+/// RFC 8200, 3 and 4.
+#[inline(always)]
+fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
+    const HEADER: usize = 40;
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    const DESTINATION: u8 = 60;
+
+    let start: &[u8; 8] = frame.bytes(offset).ok_or(Total::Malformed)?;
+    let remote_addr: &[u8; 16] = frame.bytes(offset + 8).ok_or(Total::Malformed)?;
+    let local_addr: &[u8; 16] = frame.bytes(offset + 24).ok_or(Total::Malformed)?;
+    if start[0] >> 4 != 6 {
+        return Err(Total::Malformed);
+    }
+    let payload_length = usize::from(u16::from_be_bytes([start[4], start[5]]));
+    let mut proto = start[6];
+    let mut extensions = 0;
+    for _ in 0..EXTENSIONS_MAX {
+        let at = offset + HEADER + extensions;
+        // Lengths: RFC 8200, 4.3–4.6 (units of 8 beyond the first 8), RFC 4302, 2.2 (units of 4 beyond the first 8).
+        let (unit, is_fragment) = match proto {
+            HOP_BY_HOP | ROUTING | DESTINATION => (8, false),
+            AUTHENTICATION => (4, false),
+            FRAGMENT => (0, true),
+            _ => break,
+        };
+        let extension: &[u8; 8] = frame.bytes(at).ok_or(Total::Malformed)?;
+        if is_fragment && u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 != 0 {
+            return Err(Total::Fragment);
+        }
+        proto = extension[0];
+        extensions += 8 + usize::from(extension[1]) * unit;
+    }
+    if matches!(proto, HOP_BY_HOP | ROUTING | DESTINATION | AUTHENTICATION | FRAGMENT) {
+        return Err(Total::Malformed);
+    }
+    let length = match payload_length {
+        0 => UNANNOUNCED,
+        _ if payload_length < extensions => return Err(Total::Malformed),
+        _ => payload_length - extensions,
+    };
+    Ok(Transport {
+        proto,
+        offset: offset + HEADER + extensions,
+        length,
+        remote_addr: *remote_addr,
+        local_addr: *local_addr,
+    })
+}
+
+/// RFC 9293, 3.1 and RFC 768.
+#[inline(always)]
+fn segment(frame: &impl Frame, transport: &Transport) -> Result<Segment, Total> {
+    const TCP_HEADER_MIN: usize = 20;
+    const UDP_HEADER: usize = 8;
+    let &Transport { proto, offset, length, remote_addr, local_addr } = transport;
+    let (ports, tcp_flags) = match proto {
+        PROTO_TCP => {
+            let header: &[u8; TCP_HEADER_MIN] = frame.bytes(offset).ok_or(Total::Malformed)?;
+            let header_length = usize::from(header[12] >> 4) * 4;
+            if header_length < TCP_HEADER_MIN || header_length > length {
+                return Err(Total::Malformed);
+            }
+            ([header[0], header[1], header[2], header[3]], header[13])
+        }
+        PROTO_UDP => {
+            let header: &[u8; UDP_HEADER] = frame.bytes(offset).ok_or(Total::Malformed)?;
+            if length < UDP_HEADER {
+                return Err(Total::Malformed);
+            }
+            ([header[0], header[1], header[2], header[3]], 0)
+        }
+        _ => return Err(Total::OtherProtocol),
+    };
+    let flow = FlowKey {
+        remote_addr,
+        local_addr,
+        remote_port_be: u16::from_ne_bytes([ports[0], ports[1]]),
+        local_port_be: u16::from_ne_bytes([ports[2], ports[3]]),
+        proto,
+        pad: [0; 3],
+    };
+    Ok(Segment { flow, tcp_flags })
+}
+
+#[cfg(test)]
+mod tests;
