@@ -1,1 +1,53 @@
-//! Reads Kubernetes objects and translates them into a route table.
+//! Reads Kubernetes objects and translates them into a route table. It knows no proxy and no kernel, and publishes nothing
+//! itself.
+//!
+//! ```text
+//! source::manifests (files) ─┐                                        ┌─> model::RouteTable ─┐
+//!                            ├─ Batch ─> watch ─> Cluster ─ translate ┤                      ├─> publish(Translation)
+//! source::kube (API server) ─┘ (after a pause)                        └─> Outcomes ──────────┘
+//! ```
+//!
+//! [`run`] is the whole of it; [`translate`](translate::translate) is its pure core. What is wrong with an object never
+//! stops anything: it becomes an [`Outcome`] that names the object, the reason and what to do.
+
+use std::{io, path::PathBuf};
+
+pub mod change;
+pub mod cluster;
+pub mod outcome;
+pub mod source;
+pub mod translate;
+mod watch;
+
+pub use outcome::{ObjectRef, Origin, Outcome, Reason, Severity};
+pub use source::kube::KubernetesConfig;
+pub use translate::{Classes, Translation};
+pub use watch::run;
+
+/// Where to read objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceConfig {
+    /// A directory of manifests.
+    Manifests(PathBuf),
+    /// An API server.
+    Kubernetes(KubernetesConfig),
+}
+
+/// Why objects cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read the manifests directory `{path}`; give a directory that exists and is readable")]
+    Manifests { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot watch `{path}` for changes; raise `fs.inotify.max_user_watches` or `max_user_instances` if they are used up"
+    )]
+    Watch { path: PathBuf, source: notify::Error },
+    #[error("cannot use the kubeconfig `{path}`; check the file and its current context")]
+    Kubeconfig { path: PathBuf, source: kube::config::KubeconfigError },
+    #[error("cannot find an API server; run in a cluster, or give a kubeconfig or a manifests directory")]
+    NoCluster { source: kube::config::InferConfigError },
+    #[error("cannot make a client for the API server")]
+    Client { source: kube::Error },
+    #[error("{what} stopped")]
+    Stopped { what: &'static str, source: tokio::task::JoinError },
+}

@@ -61,6 +61,8 @@ pub enum Unavailable {
     NoPort,
     /// The backend is of a kind that is not supported.
     Backend,
+    /// The rule asks for a protection that is not supported, and must not be served without it.
+    Policy,
 }
 
 impl fmt::Display for Unavailable {
@@ -69,6 +71,7 @@ impl fmt::Display for Unavailable {
             Self::NoService => "no such service",
             Self::NoPort => "no such port",
             Self::Backend => "backend not supported",
+            Self::Policy => "policy not supported",
         })
     }
 }

@@ -1,0 +1,169 @@
+//! What became of an object, said so that its owner can act. Says it only: logging, events and status are written elsewhere.
+
+use std::{fmt, path::Path, sync::Arc};
+
+/// One remark about one object.
+///
+/// Ordered by object, then reason, then text, so that lists of outcomes compare.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Outcome {
+    pub object: ObjectRef,
+    pub reason: Reason,
+    /// For people: lower case, values in backticks, what to do after a `;`.
+    pub message: String,
+}
+
+/// The object a remark is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// `Ingress`, `Service` …; `File` where no object could be read.
+    pub kind: Arc<str>,
+    /// Empty for kinds that live outside namespaces.
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub origin: Origin,
+}
+
+/// Where an object was read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// The API server.
+    Api,
+    /// A file of the manifests directory.
+    File(Arc<Path>),
+}
+
+/// Why a remark was made. The names are stable: they become reasons of Kubernetes events and labels of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The Ingress' class is named twice and differently, or names nothing that exists.
+    ClassMismatch,
+    /// No name in the certificate covers the host it is meant for; the default certificate is served.
+    CertHostMismatch,
+    /// Another file already defines the object.
+    DuplicateObject,
+    /// An older Ingress has the same host and path, default backend or certificate host.
+    HostPathConflict,
+    /// A value of an annotation cannot be read; the default applies.
+    InvalidAnnotation,
+    /// The Secret holds no usable certificate and key.
+    InvalidCertificate,
+    /// The host is no DNS name; its rule is skipped.
+    InvalidHost,
+    /// The object, or a part of it, cannot be read.
+    InvalidObject,
+    /// The path or its type is invalid; the path is skipped.
+    InvalidPath,
+    /// A rule leads nowhere: it has no paths, and the Ingress no default backend.
+    NoBackend,
+    /// The service has no endpoint that takes requests.
+    NoReadyEndpoints,
+    /// The service does not have the port.
+    PortNotFound,
+    /// The Secret does not exist; the default certificate is served.
+    SecretNotFound,
+    /// The service does not exist.
+    ServiceNotFound,
+    /// The object exceeds a limit and is ignored as a whole.
+    TooLarge,
+    /// A kind that this controller does not read; a note.
+    UnknownKind,
+    /// An annotation that this controller does not implement.
+    UnsupportedAnnotation,
+    /// A backend of a kind that this controller does not implement.
+    UnsupportedBackend,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Nothing is lost.
+    Note,
+    /// Something that was asked for is not done.
+    Warning,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.reason.severity()
+    }
+}
+
+/// `warning ServiceNotFound Ingress default/web (web.yaml): service `default/api` does not exist; create it`.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, reason, message } = self;
+        write!(f, "{} {reason} {object}: {message}", self.severity())
+    }
+}
+
+// === impl ObjectRef ===
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name, origin } = self;
+        f.write_str(kind)?;
+        match (namespace.is_empty(), name.is_empty()) {
+            (_, true) => {}
+            (true, false) => write!(f, " {name}")?,
+            (false, false) => write!(f, " {namespace}/{name}")?,
+        }
+        match origin {
+            Origin::Api => Ok(()),
+            Origin::File(path) => write!(f, " ({})", path.display()),
+        }
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClassMismatch => "ClassMismatch",
+            Self::CertHostMismatch => "CertHostMismatch",
+            Self::DuplicateObject => "DuplicateObject",
+            Self::HostPathConflict => "HostPathConflict",
+            Self::InvalidAnnotation => "InvalidAnnotation",
+            Self::InvalidCertificate => "InvalidCertificate",
+            Self::InvalidHost => "InvalidHost",
+            Self::InvalidObject => "InvalidObject",
+            Self::InvalidPath => "InvalidPath",
+            Self::NoBackend => "NoBackend",
+            Self::NoReadyEndpoints => "NoReadyEndpoints",
+            Self::PortNotFound => "PortNotFound",
+            Self::SecretNotFound => "SecretNotFound",
+            Self::ServiceNotFound => "ServiceNotFound",
+            Self::TooLarge => "TooLarge",
+            Self::UnknownKind => "UnknownKind",
+            Self::UnsupportedAnnotation => "UnsupportedAnnotation",
+            Self::UnsupportedBackend => "UnsupportedBackend",
+        }
+    }
+
+    #[must_use]
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::UnknownKind => Severity::Note,
+            _ => Severity::Warning,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+        })
+    }
+}

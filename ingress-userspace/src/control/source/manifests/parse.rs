@@ -1,0 +1,383 @@
+//! Reads the objects of one manifest file. It opens no files and remembers nothing.
+//!
+//! Each YAML document is read by itself, so that a broken one does not take the others with it.
+
+use std::{path::Path, sync::Arc};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{ConfigMap, Secret, Service},
+        discovery::v1::EndpointSlice,
+        networking::v1::{Ingress, IngressClass},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::control::{
+    change::{Kind, Object},
+    outcome::{ObjectRef, Origin, Outcome, Reason},
+    source::{strip, strip_secret},
+};
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// In order of appearance, with their namespaces filled in.
+    pub objects: Vec<Object>,
+    pub remarks: Vec<Outcome>,
+}
+
+/// Namespace of objects that name none, as for `kubectl`.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Nodes and events of one document: a `List` of some ten thousand objects. Far beyond, a file is a mistake or an attack.
+const MAX_NODES: usize = 8_000_000;
+
+/// Aliases (`*anchor`) of one document and the events they may repeat: enough for people, too few for an alias bomb.
+const MAX_ALIASES: usize = 1_000;
+const MAX_ALIASED_EVENTS: usize = 100_000;
+
+/// Reads every object of `text`, the content of the file `path`. JSON goes by the name's ending `.json`.
+#[must_use]
+pub fn parse(path: &Arc<Path>, text: &str) -> Parsed {
+    let mut reader = Reader { origin: Origin::File(Arc::clone(path)), parsed: Parsed::default() };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if path.extension().is_some_and(|extension| extension == "json") {
+        reader.json(text);
+    } else {
+        for (index, (line, document)) in documents(text).into_iter().enumerate() {
+            reader.yaml(Place { document: index + 1, line }, document);
+        }
+    }
+    let mut parsed = reader.parsed;
+    parsed.remarks.sort();
+    parsed.remarks.dedup();
+    parsed
+}
+
+/// What is needed to know what a document is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Head {
+    api_version: Option<String>,
+    kind: Option<String>,
+    metadata: Option<HeadMetadata>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct HeadMetadata {
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    items: Vec<Value>,
+}
+
+/// Where in the file a document begins; both count from 1.
+#[derive(Clone, Copy)]
+struct Place {
+    document: usize,
+    line: usize,
+}
+
+/// Why a document could not be read, and the line if it is known.
+struct Failure {
+    line: Option<usize>,
+    reason: String,
+}
+
+struct Reader {
+    origin: Origin,
+    parsed: Parsed,
+}
+
+/// The documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no scalar can hold
+/// it at the first column (YAML 1.2.2, 9.1.2).
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let mut documents = Vec::new();
+    let (mut start, mut start_line, mut offset) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])) {
+            documents.push((start_line, &text[start..offset]));
+            (start, start_line) = (offset, index + 1);
+        }
+        offset += line.len();
+    }
+    documents.push((start_line, &text[start..]));
+    documents.retain(|(_, document)| document.lines().any(is_content));
+    documents
+}
+
+fn is_content(line: &str) -> bool {
+    let line = line.trim_start_matches("---").trim();
+    !(line.is_empty() || line.starts_with(['#', '%']) || line == "...")
+}
+
+fn from_yaml<T: DeserializeOwned>(place: Place, text: &str) -> Result<T, Failure> {
+    let mut budget = serde_saphyr::Budget::default();
+    budget.max_nodes = MAX_NODES;
+    budget.max_events = 2 * MAX_NODES;
+    budget.max_aliases = MAX_ALIASES;
+    let mut options = serde_saphyr::Options::default();
+    options.budget = Some(budget);
+    options.alias_limits.max_total_replayed_events = MAX_ALIASED_EVENTS;
+    options.with_snippet = false;
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
+        let reason = error.to_string();
+        // The text counts lines within the document; the file's line is given beside it.
+        let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
+        let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
+        Failure { line: line.map(|line| place.line + line.saturating_sub(1)), reason }
+    })
+}
+
+/// Something an object of any kind can be read from.
+trait Decode {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure>;
+}
+
+struct Yaml<'t> {
+    place: Place,
+    text: &'t str,
+}
+
+struct Json<'v>(&'v Value);
+
+impl Decode for Yaml<'_> {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        from_yaml(self.place, self.text)
+    }
+}
+
+impl Decode for Json<'_> {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        T::deserialize(self.0).map_err(|error| Failure { line: None, reason: error.to_string() })
+    }
+}
+
+/// Reads an object of `kind`, with the default namespace where it names none, and without what is never looked at.
+fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
+    macro_rules! plain {
+        ($variant:ident) => {{
+            let mut object: $variant = source.decode()?;
+            strip(&mut object.metadata);
+            namespace(kind, &mut object.metadata);
+            Object::$variant(Arc::new(object))
+        }};
+    }
+    Ok(match kind {
+        Kind::Ingress => plain!(Ingress),
+        Kind::IngressClass => plain!(IngressClass),
+        Kind::Service => plain!(Service),
+        Kind::EndpointSlice => plain!(EndpointSlice),
+        Kind::ConfigMap => plain!(ConfigMap),
+        Kind::Secret => {
+            let mut object: Secret = source.decode()?;
+            namespace(kind, &mut object.metadata);
+            Object::Secret(strip_secret(object))
+        }
+    })
+}
+
+fn namespace(kind: Kind, metadata: &mut ObjectMeta) {
+    let namespace = metadata.namespace.take().filter(|namespace| !namespace.is_empty());
+    metadata.namespace = kind.is_namespaced().then(|| namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.into()));
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn yaml(&mut self, place: Place, text: &str) {
+        let document = Yaml { place, text };
+        match document.decode::<Option<Head>>() {
+            Ok(Some(head)) => self.document(&head, place, &document),
+            Ok(None) => {}
+            Err(failure) => self.fail(&Head::default(), place, failure),
+        }
+    }
+
+    fn json(&mut self, text: &str) {
+        let place = Place { document: 1, line: 1 };
+        let failure = |error: serde_json::Error| Failure { line: Some(error.line()), reason: error.to_string() };
+        match serde_json::from_str::<Value>(text).map_err(failure) {
+            Ok(value) => self.value(&value, place),
+            Err(failure) => self.fail(&Head::default(), place, failure),
+        }
+    }
+
+    fn value(&mut self, value: &Value, place: Place) {
+        match Json(value).decode::<Head>() {
+            Ok(head) => self.document(&head, place, &Json(value)),
+            Err(failure) => self.fail(&Head::default(), place, failure),
+        }
+    }
+
+    fn document(&mut self, head: &Head, place: Place, source: &impl Decode) {
+        if head.kind.as_deref() == Some("List") {
+            match source.decode::<List>() {
+                Ok(List { items }) => items.iter().for_each(|item| self.value(item, place)),
+                Err(failure) => self.fail(head, place, failure),
+            }
+            return;
+        }
+        let (Some(api_version), Some(kind)) = (head.api_version.as_deref(), head.kind.as_deref()) else {
+            return self.fail(head, place, "`apiVersion` and `kind` are needed".into());
+        };
+        let Some(kind) = Kind::parse(api_version, kind) else {
+            let object =
+                ObjectRef { kind: kind.into(), namespace: "".into(), name: "".into(), origin: self.origin.clone() };
+            let message = format!("objects of `{api_version}` `{kind}` are not read");
+            self.parsed.remarks.push(Outcome { object, reason: Reason::UnknownKind, message });
+            return;
+        };
+        if head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).is_none_or(str::is_empty) {
+            return self.fail(head, place, "`metadata.name` is needed".into());
+        }
+        match decode(kind, source) {
+            Ok(object) => self.parsed.objects.push(object),
+            Err(failure) => self.fail(head, place, failure),
+        }
+    }
+
+    /// Reports the object as far as its head is known, else the file.
+    fn fail(&mut self, head: &Head, place: Place, failure: Failure) {
+        let Head { api_version: _, kind, metadata } = head;
+        let HeadMetadata { name, namespace } = metadata.clone().unwrap_or_default();
+        let object = match (kind, name) {
+            (Some(kind), Some(name)) => ObjectRef {
+                kind: kind.as_str().into(),
+                namespace: namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE).into(),
+                name: name.into(),
+                origin: self.origin.clone(),
+            },
+            _ => file(&self.origin),
+        };
+        let Failure { line, reason } = failure;
+        let Place { document, line: first } = place;
+        let message = format!(
+            "document {document}, line {}: {reason}; what was read of it before stays until it is corrected",
+            line.unwrap_or(first)
+        );
+        self.parsed.remarks.push(Outcome { object, reason: Reason::InvalidObject, message });
+    }
+}
+
+/// The file itself, where no object in it can be named.
+pub(super) fn file(origin: &Origin) -> ObjectRef {
+    ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
+}
+
+impl From<&str> for Failure {
+    fn from(reason: &str) -> Self {
+        Self { line: None, reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, text: &str, objects: &[&str], remarks: &[&str]) {
+        let path: Arc<Path> = Path::new(name).into();
+        let parsed = parse(&path, text);
+        let names: Vec<_> = parsed.objects.iter().map(|o| format!("{} {}", o.kind().as_str(), o.id().name)).collect();
+        assert_eq!(names, objects, "{text}");
+        assert_eq!(parsed.remarks.len(), remarks.len(), "{:?}", parsed.remarks);
+        for (remark, expect) in parsed.remarks.iter().zip(remarks) {
+            assert!(remark.to_string().contains(expect), "{remark} does not contain {expect}");
+        }
+    }
+
+    const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n";
+
+    #[test]
+    fn documents_are_read_one_by_one() {
+        check(
+            "a.yaml",
+            &format!("# only a comment\n---\n{SERVICE}---\n---\n{SERVICE}"),
+            &["Service default/a"; 2],
+            &[],
+        );
+        check("a.yaml", &format!("{SERVICE}--- # next\n{SERVICE}...\n"), &["Service default/a"; 2], &[]);
+        check("a.yaml", &SERVICE.replace('\n', "\r\n"), &["Service default/a"], &[]);
+        check("a.yaml", "", &[], &[]);
+    }
+
+    #[test]
+    fn a_broken_document_does_not_take_the_others_with_it() {
+        let broken = format!("{SERVICE}---\nkind: [\n---\n{SERVICE}");
+        check(
+            "a.yaml",
+            &broken,
+            &["Service default/a"; 2],
+            &["warning InvalidObject File (a.yaml): document 2, line "],
+        );
+        let mistyped = "apiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec:\n  ports:\n  - port: x\n";
+        check(
+            "a.yaml",
+            &format!("{SERVICE}---\n{mistyped}"),
+            &["Service default/a"],
+            &["warning InvalidObject Service default/b (a.yaml): document 2, line 11: "],
+        );
+    }
+
+    #[test]
+    fn objects_without_kind_or_name_are_reported() {
+        check("a.yaml", "a: b", &[], &["`apiVersion` and `kind` are needed"]);
+        check("a.yaml", "just text", &[], &["document 1, line 1"]);
+        check("a.yaml", "apiVersion: v1\nkind: Service\n", &[], &["`metadata.name` is needed"]);
+    }
+
+    #[test]
+    fn unknown_kinds_are_noted_once_per_file() {
+        let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
+        let old = "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: p}\n";
+        check(
+            "a.yaml",
+            &format!("{pod}---\n{pod}---\n{old}"),
+            &[],
+            &["note UnknownKind Ingress (a.yaml): objects of `extensions/v1beta1`", "note UnknownKind Pod"],
+        );
+    }
+
+    #[test]
+    fn lists_and_json_hold_the_same_objects() {
+        let item = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}}"#;
+        check("a.json", item, &["Service n/a"], &[]);
+        let list = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{item}, {{"kind": "x"}}, {item}]}}"#);
+        check("a.json", &list, &["Service n/a"; 2], &["`apiVersion` and `kind` are needed"]);
+        check("a.yaml", &list, &["Service n/a"; 2], &["`apiVersion` and `kind` are needed"]);
+        check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: "]);
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused_quickly() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..12 {
+            let alias = format!("*a{}", level - 1);
+            bomb += &format!("a{level}: &a{level} [{}]\n", [alias.as_str(); 10].join(", "));
+        }
+        let bomb = format!("apiVersion: v1\nkind: List\nitems:\n- {}", bomb.replace('\n', "\n  "));
+        let started = std::time::Instant::now();
+        let path: Arc<Path> = Path::new("a.yaml").into();
+        let parsed = parse(&path, &bomb);
+        assert!(parsed.objects.is_empty() && !parsed.remarks.is_empty(), "{parsed:?}");
+        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn secrets_keep_only_certificates_and_no_text_quotes_them() {
+        let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {tls.crt: a, password: hunter2}\n";
+        let path: Arc<Path> = Path::new("a.yaml").into();
+        assert!(!format!("{:?}", parse(&path, secret)).contains("hunter2"));
+        let broken = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {tls.key: hunter2!}\n";
+        assert!(!format!("{:?}", parse(&path, broken)).contains("hunter2"));
+    }
+}

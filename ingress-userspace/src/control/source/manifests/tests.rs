@@ -1,0 +1,229 @@
+//! The source on real directories: every wait is for a condition, with a deadline.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::Write as _,
+    os::unix::fs::symlink,
+};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::control::change::Change;
+
+/// What a follower of the directory knows.
+struct Follower {
+    root: TempDir,
+    batches: mpsc::Receiver<Batch>,
+    task: tokio::task::JoinHandle<Result<(), Error>>,
+    /// Objects with the file they came from.
+    objects: BTreeMap<String, String>,
+    remarks: Vec<String>,
+    /// Every removal that was ever told.
+    removals: Vec<String>,
+}
+
+// === impl Follower ===
+
+impl Follower {
+    /// Follows a directory that holds `files`, and has read it once.
+    async fn start(files: &[(&str, &str)]) -> Self {
+        let root = TempDir::new().expect("a directory");
+        for (name, text) in files {
+            fs::write(root.path().join(name), text).expect("a file");
+        }
+        let (sender, batches) = crate::control::source::queue();
+        let task = tokio::spawn(follow(root.path().into(), sender));
+        let mut follower =
+            Self { root, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
+        follower.next().await;
+        follower
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("a file");
+    }
+
+    async fn next(&mut self) {
+        let batch = time::timeout(Duration::from_secs(10), self.batches.recv()).await;
+        let Batch { changes, remarks } = batch.expect("a batch in time").expect("the source goes on");
+        for change in changes {
+            match change {
+                Change::Apply { object, origin } => {
+                    let origin = match origin {
+                        crate::control::Origin::File(path) => path.display().to_string(),
+                        crate::control::Origin::Api => String::new(),
+                    };
+                    let origin = origin.rsplit('/').next().unwrap_or_default().to_owned();
+                    self.objects.insert(object.id().name.to_string(), origin);
+                }
+                Change::Remove(id) => {
+                    self.objects.remove(&id.name.to_string());
+                    self.removals.push(id.name.to_string());
+                }
+            }
+        }
+        if let Some(remarks) = remarks {
+            self.remarks = remarks.iter().map(ToString::to_string).collect();
+        }
+    }
+
+    /// Waits until exactly these objects are known, and the remarks are as many as the texts and contain them.
+    async fn until(&mut self, objects: &[&str], remarks: &[&str]) {
+        let fits = |this: &Self| {
+            let fits = |(remark, text): (&String, &&str)| remark.contains(*text);
+            this.objects.keys().map(|name| name.trim_start_matches("default/")).eq(objects.iter().copied())
+                && this.remarks.len() == remarks.len()
+                && this.remarks.iter().zip(remarks).all(fits)
+        };
+        while !fits(self) {
+            let before = format!("{:?} {:?}", self.objects, self.remarks);
+            let next = time::timeout(Duration::from_secs(10), self.next()).await;
+            assert!(next.is_ok(), "waiting for {objects:?} {remarks:?}, have {before}");
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn service(name: &str) -> String {
+    format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n---\n")
+}
+
+#[tokio::test]
+async fn a_directory_that_does_not_exist_is_an_error_at_the_start() {
+    let (sender, _batches) = crate::control::source::queue();
+    let error = follow("/nonexistent/manifests".into(), sender).await.expect_err("no directory");
+    assert!(error.to_string().contains("`/nonexistent/manifests`"), "{error}");
+}
+
+#[tokio::test]
+async fn an_empty_directory_is_told_as_such() {
+    let follower = Follower::start(&[]).await;
+    assert!(follower.objects.is_empty() && follower.remarks.is_empty());
+}
+
+#[tokio::test]
+async fn files_come_change_and_go() {
+    let mut follower = Follower::start(&[("a.yaml", &service("a")), ("ignored.txt", &service("x"))]).await;
+    follower.until(&["a"], &[]).await;
+    follower.write("b.yml", &(service("b") + &service("c")));
+    follower.until(&["a", "b", "c"], &[]).await;
+    follower.write("b.yml", &service("c"));
+    follower.until(&["a", "c"], &[]).await;
+    fs::remove_file(follower.path("a.yaml")).expect("removed");
+    follower.until(&["c"], &[]).await;
+    fs::create_dir_all(follower.path("deep/er")).expect("created");
+    follower.write("deep/er/d.json", r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "d"}}"#);
+    follower.until(&["c", "d"], &[]).await;
+    fs::remove_dir_all(follower.path("deep")).expect("removed");
+    follower.until(&["c"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_broken_file_keeps_its_last_good_objects() {
+    let mut follower = Follower::start(&[("a.yaml", &(service("a") + &service("b"))), ("z.yaml", &service("z"))]).await;
+    follower.write("a.yaml", "kind: [");
+    follower.until(&["a", "b", "z"], &["warning InvalidObject File ("]).await;
+    // Of a file that is partly good, the good part is taken.
+    follower.write("a.yaml", &(service("a") + "kind: [\n---\n" + &service("c")));
+    follower.until(&["a", "b", "c", "z"], &["document 2, line 5: "]).await;
+    follower.write("a.yaml", &service("c"));
+    follower.until(&["c", "z"], &[]).await;
+    follower.write("a.yaml", "\u{fffd}");
+    fs::write(follower.path("a.yaml"), [0xff, 0xfe, 0xff]).expect("a file");
+    follower.until(&["c", "z"], &["cannot be read"]).await;
+    assert_eq!(follower.removals, ["default/a", "default/b"]);
+}
+
+#[tokio::test]
+async fn a_file_put_in_place_by_renaming_is_read() {
+    let mut follower = Follower::start(&[("a.yaml", &service("a"))]).await;
+    follower.write(".a.yaml.tmp", &service("b"));
+    fs::rename(follower.path(".a.yaml.tmp"), follower.path("a.yaml")).expect("renamed");
+    follower.until(&["b"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_config_map_swapped_by_its_link_is_read() {
+    let root = TempDir::new().expect("a directory");
+    let version = |number: u32, text: &str| {
+        let directory = root.path().join(format!("..{number}"));
+        fs::create_dir(&directory).expect("created");
+        fs::write(directory.join("a.yaml"), text).expect("a file");
+        let link = root.path().join("..data_tmp");
+        symlink(format!("..{number}"), &link).expect("linked");
+        fs::rename(link, root.path().join("..data")).expect("renamed");
+    };
+    version(1, &service("a"));
+    symlink("..data/a.yaml", root.path().join("a.yaml")).expect("linked");
+    let (sender, batches) = crate::control::source::queue();
+    let task = tokio::spawn(follow(root.path().into(), sender));
+    let unused = TempDir::new().expect("a directory");
+    let mut follower =
+        Follower { root: unused, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
+    follower.until(&["a"], &[]).await;
+    version(2, &service("b"));
+    follower.until(&["b"], &[]).await;
+}
+
+#[tokio::test]
+async fn the_first_file_in_order_of_paths_has_an_object() {
+    let mut follower = Follower::start(&[("b.yaml", &service("a")), ("c.yaml", &service("a"))]).await;
+    follower.until(&["a"], &["warning DuplicateObject Service default/a ("]).await;
+    assert_eq!(follower.objects["default/a"], "b.yaml");
+    follower.write("a.yaml", &service("a"));
+    let twice = ["DuplicateObject"; 2];
+    follower.until(&["a"], &twice).await;
+    assert_eq!(follower.objects["default/a"], "a.yaml");
+    fs::remove_file(follower.path("a.yaml")).expect("removed");
+    fs::remove_file(follower.path("b.yaml")).expect("removed");
+    follower.until(&["a"], &[]).await;
+    assert_eq!(follower.objects["default/a"], "c.yaml");
+    assert!(follower.removals.is_empty(), "an object that another file holds is never gone");
+}
+
+#[tokio::test]
+async fn a_half_written_file_takes_nothing_away() {
+    let mut follower = Follower::start(&[("a.yaml", &(service("a") + &service("b0")))]).await;
+    for round in 0..20 {
+        let (old, new, other) = (format!("b{round}"), format!("b{}", round + 1), format!("c{round}"));
+        let mut file = OpenOptions::new().write(true).truncate(true).open(follower.path("a.yaml")).expect("opened");
+        file.write_all(service("a").as_bytes()).expect("written");
+        // Another file changes while this one is half written.
+        follower.write("other.yaml", &service(&other));
+        follower.until(&["a", &old, &other], &[]).await;
+        file.write_all(service(&new).as_bytes()).expect("written");
+        drop(file);
+        follower.until(&["a", &new, &other], &[]).await;
+    }
+    assert!(!follower.removals.iter().any(|name| name == "default/a"), "{:?}", follower.removals);
+}
+
+#[test]
+fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
+    let outer = TempDir::new().expect("a directory");
+    let root = outer.path().join("manifests");
+    fs::create_dir(&root).expect("created");
+    fs::write(root.join("a.yaml"), service("a")).expect("a file");
+    let mut directory = Directory::open(&root).expect("a directory");
+    let nothing = std::collections::HashSet::new();
+    assert_eq!(directory.scan(&nothing, |_| false).map(|batch| batch.changes.len()), Some(1));
+    fs::rename(&root, outer.path().join("elsewhere")).expect("renamed");
+    let batch = directory.scan(&nothing, |_| false).expect("a remark");
+    assert!(batch.changes.is_empty() && batch.remarks.is_some_and(|remarks| remarks.len() == 1));
+    fs::create_dir(&root).expect("created");
+    fs::write(root.join("b.yaml"), service("b")).expect("a file");
+    let batch = directory.scan(&nothing, |_| false).expect("changes");
+    assert!(batch.changes.len() == 2 && directory.was_replaced());
+    assert!(directory.scan(&nothing, |_| false).is_none(), "nothing changed");
+}

@@ -1,0 +1,131 @@
+//! Decides which Ingresses are ours, by the chain controller → IngressClass → Ingress.
+
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+
+use crate::control::{
+    change::ObjectName,
+    cluster::{Cluster, Stored},
+    outcome::{ObjectRef, Outcome, Reason},
+};
+
+/// Which Ingresses to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// An IngressClass with this `spec.controller` is ours. Default `xdp-ingress.io/controller`.
+    pub controller: String,
+    /// The class that is ours by its name alone where the chain cannot be followed: as value of the legacy annotation
+    /// `kubernetes.io/ingress.class`, which needs no IngressClass, and see `by_name`. Default `xdp`.
+    pub name: String,
+    /// Serve Ingresses that name no class. Off by default: in a shared cluster they may be another controller's.
+    pub watch_without_class: bool,
+    /// Give Ingresses that name no class to the IngressClass marked as default. A cluster's admission does that when an
+    /// Ingress is created; a directory of manifests has no admission. Default off.
+    pub apply_default_class: bool,
+    /// Accept `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of manifests need
+    /// not hold one. Default off.
+    pub by_name: bool,
+}
+
+const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
+const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+
+// === impl Classes ===
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self {
+            controller: "xdp-ingress.io/controller".into(),
+            name: "xdp".into(),
+            watch_without_class: false,
+            apply_default_class: false,
+            by_name: false,
+        }
+    }
+}
+
+impl Classes {
+    /// The defaults for a directory of manifests, which has neither admission nor, perhaps, an IngressClass.
+    #[must_use]
+    pub fn for_manifests() -> Self {
+        Self { apply_default_class: true, by_name: true, ..Self::default() }
+    }
+
+    fn owns(&self, class: &IngressClass) -> bool {
+        class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(self.controller.as_str())
+    }
+
+    /// Whether `spec.ingressClassName: name` makes an Ingress ours.
+    fn owns_field(&self, name: &str, cluster: &Cluster) -> bool {
+        match cluster.classes.get(&ObjectName::new("", name)) {
+            Some(Stored { object, origin: _ }) => self.owns(object),
+            None => self.by_name && cluster.classes.is_empty() && name == self.name,
+        }
+    }
+
+    /// Whether the annotation's value makes an Ingress ours.
+    fn owns_annotation(&self, name: &str, cluster: &Cluster) -> bool {
+        match cluster.classes.get(&ObjectName::new("", name)) {
+            Some(Stored { object, origin: _ }) => self.owns(object),
+            None => name == self.name,
+        }
+    }
+}
+
+/// Whether `ingress` is ours. The field goes before the annotation; where they differ and either is ours, that is said.
+pub(super) fn is_ours(
+    ingress: &Ingress,
+    object: &ObjectRef,
+    cluster: &Cluster,
+    classes: &Classes,
+    outcomes: &mut Vec<Outcome>,
+) -> bool {
+    let mut report =
+        |message| outcomes.push(Outcome { object: object.clone(), reason: Reason::ClassMismatch, message });
+    let field = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
+    let annotation = ingress.metadata.annotations.as_ref().and_then(|all| all.get(LEGACY_CLASS)).map(String::as_str);
+    match (field, annotation) {
+        (Some(field), annotation) => {
+            let ours = classes.owns_field(field, cluster);
+            if let Some(annotation) = annotation.filter(|annotation| *annotation != field)
+                && (ours || classes.owns_annotation(annotation, cluster))
+            {
+                report(format!(
+                    "`spec.ingressClassName` is `{field}` but annotation `{LEGACY_CLASS}` is `{annotation}`; the field counts, remove the annotation"
+                ));
+            }
+            if !ours && field == classes.name && !cluster.classes.contains_key(&ObjectName::new("", field)) {
+                report(format!(
+                    "IngressClass `{field}` does not exist; create it with `spec.controller: {}`",
+                    classes.controller
+                ));
+            }
+            ours
+        }
+        (None, Some(annotation)) => classes.owns_annotation(annotation, cluster),
+        (None, None) => {
+            let default = classes.apply_default_class.then(|| default_class(cluster)).flatten();
+            let ours = classes.watch_without_class || default.is_some_and(|class| classes.owns(class));
+            if !ours && classes.apply_default_class && default.is_none() {
+                let name = &classes.name;
+                report(format!("no class is named and none is marked as default; set `spec.ingressClassName: {name}`"));
+            }
+            ours
+        }
+    }
+}
+
+/// Of several classes marked as default, admission takes the newest, then the first by name
+/// (k/k plugin/pkg/admission/network/defaultingressclass).
+fn default_class(cluster: &Cluster) -> Option<&IngressClass> {
+    let is_default = |class: &IngressClass| {
+        let annotations = class.metadata.annotations.as_ref();
+        annotations.and_then(|all| all.get(DEFAULT_CLASS)).is_some_and(|value| value == "true")
+    };
+    let mut newest: Option<&IngressClass> = None;
+    for Stored { object: class, origin: _ } in cluster.classes.values().filter(|stored| is_default(&stored.object)) {
+        if newest.is_none_or(|best| class.metadata.creation_timestamp > best.metadata.creation_timestamp) {
+            newest = Some(class);
+        }
+    }
+    newest
+}

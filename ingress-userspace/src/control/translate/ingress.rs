@@ -1,0 +1,222 @@
+//! Turns one Ingress into what it claims: rules by host, default backends, certificates. It knows no other Ingress.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use k8s_openapi::api::networking::v1::{
+    HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressSpec, IngressTLS,
+};
+
+use super::{
+    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS,
+    annotations::{self, Policy, Redirect, Service},
+    service,
+};
+use crate::{
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::{Action, Filter, HostPattern, PathError, PathMatch, Rule, Unavailable},
+};
+
+/// 308 keeps the method, unlike 301 and 302.
+const REDIRECT_STATUS: u16 = 308;
+
+/// What `ingress` asks for. Everything it cannot have is reported on `object`.
+pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Claims {
+    let Some(spec) = &ingress.spec else {
+        context.report(object, Reason::NoBackend, "there is no `spec`; add rules or a default backend".into());
+        return Claims::default();
+    };
+    if let Some(message) = too_large(ingress, spec) {
+        context.report(object, Reason::TooLarge, message);
+        return Claims::default();
+    }
+    let policy = annotations::read(ingress, object, context);
+    if policy.service == Service::Withhold {
+        return Claims::default();
+    }
+    // `ingress_class_name` is `class`' concern.
+    let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
+    let rules = rules.as_deref().unwrap_or_default();
+    let tls = tls.as_deref().unwrap_or_default();
+    let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
+    let mut builder = Builder { name, owner: name.to_string().into(), policy, tls_hosts: &tls_hosts, object, context };
+    let mut hosts = Vec::new();
+    if rules.is_empty() {
+        match default_backend {
+            Some(backend) => hosts.push(HostClaim {
+                pattern: HostPattern::Any,
+                rules: Vec::new(),
+                fallback: Some(builder.rule(&HostPattern::Any, everything(), backend)),
+            }),
+            None => builder.context.report(
+                object,
+                Reason::NoBackend,
+                "there are neither rules nor a default backend; add one of them".into(),
+            ),
+        }
+    }
+    hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
+    Claims { hosts, certificates }
+}
+
+fn too_large(ingress: &Ingress, spec: &IngressSpec) -> Option<String> {
+    let annotations = ingress.metadata.annotations.iter().flatten();
+    let bytes: usize = annotations.map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_ANNOTATION_BYTES {
+        return Some(format!("annotations hold {bytes} bytes, allowed are {MAX_ANNOTATION_BYTES}; shorten them"));
+    }
+    let of_rule = |rule: &IngressRule| rule.http.as_ref().map_or(1, |http| http.paths.len().max(1));
+    let paths: usize = spec.rules.iter().flatten().map(of_rule).sum();
+    if paths > MAX_PATHS {
+        return Some(format!("rules hold {paths} paths, allowed are {MAX_PATHS}; split the Ingress"));
+    }
+    let hosts: usize =
+        spec.tls.iter().flatten().map(|tls| tls.hosts.as_ref().map_or(1, |hosts| hosts.len().max(1))).sum();
+    (hosts > MAX_PATHS).then(|| format!("`spec.tls` holds {hosts} hosts, allowed are {MAX_PATHS}; split the Ingress"))
+}
+
+/// The hosts that have TLS, and the Secrets meant for them.
+fn tls_claims(
+    name: &ObjectName,
+    tls: &[IngressTLS],
+    rules: &[IngressRule],
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> (BTreeSet<HostPattern>, Vec<(HostPattern, ObjectName)>) {
+    let (mut patterns, mut certificates) = (BTreeSet::new(), Vec::new());
+    for IngressTLS { hosts, secret_name } in tls {
+        let hosts = match hosts.as_deref().unwrap_or_default() {
+            [] => hosts_of(rules),
+            hosts => hosts
+                .iter()
+                .filter_map(|host| match HostPattern::parse(host) {
+                    Ok(pattern) => Some(pattern),
+                    Err(error) => {
+                        context.report(object, Reason::InvalidHost, format!("in `spec.tls`: {}", shorten(&error)));
+                        None
+                    }
+                })
+                .collect(),
+        };
+        for pattern in hosts {
+            // Without a Secret, the default certificate serves the host.
+            if let Some(secret) = secret_name.as_deref().filter(|secret| !secret.is_empty()) {
+                certificates.push((pattern.clone(), ObjectName::new(&name.namespace, secret)));
+            }
+            patterns.insert(pattern);
+        }
+    }
+    (patterns, certificates)
+}
+
+/// The hosts that the rules name; every host if they name none.
+fn hosts_of(rules: &[IngressRule]) -> Vec<HostPattern> {
+    let hosts = rules.iter().filter_map(|rule| HostPattern::parse(rule.host.as_deref().unwrap_or_default()).ok());
+    let mut hosts: Vec<_> = hosts.filter(|pattern| *pattern != HostPattern::Any).collect();
+    if hosts.is_empty() {
+        hosts.push(HostPattern::Any);
+    }
+    hosts
+}
+
+/// Stands for the path of a fallback, which matches everything.
+fn everything() -> PathMatch {
+    PathMatch::Prefix("/".into())
+}
+
+fn shorten(error: &impl std::fmt::Display) -> String {
+    const MAX_CHARS: usize = 400;
+    let text = error.to_string();
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// What all rules of one Ingress share while they are made.
+struct Builder<'b, 'c> {
+    name: &'b ObjectName,
+    owner: Arc<str>,
+    policy: Policy,
+    tls_hosts: &'b BTreeSet<HostPattern>,
+    object: &'b ObjectRef,
+    context: &'b mut Context<'c>,
+}
+
+// === impl Builder ===
+
+impl Builder<'_, '_> {
+    fn host(&mut self, rule: &IngressRule, default_backend: Option<&IngressBackend>) -> Option<HostClaim> {
+        let IngressRule { host, http } = rule;
+        let pattern = match HostPattern::parse(host.as_deref().unwrap_or_default()) {
+            Ok(pattern) => pattern,
+            Err(error) => {
+                let message = format!("{}; its rule is skipped", shorten(&error));
+                self.context.report(self.object, Reason::InvalidHost, message);
+                return None;
+            }
+        };
+        let paths = http.as_ref().map_or(&[][..], |HTTPIngressRuleValue { paths }| paths);
+        if paths.is_empty() && default_backend.is_none() {
+            let message = format!(
+                "the rule of host `{pattern}` has no paths and there is no default backend; requests get 404, add either"
+            );
+            self.context.report(self.object, Reason::NoBackend, message);
+        }
+        let rules = paths.iter().filter_map(|path| self.path(&pattern, path)).collect();
+        let fallback = default_backend.map(|backend| self.rule(&pattern, everything(), backend));
+        Some(HostClaim { pattern, rules, fallback })
+    }
+
+    fn path(&mut self, pattern: &HostPattern, path: &HTTPIngressPath) -> Option<Rule> {
+        let HTTPIngressPath { backend, path, path_type } = path;
+        let path = path.as_deref().unwrap_or_default();
+        let parsed = match path_type.as_str() {
+            "Exact" => PathMatch::exact(path),
+            "Prefix" => PathMatch::prefix(path),
+            // Free to choose: element by element like Prefix, and empty stands for everything.
+            "ImplementationSpecific" => PathMatch::prefix(if path.is_empty() { "/" } else { path }),
+            other => {
+                let other = annotations::shorten(other);
+                let message = format!(
+                    "path type `{other}` of host `{pattern}` is not one of `Exact`, `Prefix`, `ImplementationSpecific`; the path is skipped"
+                );
+                self.context.report(self.object, Reason::InvalidPath, message);
+                return None;
+            }
+        };
+        match parsed {
+            Ok(path) => Some(self.rule(pattern, path, backend)),
+            Err(error @ (PathError::NotAbsolute(_) | PathError::NotNormal { .. })) => {
+                let message = format!("{}; the path is skipped for host `{pattern}`", shorten(&error));
+                self.context.report(self.object, Reason::InvalidPath, message);
+                None
+            }
+        }
+    }
+
+    fn rule(&mut self, pattern: &HostPattern, path: PathMatch, backend: &IngressBackend) -> Rule {
+        let action = match self.policy.service {
+            Service::Full => service::resolve(&self.name.namespace, backend, self.object, self.context),
+            Service::Refuse | Service::Withhold => Action::Refuse(Unavailable::Policy),
+        };
+        let redirects = match self.policy.redirect {
+            Redirect::Never => false,
+            Redirect::WithTls => self.has_tls(pattern),
+            Redirect::Always => true,
+        };
+        let filters = if redirects { vec![Filter::RedirectHttps { status: REDIRECT_STATUS }] } else { Vec::new() };
+        Rule { path, owner: Arc::clone(&self.owner), filters, action }
+    }
+
+    /// Whether a `tls` entry of this Ingress covers every host of `pattern`.
+    fn has_tls(&self, pattern: &HostPattern) -> bool {
+        self.tls_hosts.iter().any(|tls| match (tls, pattern) {
+            (HostPattern::Any, _) => true,
+            (HostPattern::Wildcard(_), HostPattern::Exact(host)) => tls.matches(host.as_str()),
+            _ => tls == pattern,
+        })
+    }
+}
