@@ -1,0 +1,215 @@
+//! Buffers of a worker, lent to exchanges and taken back: an idle connection and an exchange that only waits hold none.
+
+use std::{cell::RefCell, ops};
+
+use bytes::BytesMut;
+
+/// First read of an exchange: holds the head and a small body at once.
+const SMALL: usize = 16 * 1024;
+/// Once a body is known to be large.
+const LARGE: usize = 128 * 1024;
+/// Below this much room, a buffer is arranged anew instead of read into.
+const ROOM_MIN: usize = 4 * 1024;
+/// Kept per worker and kind; what is beyond goes back to the allocator. 64 × 16 KiB + 8 × 128 KiB = 2 MiB at most.
+const SMALL_KEPT: usize = 64;
+const LARGE_KEPT: usize = 8;
+/// Buffers tried before a new one is made: their frames may still be on their way to a client.
+const TRIES: usize = 3;
+/// Request heads: kept number and largest capacity worth keeping.
+const TEXT_KEPT: usize = 16;
+const TEXT_MAX: usize = 16 * 1024;
+
+thread_local! {
+    static SMALL_FREE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static LARGE_FREE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static TEXT_FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What is read and not yet parsed. Frames are slices of it, so the memory is used again when the last of them is gone.
+#[derive(Debug, Default)]
+pub(super) struct ReadBuffer {
+    bytes: BytesMut,
+    kind: Kind,
+}
+
+/// A request head on its way out.
+#[derive(Debug)]
+pub(super) struct TextBuffer(Vec<u8>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    None,
+    Small,
+    Large,
+}
+
+// === impl ReadBuffer ===
+
+impl ReadBuffer {
+    /// Makes room to read into: a buffer of the wanted kind where there is none or a smaller one, its bytes kept.
+    pub(super) fn prepare(&mut self, large: bool) {
+        let wanted = if large { Kind::Large } else { Kind::Small };
+        match self.kind {
+            Kind::None => *self = Self::take(wanted),
+            Kind::Small if large => {
+                let small = std::mem::replace(self, Self::take(wanted));
+                self.bytes.extend_from_slice(&small.bytes);
+            }
+            Kind::Small | Kind::Large => {}
+        }
+        if self.bytes.capacity() - self.bytes.len() < ROOM_MIN {
+            self.bytes.reserve(self.kind.size());
+        }
+    }
+
+    /// Gives the memory back if nothing is in it.
+    pub(super) fn rest(&mut self) {
+        if self.bytes.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    fn take(kind: Kind) -> Self {
+        let size = kind.size();
+        let mut free = kind.swap_free(Vec::new());
+        let mut found = None;
+        for index in (free.len().saturating_sub(TRIES)..free.len()).rev() {
+            if free[index].try_reclaim(size) {
+                found = Some(free.swap_remove(index));
+                break;
+            }
+        }
+        drop(kind.swap_free(free));
+        Self { bytes: found.unwrap_or_else(|| BytesMut::with_capacity(size)), kind }
+    }
+}
+
+impl Drop for ReadBuffer {
+    fn drop(&mut self) {
+        let mut free = self.kind.swap_free(Vec::new());
+        if free.len() < self.kind.kept() {
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.clear();
+            free.push(bytes);
+        }
+        drop(self.kind.swap_free(free));
+    }
+}
+
+impl ops::Deref for ReadBuffer {
+    type Target = BytesMut;
+
+    fn deref(&self) -> &BytesMut {
+        &self.bytes
+    }
+}
+
+impl ops::DerefMut for ReadBuffer {
+    fn deref_mut(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn size(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Small => SMALL,
+            Self::Large => LARGE,
+        }
+    }
+
+    fn kept(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Small => SMALL_KEPT,
+            Self::Large => LARGE_KEPT,
+        }
+    }
+
+    /// The worker's free list of this kind for `other`; empty while the thread ends and its list is gone.
+    fn swap_free(self, other: Vec<BytesMut>) -> Vec<BytesMut> {
+        let list = match self {
+            Self::None => return Vec::new(),
+            Self::Small => &SMALL_FREE,
+            Self::Large => &LARGE_FREE,
+        };
+        list.try_with(|free| free.replace(other)).unwrap_or_default()
+    }
+}
+
+// === impl TextBuffer ===
+
+impl TextBuffer {
+    pub(super) fn take() -> Self {
+        let kept = TEXT_FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+        Self(kept.unwrap_or_else(|| Vec::with_capacity(1024)))
+    }
+}
+
+impl Drop for TextBuffer {
+    fn drop(&mut self) {
+        let mut text = std::mem::take(&mut self.0);
+        if text.capacity() > TEXT_MAX {
+            return;
+        }
+        text.clear();
+        let kept = TEXT_FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < TEXT_KEPT {
+                free.push(text);
+            }
+        });
+        // Fails only while the thread ends, when there is nobody to keep it for.
+        kept.unwrap_or_default();
+    }
+}
+
+impl ops::Deref for TextBuffer {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl ops::DerefMut for TextBuffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_only_when_no_frame_holds_it() {
+        let mut buffer = ReadBuffer::default();
+        buffer.prepare(false);
+        buffer.extend_from_slice(b"frame");
+        let address = buffer.as_ptr();
+        let frame = buffer.split().freeze();
+        drop(buffer);
+        let mut other = ReadBuffer::default();
+        other.prepare(false);
+        assert_ne!(other.as_ptr(), address);
+        drop(frame);
+        let mut again = ReadBuffer::default();
+        again.prepare(false);
+        assert_eq!(again.as_ptr(), address);
+    }
+
+    #[test]
+    fn growing_keeps_the_bytes() {
+        let mut buffer = ReadBuffer::default();
+        buffer.prepare(false);
+        buffer.extend_from_slice(b"kept");
+        buffer.prepare(true);
+        assert_eq!(&buffer[..], b"kept");
+        assert!(buffer.capacity() >= LARGE);
+    }
+}

@@ -1,0 +1,180 @@
+//! What can go wrong with an upstream, as types; turning it into a status is `proxy::error`'s.
+
+use std::{fmt, io, net::SocketAddr, time::Duration};
+
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("no connection to `{address}` within {after:?}")]
+    Timeout { address: SocketAddr, after: Duration },
+    #[error("`{address}` refused the connection")]
+    Refused { address: SocketAddr },
+    #[error("cannot connect to `{address}`")]
+    Io { address: SocketAddr, source: io::Error },
+}
+
+/// An exchange that brought no response head, with what a decision to retry needs (RFC 9110, 9.2.2; RFC 9112, 9.3.1).
+///
+/// A request that was not `written` may go elsewhere whatever its method. One that was `written` may go elsewhere if its
+/// method is idempotent. In both cases only with `unsent`, and hardly ever more than once.
+pub struct Failure<B> {
+    pub error: ExchangeError,
+    /// The request's body, if nothing was taken from it and not one byte of a response arrived.
+    pub unsent: Option<B>,
+    /// Whether the connection had served a request before: closing it while idle is the upstream's right.
+    pub reused: bool,
+    /// Whether the kernel accepted any byte of the request.
+    pub written: bool,
+}
+
+/// Why an exchange brought no response head.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    #[error("upstream closed the connection before any byte of its response")]
+    Closed,
+    #[error("upstream reset the connection")]
+    Reset,
+    #[error("upstream took too long {what}")]
+    Timeout { what: Waiting },
+    #[error("upstream sent a malformed response")]
+    Malformed(#[source] Malformed),
+    #[error("upstream sent a response head over the limit")]
+    HeadTooLarge,
+    /// The client's side broke, not the upstream's.
+    #[error("request body broke off")]
+    RequestBody(#[source] BoxError),
+    #[error("connection to the upstream failed")]
+    Io(#[source] io::Error),
+}
+
+/// Why a response body broke off: what was forwarded so far is not whole, so the client's connection must not end cleanly.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("upstream closed the connection before the end of its response")]
+    Truncated,
+    #[error("upstream reset the connection before the end of its response")]
+    Reset,
+    #[error("upstream took too long {what}")]
+    Timeout { what: Waiting },
+    #[error("upstream sent a malformed response body")]
+    Malformed(#[source] Malformed),
+    /// The client's side broke, not the upstream's.
+    #[error("request body broke off")]
+    RequestBody(#[source] BoxError),
+    #[error("connection to the upstream failed")]
+    Io(#[source] io::Error),
+}
+
+/// What an upstream was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Waiting {
+    Send,
+    Head,
+    Body,
+}
+
+/// How a response breaks RFC 9112.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Malformed {
+    #[error("status line is not `HTTP/1.x` and a status of 100 to 999")]
+    StatusLine,
+    #[error("header field is not a token, a colon and visible text on one line")]
+    Header,
+    #[error("a line of the head does not end in CRLF")]
+    LineEnd,
+    #[error("connection closed within the head")]
+    TruncatedHead,
+    #[error("`content-length` is not a single decimal number")]
+    ContentLength,
+    #[error("`transfer-encoding` is not a single `chunked` on HTTP/1.1")]
+    TransferEncoding,
+    #[error("both `content-length` and `transfer-encoding` are present")]
+    BothLengths,
+    #[error("switches protocols though no upgrade was asked for")]
+    SwitchingProtocols,
+    #[error("too many interim responses")]
+    TooManyInterim,
+    #[error("chunk size is not a hexadecimal number below 2^64 and the end of a line")]
+    ChunkSize,
+    #[error("chunk extension is too long or holds a control character")]
+    ChunkExtension,
+    #[error("chunk is not followed by CRLF")]
+    ChunkEnd,
+    #[error("trailer section is too long or not made of header fields")]
+    Trailer,
+}
+
+/// What stops a transfer, before it is known whether a head or a body suffers.
+#[derive(Debug)]
+pub(super) enum TransferError {
+    Timeout(Waiting),
+    RequestBody(BoxError),
+    Read(io::Error),
+}
+
+impl From<TransferError> for ExchangeError {
+    fn from(error: TransferError) -> Self {
+        match error {
+            TransferError::Timeout(what) => Self::Timeout { what },
+            TransferError::RequestBody(source) => Self::RequestBody(source),
+            TransferError::Read(error) if is_reset(&error) => Self::Reset,
+            TransferError::Read(error) => Self::Io(error),
+        }
+    }
+}
+
+impl From<TransferError> for BodyError {
+    fn from(error: TransferError) -> Self {
+        match error {
+            TransferError::Timeout(what) => Self::Timeout { what },
+            TransferError::RequestBody(source) => Self::RequestBody(source),
+            TransferError::Read(error) if is_reset(&error) => Self::Reset,
+            TransferError::Read(error) => Self::Io(error),
+        }
+    }
+}
+
+impl<B> fmt::Debug for Failure<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error, unsent, reused, written } = self;
+        f.debug_struct("Failure")
+            .field("error", error)
+            .field("unsent", &unsent.is_some())
+            .field("reused", reused)
+            .field("written", written)
+            .finish()
+    }
+}
+
+impl<B> std::error::Error for Failure<B> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<B> fmt::Display for Failure<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error: _, unsent, reused, written } = self;
+        let connection = if *reused { "reused" } else { "new" };
+        let sent = if *written { "sent at least in part" } else { "not sent" };
+        let body = if unsent.is_some() { "untouched" } else { "begun" };
+        write!(f, "no response on a {connection} connection: request {sent}, its body {body}")
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "to take the request",
+            Self::Head => "to send a response head",
+            Self::Body => "to send more of the response body",
+        })
+    }
+}
+
+fn is_reset(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), ConnectionReset | ConnectionAborted | BrokenPipe)
+}

@@ -1,0 +1,379 @@
+//! Response heads read strictly (RFC 9112) and request heads written; bytes in, values out, no IO.
+
+use std::mem::MaybeUninit;
+
+use bytes::BytesMut;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+
+use super::{ExchangeError, Limits, Malformed, framing::Framing};
+
+/// Most header fields of a message whatever the configured limit, because they are parsed on the stack.
+pub const HEADERS_MAX: usize = 128;
+/// Interim responses (1xx) skipped before the final one.
+const INTERIM_MAX: usize = 8;
+
+/// The head of a final response.
+#[derive(Debug)]
+pub struct Head {
+    pub status: StatusCode,
+    pub version: Version,
+    /// Without hop-by-hop fields. `content-length` stays, except on 204, which has none (RFC 9110, 8.6).
+    pub headers: HeaderMap,
+    pub framing: Framing,
+    /// Whether the connection may serve another request once the body has ended.
+    pub keep_alive: bool,
+}
+
+/// Reads one response head, from the bytes of a connection as they arrive.
+#[derive(Debug)]
+pub struct Reader {
+    /// Whether the request was a HEAD, whose response has no body whatever its fields say.
+    bodiless: bool,
+    limits: Limits,
+    interim: usize,
+    /// Bytes known to hold no complete head.
+    scanned: usize,
+}
+
+/// Where a field lies in the head.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    name: u32,
+    name_length: u32,
+    value: u32,
+    value_length: u32,
+}
+
+/// What a head says about its connection and its body.
+#[derive(Default)]
+struct Facts {
+    content_length: Option<u64>,
+    transfer_encoding: bool,
+    close: bool,
+    /// `Connection` names other fields.
+    nominates: bool,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// For the response to a request with `method`.
+    #[must_use]
+    pub fn new(method: &Method, limits: Limits) -> Self {
+        Self { bodiless: method == Method::HEAD, limits, interim: 0, scanned: 0 }
+    }
+
+    /// Takes the head of the final response from the front of `buffer` once it is complete; interim ones are skipped.
+    ///
+    /// # Errors
+    /// If it is malformed or over its limits; [`ExchangeError::Malformed`] and [`ExchangeError::HeadTooLarge`] only.
+    pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Head>, ExchangeError> {
+        // Parsing again only after another line end bounds the work of a head that trickles in by its number of lines.
+        while buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n')) {
+            let mut spans = [Span::default(); HEADERS_MAX];
+            let Some((status, version, length, count)) = self.parse(buffer, &mut spans)? else { break };
+            self.scanned = 0;
+            let head = buffer.split_to(length);
+            match status {
+                StatusCode::SWITCHING_PROTOCOLS => return Err(malformed(Malformed::SwitchingProtocols)),
+                interim if interim.is_informational() => {
+                    self.interim += 1;
+                    if self.interim > INTERIM_MAX {
+                        return Err(malformed(Malformed::TooManyInterim));
+                    }
+                }
+                _ => return self.finish(status, version, head, &spans[..count]).map(Some).map_err(malformed),
+            }
+        }
+        self.scanned = buffer.len();
+        if buffer.len() > self.limits.head_max {
+            return Err(ExchangeError::HeadTooLarge);
+        }
+        Ok(None)
+    }
+
+    /// Status, version, length and number of fields of a complete head.
+    fn parse(
+        &self,
+        buffer: &[u8],
+        spans: &mut [Span; HEADERS_MAX],
+    ) -> Result<Option<(StatusCode, Version, usize, usize)>, ExchangeError> {
+        // The parser would skip empty lines, which no response begins with.
+        if !buffer.starts_with(b"H") {
+            return Err(malformed(Malformed::StatusLine));
+        }
+        let mut fields = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let fields = &mut fields[..self.limits.headers_max.min(HEADERS_MAX)];
+        let mut response = httparse::Response::new(&mut []);
+        let parsed =
+            httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, buffer, fields);
+        let length = match parsed {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(httparse::Error::TooManyHeaders) => return Err(ExchangeError::HeadTooLarge),
+            Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => {
+                return Err(malformed(Malformed::Header));
+            }
+            Err(_) => return Err(malformed(Malformed::StatusLine)),
+        };
+        if length > self.limits.head_max {
+            return Err(ExchangeError::HeadTooLarge);
+        }
+        let count = locate(buffer, length, response.headers, spans).ok_or(malformed(Malformed::LineEnd))?;
+        let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+        let status = status.ok_or(malformed(Malformed::StatusLine))?;
+        let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+        Ok(Some((status, version, length, count)))
+    }
+
+    fn finish(&self, status: StatusCode, version: Version, head: BytesMut, spans: &[Span]) -> Result<Head, Malformed> {
+        let mut facts = Facts::default();
+        let mut headers = fields(head, spans, |name, value| facts.learn(name, value)).map_err(|error| match error {
+            FieldError::Refused(why) => why,
+            FieldError::Invalid => Malformed::Header,
+        })?;
+        let Facts { content_length, transfer_encoding, close, nominates } = facts;
+        if transfer_encoding && content_length.is_some() {
+            return Err(Malformed::BothLengths);
+        }
+        if transfer_encoding && version == Version::HTTP_10 {
+            return Err(Malformed::TransferEncoding);
+        }
+        if nominates {
+            strip_nominated(&mut headers);
+        }
+        headers.remove(header::CONNECTION);
+        let mut keep_alive = version == Version::HTTP_11 && !close;
+        let framing = if status == StatusCode::NO_CONTENT {
+            headers.remove(header::CONTENT_LENGTH);
+            // A body announced on 204 may follow or not: whatever comes next on this connection cannot be trusted.
+            keep_alive &= !transfer_encoding && content_length.unwrap_or(0) == 0;
+            Framing::Length(0)
+        } else if self.bodiless || status == StatusCode::NOT_MODIFIED {
+            Framing::Length(0)
+        } else if transfer_encoding {
+            Framing::Chunked
+        } else if let Some(length) = content_length {
+            Framing::Length(length)
+        } else {
+            keep_alive = false;
+            Framing::Close
+        };
+        Ok(Head { status, version, headers, framing, keep_alive })
+    }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Takes note of a field; whether it is forwarded.
+    fn learn(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, Malformed> {
+        if *name == header::CONTENT_LENGTH {
+            let length = decimal(value).ok_or(Malformed::ContentLength)?;
+            // Twice the same is unambiguous, but nothing sound sends it.
+            if self.content_length.replace(length).is_some() {
+                return Err(Malformed::ContentLength);
+            }
+        } else if *name == header::TRANSFER_ENCODING {
+            if self.transfer_encoding || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Malformed::TransferEncoding);
+            }
+            self.transfer_encoding = true;
+        } else if *name == header::CONNECTION {
+            for token in tokens(value) {
+                if token.eq_ignore_ascii_case(b"close") {
+                    self.close = true;
+                } else if !token.eq_ignore_ascii_case(b"keep-alive") {
+                    self.nominates = true;
+                }
+            }
+            // Kept until the fields it nominates are gone.
+            return Ok(true);
+        }
+        Ok(!is_hop_by_hop(name))
+    }
+}
+
+/// Reads a trailer section from the front of `buffer` if it is complete, without fields that must not be in trailers.
+pub(super) fn parse_trailers(
+    buffer: &mut BytesMut,
+    headers_max: usize,
+    length_max: usize,
+) -> Result<Option<HeaderMap>, Malformed> {
+    let mut parsed = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut spans = [Span::default(); HEADERS_MAX];
+    let parsed = &mut parsed[..headers_max.min(HEADERS_MAX)];
+    let (length, count) = match httparse::parse_headers(buffer, parsed) {
+        Ok(httparse::Status::Complete((length, parsed))) if length <= length_max => {
+            let count = locate(buffer, length, parsed, &mut spans).ok_or(Malformed::Trailer)?;
+            (length, count)
+        }
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Ok(httparse::Status::Complete(_)) | Err(_) => return Err(Malformed::Trailer),
+    };
+    let section = buffer.split_to(length);
+    fields(section, &spans[..count], |name, _| Ok(is_trailer(name))).map(Some).map_err(|_invalid| Malformed::Trailer)
+}
+
+/// Notes where the fields lie; `None` if any line ends otherwise than in CRLF. The parser accepts a line feed alone, others do
+/// not, and what two parsers read differently is not forwarded.
+fn locate(
+    buffer: &[u8],
+    length: usize,
+    parsed: &[httparse::Header<'_>],
+    spans: &mut [Span; HEADERS_MAX],
+) -> Option<usize> {
+    let offset = |part: &[u8]| (part.as_ptr() as usize).checked_sub(buffer.as_ptr() as usize);
+    for (span, field) in spans.iter_mut().zip(parsed) {
+        let (name, value) = (offset(field.name.as_bytes())?, offset(field.value));
+        // The line before this one, except at the very front of a trailer section.
+        if name != 0 && !buffer.get(..name)?.ends_with(b"\r\n") {
+            return None;
+        }
+        let value = if field.value.is_empty() { 0 } else { value? };
+        *span = Span {
+            name: u32::try_from(name).ok()?,
+            name_length: u32::try_from(field.name.len()).ok()?,
+            value: u32::try_from(value).ok()?,
+            value_length: u32::try_from(field.value.len()).ok()?,
+        };
+    }
+    buffer.get(..length)?.ends_with(b"\r\n\r\n").then_some(parsed.len())
+}
+
+enum FieldError {
+    Refused(Malformed),
+    Invalid,
+}
+
+impl From<Malformed> for FieldError {
+    fn from(why: Malformed) -> Self {
+        Self::Refused(why)
+    }
+}
+
+/// The fields of a head as a map, values as slices of the head, which is not copied; `keep` chooses.
+fn fields(
+    head: BytesMut,
+    spans: &[Span],
+    mut keep: impl FnMut(&HeaderName, &[u8]) -> Result<bool, Malformed>,
+) -> Result<HeaderMap, FieldError> {
+    let head = head.freeze();
+    let mut headers = HeaderMap::with_capacity(spans.len());
+    for span in spans {
+        let range = |start: u32, length: u32| start as usize..start as usize + length as usize;
+        let name = &head[range(span.name, span.name_length)];
+        let name = HeaderName::from_bytes(name).map_err(|_too_long| FieldError::Invalid)?;
+        let value = head.slice(range(span.value, span.value_length));
+        if keep(&name, &value)? {
+            let value = HeaderValue::from_maybe_shared(value).map_err(|_invalid| FieldError::Invalid)?;
+            headers.append(name, value);
+        }
+    }
+    Ok(headers)
+}
+
+fn malformed(why: Malformed) -> ExchangeError {
+    ExchangeError::Malformed(why)
+}
+
+/// `1*DIGIT` below 2^64; no sign, no list, no white space.
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+// === hop-by-hop fields ===
+
+/// Removes what concerns one connection only (RFC 9110, 7.6.1): the fields that `Connection` nominates and the well-known ones.
+///
+/// Fields that framing, routing or authorisation rely on stay even if nominated: `Connection: authorization` must not turn one
+/// request into another. `trailer` stays, because trailers are forwarded.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        strip_nominated(headers);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "te",
+    "upgrade",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+];
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    // Two bytes spare almost every field the comparisons.
+    let [first, second, ..] = name.as_bytes() else { return false };
+    matches!((first, second), (b'c', b'o') | (b'k' | b't', b'e') | (b't' | b'p', b'r') | (b'u', b'p'))
+        && HOP_BY_HOP.contains(&name)
+}
+
+fn strip_nominated(headers: &mut HeaderMap) {
+    let nominated: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| tokens(value.as_bytes()))
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| !is_protected(name))
+        .collect();
+    for name in nominated {
+        headers.remove(name);
+    }
+}
+
+/// Fields that `Connection` cannot take away.
+fn is_protected(name: &HeaderName) -> bool {
+    static PROTECTED: [HeaderName; 8] = [
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::AUTHORIZATION,
+        header::COOKIE,
+        header::SET_COOKIE,
+        header::CACHE_CONTROL,
+    ];
+    PROTECTED.contains(name)
+}
+
+/// Whether a field may be in a trailer section: none of framing, routing or authentication (RFC 9110, 6.5.1).
+pub(super) fn is_trailer(name: &HeaderName) -> bool {
+    !is_hop_by_hop(name) && !is_protected(name) && *name != header::TRAILER && *name != header::CONTENT_RANGE
+}
+
+// === request heads ===
+
+/// Appends `GET /path HTTP/1.1` and the line end. `target` must be a valid request target: it is written as it is.
+pub fn write_request_line(out: &mut Vec<u8>, method: &Method, target: &str) {
+    out.extend_from_slice(method.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends one field and its line end.
+pub fn write_header(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,62 @@
+//! The upstream side: one HTTP/1.1 exchange over one connection, polled in the task of the request that needs it.
+//!
+//! Pods are addressed by socket address; picking one, retrying and answering errors is the caller's. No channel, no lock
+//! and no task of its own: nothing here is `Send`, because a worker is one thread (performance.md has the figures).
+//!
+//! ```text
+//! Pool ── idle / connect ──▶ Connection ── exchange ──▶ Response<ResponseBody>
+//!   ▲                                                      │ reads the socket, sends the rest of the request body
+//!   └───────────────────── at the body's end ◀─────────────┘
+//! ```
+//!
+//! `head` and `framing` are pure (bytes in, values out) and are what the fuzz target `upstream_response` drives;
+//! `upload` sends, `exchange` and `body` read, `connection` waits, `pool` and `buffer` keep what can be used again.
+//!
+//! Time-outs cost no timer per read: see `connection`.
+
+use std::time::Duration;
+
+pub use body::ResponseBody;
+pub use connection::Connection;
+pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malformed, Waiting};
+pub use exchange::exchange;
+pub use head::{strip_hop_by_hop, write_header, write_request_line};
+pub use pool::{Pool, PoolOptions};
+
+/// Bounds of one exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest wait between two reads once the request is sent; 60 s. While the client still owes a part of the request's body,
+    /// it is the client that is waited for, and this does not run.
+    pub read_timeout: Duration,
+    /// Longest wait between two writes while the upstream takes no bytes; 60 s.
+    pub send_timeout: Duration,
+    /// Largest response head in bytes; 64 KiB.
+    pub head_max: usize,
+    /// Most header fields of a response, and of its trailers; 100. Values over [`head::HEADERS_MAX`] count as that.
+    pub headers_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read_timeout: Duration::from_secs(60),
+            send_timeout: Duration::from_secs(60),
+            head_max: 64 * 1024,
+            headers_max: 100,
+        }
+    }
+}
+
+mod body;
+mod buffer;
+mod connection;
+mod error;
+mod exchange;
+pub mod framing;
+pub mod head;
+mod pool;
+mod upload;
+
+#[cfg(test)]
+mod tests;

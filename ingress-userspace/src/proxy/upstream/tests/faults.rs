@@ -1,0 +1,135 @@
+//! Upstreams that are slow, close, reset or answer early, and what a caller may conclude.
+
+use super::*;
+
+fn run_paused<F: Future>(future: F) -> F::Output {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("runtime");
+    LocalSet::new().block_on(&runtime, future)
+}
+
+/// A body that never has anything to give.
+struct Silent;
+
+impl http_body::Body for Silent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}
+
+#[test]
+fn an_upstream_that_says_nothing_is_given_up_after_the_read_timeout() {
+    run_paused(async {
+        let origin = Origin::new(Peer::linger).await;
+        let begin = tokio::time::Instant::now();
+        let failure = get(&pool(), &origin).await.expect_err("no answer");
+        assert!(matches!(failure.error, ExchangeError::Timeout { what: Waiting::Head }), "{failure:?}");
+        assert!(failure.written && !failure.reused && failure.unsent.is_some());
+        let waited = begin.elapsed();
+        assert!((60..62).contains(&waited.as_secs()), "{waited:?}");
+    });
+}
+
+#[test]
+fn a_body_that_stalls_is_an_error_not_an_end() {
+    run_paused(async {
+        let origin = Origin::answering(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello").await;
+        let pool = pool();
+        let mut body = get(&pool, &origin).await.expect("response").into_body();
+        body.frame().await.expect("frame").expect("sound");
+        let error = body.frame().await.expect("not the end").expect_err("stalled");
+        assert!(matches!(error, BodyError::Timeout { what: Waiting::Body }), "{error:?}");
+        assert!(body.frame().await.is_none() && !http_body::Body::is_end_stream(&body));
+        assert_eq!(pool.idle_total(), 0);
+    });
+}
+
+#[test]
+fn an_upstream_that_takes_nothing_is_given_up_after_the_send_timeout() {
+    run_paused(async {
+        let origin = Origin::new(|peer| async move {
+            let _open = peer;
+            std::future::pending::<()>().await;
+        })
+        .await;
+        let body = Full::new(Bytes::from(vec![0; 64 << 20]));
+        let failure = send(&pool(), &origin, Method::POST, body).await.expect_err("never taken");
+        assert!(matches!(failure.error, ExchangeError::Timeout { what: Waiting::Send }), "{:?}", failure.error);
+        assert!(failure.written && failure.unsent.is_none());
+    });
+}
+
+#[test]
+fn waiting_for_the_client_is_not_held_against_the_upstream() {
+    run_paused(async {
+        let origin = Origin::new(Peer::linger).await;
+        let pool = pool();
+        let exchange = send(&pool, &origin, Method::POST, Silent);
+        assert!(tokio::time::timeout(Duration::from_secs(3600), exchange).await.is_err());
+    });
+}
+
+/// What the failure of a second request on a kept connection says, where the server ends the first one with `script`.
+async fn second(reset: bool) -> Failure<Empty<Bytes>> {
+    let origin = Origin::new(move |mut peer| async move {
+        peer.request().await;
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        peer.request().await;
+        if reset {
+            peer.stream.set_zero_linger().expect("linger");
+        }
+    })
+    .await;
+    let pool = pool();
+    get(&pool, &origin).await.expect("response");
+    get(&pool, &origin).await.expect_err("closed")
+}
+
+#[test]
+fn facts_for_a_retry() {
+    run(async {
+        let closed = second(false).await;
+        assert!(matches!(closed.error, ExchangeError::Closed), "{closed:?}");
+        assert!(closed.reused && closed.written && closed.unsent.is_some());
+        let reset = second(true).await;
+        assert!(matches!(reset.error, ExchangeError::Reset), "{reset:?}");
+        assert!(reset.reused && reset.written && reset.unsent.is_some());
+
+        let origin = Origin::new(|mut peer| async move {
+            peer.request().await;
+            peer.send(b"HT").await;
+        })
+        .await;
+        let begun = get(&pool(), &origin).await.expect_err("broken off");
+        assert!(begun.unsent.is_none() && !begun.reused && begun.written, "{begun:?}");
+
+        let origin = Origin::new(|mut peer| async move { drop(peer.request().await) }).await;
+        let body = Full::new(Bytes::from_static(b"once"));
+        let taken = send(&pool(), &origin, Method::PUT, body).await.expect_err("closed");
+        assert!(taken.unsent.is_none() && taken.written, "{taken:?}");
+        assert!(taken.to_string().contains("its body begun"), "{taken}");
+    });
+}
+
+#[test]
+fn a_connection_reset_within_the_body_is_an_error() {
+    run(async {
+        let origin = Origin::new(|mut peer| async move {
+            peer.request().await;
+            peer.send(b"HTTP/1.1 200 OK\r\n\r\nunframed").await;
+            peer.request().await;
+            peer.stream.set_zero_linger().expect("linger");
+        })
+        .await;
+        let body = Full::new(Bytes::from_static(b"\r\n\r\n"));
+        let response = send(&pool(), &origin, Method::POST, body).await.expect("response");
+        let error = response.into_body().collect().await.expect_err("not an end");
+        assert!(matches!(error, BodyError::Reset), "{error:?}");
+    });
+}

@@ -1,0 +1,120 @@
+//! What the pool keeps, hands out and drops.
+
+use super::*;
+
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+
+async fn get_whole(pool: &Pool, origin: &Origin) {
+    let (status, content) = outcome(pool, origin, Method::GET).await.expect("response");
+    assert_eq!((status, content.as_str()), (200, "hello"));
+}
+
+#[test]
+fn a_connection_serves_again_once_its_body_has_ended() {
+    run(async {
+        let origin = Origin::answering(RESPONSE).await;
+        let pool = pool();
+        let first = pool.connect(origin.address).await.expect("connect");
+        assert!(!first.is_reused());
+        drop(first);
+        for _ in 0..5 {
+            get_whole(&pool, &origin).await;
+            assert_eq!(pool.idle_total(), 1);
+        }
+        assert!(pool.idle(origin.address).expect("kept").is_reused());
+    });
+}
+
+#[test]
+fn the_connection_is_back_with_the_last_frame_of_a_known_length() {
+    run(async {
+        let origin = Origin::answering(RESPONSE).await;
+        let pool = pool();
+        let mut body = get(&pool, &origin).await.expect("response").into_body();
+        assert_eq!(http_body::Body::size_hint(&body).exact(), Some(5));
+        assert_eq!(pool.idle_total(), 0);
+        body.frame().await.expect("frame").expect("sound");
+        assert_eq!(pool.idle_total(), 1);
+        assert!(http_body::Body::is_end_stream(&body));
+        assert!(body.frame().await.is_none());
+    });
+}
+
+#[test]
+fn a_body_dropped_before_its_end_closes_the_connection() {
+    run(async {
+        let origin = Origin::answering(RESPONSE).await;
+        let pool = pool();
+        drop(get(&pool, &origin).await.expect("response"));
+        assert_eq!(pool.idle_total(), 0);
+    });
+}
+
+#[test]
+fn idle_connections_that_were_closed_or_speak_are_not_handed_out() {
+    for late in [None, Some(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")] {
+        run(async move {
+            let gate = Rc::new(tokio::sync::Notify::new());
+            let opened = Rc::clone(&gate);
+            let origin = Origin::new(move |mut peer| {
+                let opened = Rc::clone(&opened);
+                async move {
+                    peer.request().await;
+                    peer.send(RESPONSE).await;
+                    opened.notified().await;
+                    if let Some(late) = late {
+                        peer.send(late).await;
+                        peer.linger().await;
+                    }
+                }
+            })
+            .await;
+            let pool = pool();
+            get_whole(&pool, &origin).await;
+            assert_eq!(pool.idle_total(), 1);
+            gate.notify_one();
+            until("the connection is found unfit", || {
+                pool.prune(std::time::Instant::now());
+                pool.idle_total() == 0
+            })
+            .await;
+            assert!(pool.idle(origin.address).is_none());
+        });
+    }
+}
+
+#[test]
+fn the_pool_keeps_its_bounds_and_its_time() {
+    run(async {
+        let (a, b) = (Origin::answering(RESPONSE).await, Origin::answering(RESPONSE).await);
+        let options = PoolOptions { idle_per_endpoint: 2, idle_total: 3, ..PoolOptions::default() };
+        let pool = Pool::new(options);
+        for (origin, expect) in [(&a, 2), (&b, 3)] {
+            let mut bodies = Vec::new();
+            for _ in 0..4 {
+                bodies.push(get(&pool, origin).await.expect("response").into_body());
+            }
+            for body in bodies {
+                body.collect().await.expect("body");
+            }
+            assert_eq!(pool.idle_total(), expect);
+        }
+        let now = std::time::Instant::now();
+        pool.prune(now + Duration::from_secs(59));
+        assert_eq!(pool.idle_total(), 3);
+        pool.prune(now + Duration::from_secs(61));
+        assert_eq!(pool.idle_total(), 0);
+    });
+}
+
+#[test]
+fn refusal_names_the_address() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("address");
+        drop(listener);
+        let error = pool().connect(address).await.expect_err("nobody listens");
+        assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
+        assert_eq!(error.to_string(), format!("`{address}` refused the connection"));
+    });
+}

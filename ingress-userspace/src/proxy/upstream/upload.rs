@@ -1,0 +1,221 @@
+//! The request on its way out: head, framing and body, sent as far as the socket takes it. It does not read.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Method};
+use http_body::Body;
+
+use super::{
+    BoxError, Connection,
+    buffer::TextBuffer,
+    framing::{CHUNK_END, LAST_CHUNK_END, write_chunk_size},
+    head,
+};
+
+pub(super) struct Upload<B> {
+    /// Kept, even when nothing is wanted from it, until a response has begun: see [`Upload::unsent`].
+    body: B,
+    framing: Framing,
+    /// Nothing more is wanted from the body.
+    complete: bool,
+    /// A frame was taken from the body.
+    taken: bool,
+    /// Any byte was accepted by the kernel.
+    pub(super) written: bool,
+    // What goes out next, in this order: head or chunk size, data, line ends.
+    text: TextBuffer,
+    text_sent: usize,
+    data: Bytes,
+    tail: &'static [u8],
+}
+
+/// How the request's body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    None,
+    /// Bytes still to come.
+    Length(u64),
+    Chunked,
+}
+
+/// How far sending has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// The whole request was accepted by the kernel.
+    Finished,
+    /// The socket takes nothing more for now.
+    Blocked,
+    /// The body has nothing more for now.
+    Starved,
+}
+
+#[derive(Debug)]
+pub(super) enum SendError {
+    /// The socket takes no more; reading tells how the connection ended.
+    Write,
+    Body(BoxError),
+}
+
+/// A body that is not as long as it said.
+#[derive(Debug, thiserror::Error)]
+#[error("request body is {0} than its announced length")]
+struct WrongLength(&'static str);
+
+impl<B> Upload<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    /// A request whose head, but for framing fields and the empty line, `write_head` appends.
+    pub(super) fn new(method: &Method, write_head: impl FnOnce(&mut Vec<u8>), body: B) -> Self {
+        let mut text = TextBuffer::take();
+        write_head(&mut text);
+        let framing = Framing::of(method, &body);
+        framing.write(&mut text);
+        let complete = matches!(framing, Framing::None | Framing::Length(0));
+        let (data, tail): (_, &[u8]) = (Bytes::new(), &[]);
+        Self { body, framing, complete, taken: false, written: false, text, text_sent: 0, data, tail }
+    }
+
+    /// The body, if nothing was taken from it.
+    pub(super) fn unsent(self) -> Option<B> {
+        (!self.taken).then_some(self.body)
+    }
+
+    /// Sends what the socket takes of what the body gives.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<Sending, SendError> {
+        loop {
+            // Asked before the head goes out, so that both go out together.
+            if !self.complete && self.data.is_empty() && self.tail.is_empty() {
+                self.load(cx)?;
+            }
+            if self.text.is_empty() && self.data.is_empty() && self.tail.is_empty() {
+                return Ok(if self.complete { Sending::Finished } else { Sending::Starved });
+            }
+            let text = self.text.get(self.text_sent..).unwrap_or_default();
+            let parts = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.tail)];
+            // Empty parts between others cost nothing; a body without framing is one part.
+            let parts = if self.data.is_empty() && self.tail.is_empty() { &parts[..1] } else { &parts[..] };
+            match connection.poll_write(cx, parts) {
+                Poll::Pending => return Ok(Sending::Blocked),
+                Poll::Ready(Ok(0) | Err(_)) => return Err(SendError::Write),
+                Poll::Ready(Ok(written)) => self.advance(written),
+            }
+        }
+    }
+
+    /// Takes the next frame of the body, if it has one, and puts it in line.
+    fn load(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
+        loop {
+            let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(None) => return self.finish(None),
+                Poll::Ready(Some(Err(error))) => return Err(SendError::Body(error.into())),
+                Poll::Ready(Some(Ok(frame))) => frame,
+            };
+            self.taken = true;
+            match frame.into_data() {
+                // A chunk without data would end the body.
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return self.append(data),
+                Err(other) => {
+                    if let Ok(trailers) = other.into_trailers() {
+                        return self.finish(Some(&trailers));
+                    }
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, data: Bytes) -> Result<(), SendError> {
+        match &mut self.framing {
+            Framing::None => {}
+            Framing::Length(left) => {
+                *left = left.checked_sub(data.len() as u64).ok_or_else(|| wrong_length("longer"))?;
+                self.complete = *left == 0;
+                self.data = data;
+            }
+            Framing::Chunked => {
+                write_chunk_size(&mut self.text, data.len());
+                self.complete = self.body.is_end_stream();
+                self.tail = if self.complete { LAST_CHUNK_END } else { CHUNK_END };
+                self.data = data;
+            }
+        }
+        Ok(())
+    }
+
+    /// The body has ended.
+    fn finish(&mut self, trailers: Option<&HeaderMap>) -> Result<(), SendError> {
+        self.complete = true;
+        match self.framing {
+            Framing::Length(1..) => return Err(wrong_length("shorter")),
+            Framing::None | Framing::Length(0) => {}
+            Framing::Chunked => {
+                self.text.extend_from_slice(b"0\r\n");
+                for (name, value) in trailers.into_iter().flatten().filter(|(name, _)| head::is_trailer(name)) {
+                    head::write_header(&mut self.text, name, value);
+                }
+                self.text.extend_from_slice(b"\r\n");
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        self.written = true;
+        let text = written.min(self.text.len() - self.text_sent);
+        self.text_sent += text;
+        written -= text;
+        if self.text_sent == self.text.len() {
+            self.text.clear();
+            self.text_sent = 0;
+        }
+        let data = written.min(self.data.len());
+        self.data.advance(data);
+        written -= data;
+        if self.data.is_empty() {
+            // Lets go of the memory as well.
+            self.data = Bytes::new();
+        }
+        self.tail = self.tail.get(written..).unwrap_or_default();
+    }
+}
+
+// === impl Framing ===
+
+impl Framing {
+    fn of<B: Body>(method: &Method, body: &B) -> Self {
+        match body.size_hint().exact() {
+            _ if body.is_end_stream() => Self::empty(method),
+            Some(0) => Self::empty(method),
+            Some(length) => Self::Length(length),
+            None => Self::Chunked,
+        }
+    }
+
+    /// Methods that expect a body say that there is none (RFC 9110, 8.6).
+    fn empty(method: &Method) -> Self {
+        if matches!(*method, Method::POST | Method::PUT | Method::PATCH) { Self::Length(0) } else { Self::None }
+    }
+
+    /// Appends the framing fields and the end of the head.
+    fn write(self, out: &mut Vec<u8>) {
+        use io::Write as _;
+        let written = match self {
+            Self::None => out.write_all(b"\r\n"),
+            Self::Length(length) => write!(out, "content-length: {length}\r\n\r\n"),
+            Self::Chunked => out.write_all(b"transfer-encoding: chunked\r\n\r\n"),
+        };
+        debug_assert!(written.is_ok(), "writing to memory does not fail");
+    }
+}
+
+fn wrong_length(how: &'static str) -> SendError {
+    SendError::Body(Box::new(WrongLength(how)))
+}
