@@ -1,1 +1,46 @@
-//! Serves requests.
+//! The request path: accepts connections and brings each request to a pod. It watches no configuration; it is handed
+//! [`Snapshot`]s.
+//!
+//! ```text
+//! listen ─▶ accept ─▶ conn (tls) ─▶ wire (scan) ─▶ hyper ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
+//!                                                              │
+//!                                    client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
+//! ```
+//!
+//! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current snapshot
+//! once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host and are not
+//! counted by host.
+
+mod accept;
+mod authority;
+mod body;
+mod certificates;
+mod conn;
+mod counters;
+mod error;
+mod forward;
+mod headers;
+mod listen;
+mod options;
+mod path;
+mod pick;
+mod progress;
+mod scan;
+mod serve;
+mod server;
+mod shared;
+mod snapshot;
+mod tls;
+pub mod upstream;
+mod wire;
+mod worker;
+
+pub use authority::{Authority, AuthorityError};
+pub use certificates::{CertificateProblem, Certificates};
+pub use listen::{ListenError, ListenMode, ListenOptions, WorkerListeners, bind};
+pub use options::Options;
+pub use path::{PathError, normalise};
+pub use server::{Drained, Server, StartError};
+pub use shared::{FlowTable, Shared, SharedError, StatsView};
+pub use snapshot::Snapshot;
+pub use tls::TlsError;

@@ -11,6 +11,8 @@ pub struct Subject<'r> {
     pub target: &'r str,
     /// Whether the client's connection is encrypted.
     pub secure: bool,
+    /// Where clients reach HTTPS; 443 goes without saying in a redirect.
+    pub https_port: u16,
 }
 
 /// What the filters made of it.
@@ -40,11 +42,15 @@ pub fn apply(filters: &[Filter], subject: Subject<'_>) -> Verdict {
 }
 
 fn redirect_https(status: u16, subject: Subject<'_>) -> Verdict {
-    let Subject { host, target, secure } = subject;
+    let Subject { host, target, secure, https_port } = subject;
     if secure || target.starts_with(ACME) {
         return Verdict::Continue;
     }
-    Verdict::Redirect { status, location: format!("https://{host}{target}") }
+    let location = match https_port {
+        443 => format!("https://{host}{target}"),
+        port => format!("https://{host}:{port}{target}"),
+    };
+    Verdict::Redirect { status, location }
 }
 
 #[cfg(test)]
@@ -53,7 +59,16 @@ mod tests {
 
     fn check(target: &str, secure: bool, expect: Verdict) {
         let filters = [Filter::RedirectHttps { status: 308 }];
-        assert_eq!(apply(&filters, Subject { host: "a.test", target, secure }), expect, "{target}");
+        let subject = Subject { host: "a.test", target, secure, https_port: 443 };
+        assert_eq!(apply(&filters, subject), expect, "{target}");
+    }
+
+    #[test]
+    fn a_redirect_names_an_unusual_port() {
+        let filters = [Filter::RedirectHttps { status: 308 }];
+        let subject = Subject { host: "a.test", target: "/x", secure: false, https_port: 8443 };
+        let location = "https://a.test:8443/x".to_owned();
+        assert_eq!(apply(&filters, subject), Verdict::Redirect { status: 308, location });
     }
 
     #[test]

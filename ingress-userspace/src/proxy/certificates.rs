@@ -1,0 +1,193 @@
+//! Certificates ready for handshakes, by the server name that selects them. It does not choose protocol versions or
+//! ciphers.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
+
+use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
+
+use crate::model::{Certificate, Host, HostPattern, host};
+
+/// All certificates of a snapshot.
+#[derive(Default)]
+pub struct Certificates {
+    exact: HashMap<Host, Loaded>,
+    /// Keyed by the name after `*.`.
+    wildcard: HashMap<Host, Loaded>,
+    any: Option<Loaded>,
+}
+
+/// A certificate that cannot be used; its names are served with the fallback certificate meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateProblem {
+    /// [`Certificate::origin`].
+    pub origin: Arc<str>,
+    pub reason: String,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    source: Arc<Certificate>,
+    /// `None` if the certificate cannot be used: the fallback stands in, rather than a less specific certificate.
+    key: Option<Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    /// Loads what `previous` does not hold already.
+    pub(super) fn load(
+        previous: Option<&Self>,
+        table: &BTreeMap<HostPattern, Arc<Certificate>>,
+    ) -> (Self, Vec<CertificateProblem>) {
+        let provider = super::tls::provider();
+        let mut certificates = Self::default();
+        let mut problems = Vec::new();
+        // One Secret usually serves several names.
+        let mut loaded: HashMap<*const Certificate, Loaded> = HashMap::new();
+        for (pattern, source) in table {
+            let entry = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
+                let known = previous.and_then(|previous| previous.get(pattern));
+                // An unusable certificate is loaded again, so that its problem is reported for every snapshot.
+                let known = known.filter(|known| known.key.is_some() && known.is(source));
+                known.cloned().unwrap_or_else(|| match load(source, &provider) {
+                    Ok(key) => Loaded { source: Arc::clone(source), key: Some(Arc::new(key)) },
+                    Err(reason) => {
+                        problems.push(CertificateProblem { origin: Arc::clone(&source.origin), reason });
+                        Loaded { source: Arc::clone(source), key: None }
+                    }
+                })
+            });
+            certificates.insert(pattern, entry.clone());
+        }
+        (certificates, problems)
+    }
+
+    /// The certificate for a server name in lower case; `None` for the fallback.
+    pub(super) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let named = name.and_then(|name| {
+            self.exact.get(name).or_else(|| self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?))
+        });
+        named.or(self.any.as_ref())?.key.clone()
+    }
+
+    fn insert(&mut self, pattern: &HostPattern, entry: Loaded) {
+        match pattern {
+            HostPattern::Exact(name) => drop(self.exact.insert(name.clone(), entry)),
+            HostPattern::Wildcard(base) => drop(self.wildcard.insert(base.clone(), entry)),
+            HostPattern::Any => self.any = Some(entry),
+        }
+    }
+
+    fn get(&self, pattern: &HostPattern) -> Option<&Loaded> {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.get(name),
+            HostPattern::Wildcard(base) => self.wildcard.get(base),
+            HostPattern::Any => self.any.as_ref(),
+        }
+    }
+}
+
+impl Loaded {
+    fn is(&self, source: &Arc<Certificate>) -> bool {
+        Arc::ptr_eq(&self.source, source) || self.source == *source
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { exact, wildcard, any } = self;
+        f.debug_struct("Certificates")
+            .field("exact", &exact.len())
+            .field("wildcard", &wildcard.len())
+            .field("any", &any.is_some())
+            .finish()
+    }
+}
+
+/// Error texts never quote the key.
+fn load(certificate: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+    let Certificate { origin: _, chain, key } = certificate;
+    let key = provider
+        .key_provider
+        .load_private_key(key.clone_key())
+        .map_err(|error| format!("the private key cannot be used (RSA of 2048 bits and more, ECDSA P-256, P-384, P-521 and Ed25519 can): {error}"))?;
+    let certified = CertifiedKey::new(chain.clone(), key);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
+        Err(rustls::Error::InconsistentKeys(_)) => Err("the private key does not belong to the certificate".into()),
+        Err(error) => Err(format!("the certificate cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pem(names: &[&str]) -> (String, String) {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let made = rcgen::generate_simple_self_signed(names).expect("certificate");
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    fn certificate(origin: &str) -> Arc<Certificate> {
+        let (cert, key) = pem(&["a.test"]);
+        Arc::new(Certificate::from_pem(origin, cert.as_bytes(), key.as_bytes()).expect("valid pem"))
+    }
+
+    fn table(entries: &[(&str, &Arc<Certificate>)]) -> BTreeMap<HostPattern, Arc<Certificate>> {
+        let entry = |(host, certificate): &(&str, &Arc<Certificate>)| {
+            (HostPattern::parse(host).expect("valid host"), Arc::clone(certificate))
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn exact_name_beats_wildcard_beats_any() {
+        let (a, w, d) = (certificate("x/a"), certificate("x/w"), certificate("x/d"));
+        let (certificates, problems) =
+            Certificates::load(None, &table(&[("a.b.test", &a), ("*.b.test", &w), ("", &d)]));
+        assert_eq!(problems, []);
+        for (name, expect) in [
+            (Some("a.b.test"), &a),
+            (Some("c.b.test"), &w),
+            (Some("d.c.b.test"), &d),
+            (Some("b.test"), &d),
+            (Some("other"), &d),
+            (None, &d),
+        ] {
+            let found = certificates.find(name).expect("found");
+            assert_eq!(found.cert, expect.chain, "{name:?}");
+        }
+        assert!(Certificates::default().find(Some("a.test")).is_none());
+    }
+
+    #[test]
+    fn unchanged_certificates_are_not_loaded_again() {
+        let (a, b) = (certificate("x/a"), certificate("x/b"));
+        let (first, _) = Certificates::load(None, &table(&[("a.test", &a), ("b.test", &a), ("c.test", &b)]));
+        let copy = Arc::new(Certificate::clone(&a));
+        let (second, _) = Certificates::load(Some(&first), &table(&[("a.test", &copy), ("c.test", &a)]));
+        let find = |certificates: &Certificates, name| certificates.find(Some(name)).expect("found");
+        assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&first, "b.test")));
+        assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&second, "a.test")));
+        assert_eq!(find(&second, "c.test").cert, a.chain);
+    }
+
+    #[test]
+    fn an_unusable_certificate_is_reported_and_leaves_its_name_to_the_fallback() {
+        let (cert, _) = pem(&["a.test"]);
+        let (_, other_key) = pem(&["b.test"]);
+        let mismatch = Certificate::from_pem("x/mismatch", cert.as_bytes(), other_key.as_bytes()).expect("valid pem");
+        let (mismatch, any) = (Arc::new(mismatch), certificate("x/any"));
+        let table = table(&[("a.test", &mismatch), ("", &any)]);
+        let (first, problems) = Certificates::load(None, &table);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(&*problems[0].origin, "x/mismatch");
+        assert!(problems[0].reason.contains("does not belong"), "{}", problems[0].reason);
+        assert!(first.find(Some("a.test")).is_none());
+        assert!(first.find(Some("other.test")).is_some());
+        assert_eq!(Certificates::load(Some(&first), &table).1, problems);
+    }
+}

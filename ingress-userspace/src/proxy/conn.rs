@@ -1,0 +1,261 @@
+//! One client connection: handshake, hyper, and its end. Requests are `serve`'s.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ingress_common::{HostL7Cell, StatusClass};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use crate::model::HostId;
+
+use super::{
+    counters::Tally, headers, progress::Progress, scan::Place, serve::serve, shared::FlowTable, wire::Wire,
+    worker::Worker,
+};
+
+/// An HTTP/2 client that was silent for this long is asked for a sign of life…
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// …and has this long to give it.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What hyper takes for [`super::Options::headers_max`] if it is told nothing.
+const HYPER_HEADERS_MAX: usize = 100;
+
+/// What a connection is, for its requests, its byte stream and its worker.
+pub(super) struct Conn {
+    pub(super) worker: Rc<Worker>,
+    remote: SocketAddr,
+    local: SocketAddr,
+    pub(super) secure: bool,
+    /// See [`headers::forwarded`].
+    pub(super) forwarded: Box<[u8]>,
+    pub(super) progress: Progress,
+    http2: Cell<bool>,
+    /// Host of the latest request, as entered in the flow table.
+    host: Cell<Option<HostId>>,
+    order: Cell<Order>,
+    /// Set by the connection's task, so that an order wakes it.
+    waker: RefCell<Option<Waker>>,
+}
+
+/// What the worker wants of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Order {
+    Serve,
+    /// End after the requests in flight.
+    Finish,
+    /// End now.
+    Close,
+}
+
+/// A request in flight on a connection.
+pub(super) struct InFlight {
+    tally: Tally,
+    conn: Rc<Conn>,
+}
+
+impl Conn {
+    /// Addresses are canonical here: v4-mapped ones, which a dual-stack socket has, become IPv4.
+    pub(super) fn new(worker: Rc<Worker>, remote: SocketAddr, local: SocketAddr, secure: bool) -> Rc<Self> {
+        let (remote, local) = (canonical(remote), canonical(local));
+        Rc::new(Self {
+            progress: Progress::new(worker.now()),
+            http2: Cell::new(false),
+            forwarded: headers::forwarded(remote.ip(), secure, local.port()),
+            worker,
+            remote,
+            local,
+            secure,
+            host: Cell::new(None),
+            order: Cell::new(Order::Serve),
+            waker: RefCell::new(None),
+        })
+    }
+
+    /// Begins a request for `host`: counts it and tells the kernel whose packets the connection's are.
+    pub(super) fn begin(self: &Rc<Self>, host: HostId) -> InFlight {
+        self.progress.begin_request();
+        // Without an entry the packets count for host 0 already.
+        if self.host.get().unwrap_or(HostId::UNATTRIBUTED) != host {
+            self.host.set(Some(host));
+            if let Some(flows) = self.flows() {
+                flows.insert(self.remote, self.local, host);
+            }
+        }
+        InFlight { tally: Tally::begin(self.worker.shared.counters.cell(host)), conn: Rc::clone(self) }
+    }
+
+    /// Orders only ever become stricter.
+    pub(super) fn order(&self, order: Order) {
+        if order > self.order.get() {
+            self.order.set(order);
+            if let Some(waker) = self.waker.borrow().as_ref() {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.http2.get()
+    }
+
+    fn flows(&self) -> Option<&dyn FlowTable> {
+        self.worker.shared.flows.as_deref()
+    }
+
+    /// Keeps the task's waker; a task that is polled by the same executor keeps the same one.
+    fn listen(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(known) => known.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        if self.host.get().is_some()
+            && let Some(flows) = self.flows()
+        {
+            flows.remove(self.remote, self.local);
+        }
+    }
+}
+
+// === impl InFlight ===
+
+impl InFlight {
+    pub(super) fn cell(&self) -> &'static HostL7Cell {
+        self.tally.cell()
+    }
+
+    pub(super) fn finish(&mut self, class: StatusClass) {
+        self.tally.finish(class);
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.conn.progress.end_request(self.conn.worker.now());
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn run(conn: Rc<Conn>, stream: TcpStream) {
+    if !conn.secure {
+        return http1(stream, conn).await;
+    }
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(&conn.worker.shared.tls));
+    let limit = conn.worker.options.handshake_timeout;
+    match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, conn).await,
+        Ok(Ok(stream)) => http1(stream, conn).await,
+        failed => {
+            conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
+            tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
+        }
+    }
+}
+
+async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<Conn>) {
+    let options = &conn.worker.options;
+    let mut builder = http1::Builder::new();
+    builder
+        // `Progress` does this without a timer per request.
+        .header_read_timeout(None)
+        .max_header_size(options.head_max)
+        .max_buf_size(options.head_max.saturating_mul(2).max(64 * 1024))
+        .half_close(false);
+    // With hyper's own limit it keeps the parsed fields on the stack without clearing them first.
+    if options.headers_max != HYPER_HEADERS_MAX {
+        builder.max_headers(options.headers_max);
+    }
+    let service = {
+        let conn = Rc::clone(&conn);
+        service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
+    };
+    let io = TokioIo::new(Wire::http1(stream, Rc::clone(&conn)));
+    until_ordered(&conn, builder.serve_connection(io, service), |hyper| hyper.graceful_shutdown()).await;
+}
+
+async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<Conn>) {
+    let options = &conn.worker.options;
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.streams_max)
+        .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let service = {
+        let conn = Rc::clone(&conn);
+        service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
+    };
+    let io = TokioIo::new(Wire::http2(stream, Rc::clone(&conn)));
+    conn.http2.set(true);
+    // The next requests of an HTTP/2 client come on other streams: it is idle when it has none.
+    conn.progress.read(Place::Between, conn.worker.now());
+    until_ordered(&conn, builder.serve_connection(io, service), |hyper| hyper.graceful_shutdown()).await;
+}
+
+/// Polls `hyper` to its end and obeys orders in between.
+async fn until_ordered<H>(conn: &Conn, hyper: H, finish: impl Fn(Pin<&mut H>))
+where
+    H: Future<Output = hyper::Result<()>>,
+{
+    let mut hyper = pin!(hyper);
+    let mut finishing = false;
+    let result = std::future::poll_fn(|cx| {
+        conn.listen(cx);
+        match conn.order.get() {
+            Order::Serve => {}
+            Order::Finish if finishing => {}
+            Order::Finish => {
+                finishing = true;
+                finish(hyper.as_mut());
+            }
+            Order::Close => return Poll::Ready(Ok(())),
+        }
+        hyper.as_mut().poll(cx)
+    })
+    .await;
+    if let Err(error) = result {
+        tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "connection ended with an error");
+    }
+}
+
+/// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's `LocalSet` owns them.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future<Output = ()> + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,99 @@
+//! Turns errors into responses: the only file that does. Bodies say the status and a short reason, and nothing of the
+//! inside (no address, no name of a pod).
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::model::Unavailable;
+
+use super::{authority::AuthorityError, forward::ForwardError, path::PathError, upstream::ExchangeError};
+
+/// A response of our own, whole in memory.
+pub(super) type Answer = Response<Bytes>;
+
+/// The product as the `Server` field of responses names it.
+pub(super) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
+
+// The texts of `AuthorityError` and `PathError` are written for clients.
+
+pub(super) fn authority(error: AuthorityError) -> Answer {
+    closing(answer(StatusCode::BAD_REQUEST, &error.to_string()))
+}
+
+pub(super) fn path(error: PathError) -> Answer {
+    answer(StatusCode::BAD_REQUEST, &error.to_string())
+}
+
+/// A `Transfer-Encoding` other than one `chunked`: nobody can say where the body ends, so the connection ends.
+pub(super) fn transfer_encoding() -> Answer {
+    closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`"))
+}
+
+/// `CONNECT` asks for a forward proxy.
+pub(super) fn connect() -> Answer {
+    closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy"))
+}
+
+pub(super) fn target_too_long() -> Answer {
+    answer(StatusCode::URI_TOO_LONG, "request target is too long")
+}
+
+pub(super) fn no_route() -> Answer {
+    answer(StatusCode::NOT_FOUND, "no route for this host and path")
+}
+
+/// A rule that cannot be honoured. Which it is, is for the owner of the rule to read in its events, not for clients.
+pub(super) fn refused(_why: Unavailable) -> Answer {
+    answer(StatusCode::SERVICE_UNAVAILABLE, "the backend of this route is not available")
+}
+
+pub(super) fn forward(error: &ForwardError) -> Answer {
+    match error {
+        ForwardError::NoEndpoints => answer(StatusCode::SERVICE_UNAVAILABLE, "no backend is ready"),
+        ForwardError::Connect { timed_out: true } => {
+            answer(StatusCode::GATEWAY_TIMEOUT, "no backend accepted a connection in time")
+        }
+        ForwardError::Connect { timed_out: false } => answer(StatusCode::BAD_GATEWAY, "no backend could be reached"),
+        ForwardError::Exchange(error) => exchange(error),
+    }
+}
+
+fn exchange(error: &ExchangeError) -> Answer {
+    match error {
+        ExchangeError::RequestBody(_) => {
+            closing(answer(StatusCode::BAD_REQUEST, "the request body is malformed or incomplete"))
+        }
+        ExchangeError::Timeout { .. } => answer(StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time"),
+        ExchangeError::Closed
+        | ExchangeError::Reset
+        | ExchangeError::Malformed(_)
+        | ExchangeError::HeadTooLarge
+        | ExchangeError::Io(_) => answer(StatusCode::BAD_GATEWAY, "the backend sent no valid answer"),
+    }
+}
+
+/// A redirect made by a filter. A `location` that is no header value cannot come out of a checked host and target.
+pub(super) fn redirect(status: u16, location: &str) -> Answer {
+    let (Ok(status), Ok(location)) = (StatusCode::from_u16(status), HeaderValue::from_str(location)) else {
+        return answer(StatusCode::BAD_REQUEST, "the request target cannot be redirected");
+    };
+    let mut response = answer(status, "see location");
+    response.headers_mut().insert(header::LOCATION, location);
+    response
+}
+
+fn answer(status: StatusCode, reason: &str) -> Answer {
+    let text = format!("{} {}: {reason}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
+    let mut response = Response::new(Bytes::from(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::SERVER, SERVER);
+    response
+}
+
+/// The connection ends after this answer: what follows on it cannot be trusted to be a request.
+fn closing(mut response: Answer) -> Answer {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}

@@ -1,0 +1,268 @@
+//! Writes the head of the forwarded request straight from the client's header map: nothing is copied in between, and
+//! nothing that concerns the client's connection alone, or that only we may say, gets through.
+
+use std::cell::Cell;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use super::{
+    authority::Authority,
+    upstream::{write_header, write_request_line},
+};
+
+/// What of a request goes into the forwarded head.
+pub(super) struct Head<'r> {
+    pub(super) method: &'r http::Method,
+    /// Normal path and query.
+    pub(super) target: &'r str,
+    pub(super) authority: &'r Authority<'r>,
+    pub(super) headers: &'r HeaderMap,
+    /// From [`forwarded`].
+    pub(super) forwarded: &'r [u8],
+}
+
+impl Head<'_> {
+    /// Appends request line and fields, without framing fields and the final line end.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let Self { method, target, authority, headers, forwarded } = self;
+        write_request_line(out, method, target);
+        out.extend_from_slice(b"host: ");
+        authority.write(out);
+        out.extend_from_slice(b"\r\n");
+        let nominated = Nominated::of(headers);
+        for (name, value) in *headers {
+            match class(name.as_str()) {
+                Class::Pass if !nominated.holds(name) => write_header(out, name, value),
+                Class::Protected => write_header(out, name, value),
+                Class::Pass | Class::Drop | Class::Cookie | Class::RequestId => {}
+            }
+        }
+        write_cookies(out, headers);
+        out.extend_from_slice(forwarded);
+        out.extend_from_slice(b"x-forwarded-host: ");
+        authority.write(out);
+        out.extend_from_slice(b"\r\n");
+        write_request_id(out, headers);
+    }
+}
+
+/// The fields that are the same for every request of a connection. Whatever the client sent under these names is dropped:
+/// it is not trusted.
+pub(super) fn forwarded(remote: std::net::IpAddr, secure: bool, port: u16) -> Box<[u8]> {
+    let scheme = if secure { "https" } else { "http" };
+    format!(
+        "x-forwarded-for: {remote}\r\nx-real-ip: {remote}\r\nx-forwarded-proto: {scheme}\r\n\
+         x-forwarded-scheme: {scheme}\r\nx-forwarded-port: {port}\r\n"
+    )
+    .into_bytes()
+    .into()
+}
+
+/// What becomes of a field of the client.
+#[derive(PartialEq, Eq)]
+enum Class {
+    /// Forwarded unless `Connection` nominates it.
+    Pass,
+    /// Forwarded even if nominated: routing or authorisation may rely on it (RFC 9110, 7.6.1, forbids to nominate them).
+    Protected,
+    Drop,
+    Cookie,
+    RequestId,
+}
+
+/// `name` is in lower case. Sorted by length, so that most names are settled by one comparison of numbers.
+fn class(name: &str) -> Class {
+    match name.len() {
+        2 if name == "te" => Class::Drop,
+        4 if name == "host" => Class::Drop,
+        6 if name == "cookie" => Class::Cookie,
+        6 if name == "expect" => Class::Drop,
+        7 if name == "upgrade" => Class::Drop,
+        9 if name == "forwarded" || name == "x-real-ip" => Class::Drop,
+        10 if name == "connection" || name == "keep-alive" => Class::Drop,
+        12 if name == "x-request-id" => Class::RequestId,
+        12 if name == "content-type" => Class::Protected,
+        13 if name == "authorization" => Class::Protected,
+        14 if name == "content-length" || name == "http2-settings" => Class::Drop,
+        16 if name == "proxy-connection" => Class::Drop,
+        16 if name == "content-encoding" => Class::Protected,
+        17 if name == "transfer-encoding" => Class::Drop,
+        19 if name == "proxy-authorization" => Class::Drop,
+        _ if name.starts_with("x-forwarded-") => Class::Drop,
+        _ => Class::Pass,
+    }
+}
+
+/// The names that `Connection` lists (RFC 9110, 7.6.1).
+struct Nominated<'r>(Vec<&'r str>);
+
+impl<'r> Nominated<'r> {
+    /// No allocation for the options that are in use, `keep-alive` and `close`.
+    fn of(headers: &'r HeaderMap) -> Self {
+        let options = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let names = options.flat_map(|value| value.split(',')).map(str::trim);
+        Self(
+            names
+                .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
+                .collect(),
+        )
+    }
+
+    fn holds(&self, name: &HeaderName) -> bool {
+        self.0.iter().any(|nominated| name.as_str().eq_ignore_ascii_case(nominated))
+    }
+}
+
+/// HTTP/2 clients may send cookies in crumbs; HTTP/1.1 has one field (RFC 9113, 8.2.3).
+fn write_cookies(out: &mut Vec<u8>, headers: &HeaderMap) {
+    let mut cookies = headers.get_all(header::COOKIE).iter();
+    let Some(first) = cookies.next() else { return };
+    out.extend_from_slice(b"cookie: ");
+    out.extend_from_slice(first.as_bytes());
+    for cookie in cookies {
+        out.extend_from_slice(b"; ");
+        out.extend_from_slice(cookie.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_MAX: usize = 128;
+
+/// The client's id if it is one and harmless in a log, else a new one.
+fn write_request_id(out: &mut Vec<u8>, headers: &HeaderMap) {
+    let mut sent = headers.get_all(&REQUEST_ID).iter();
+    out.extend_from_slice(b"x-request-id: ");
+    match (sent.next(), sent.next()) {
+        (Some(id), None) if is_request_id(id) => out.extend_from_slice(id.as_bytes()),
+        _ => out.extend_from_slice(&next_request_id()),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn is_request_id(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    !bytes.is_empty() && bytes.len() <= REQUEST_ID_MAX && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+/// 32 hexadecimal digits: 64 random bits of the thread and the scrambled number of the request. Unique, not secret.
+fn next_request_id() -> [u8; 32] {
+    thread_local! {
+        static STATE: (u64, Cell<u64>) = (random(), Cell::new(random()));
+    }
+    STATE.with(|(thread, count)| {
+        count.set(count.get().wrapping_add(1));
+        // A bijection (the finaliser of SplitMix64), so that the numbers stay distinct.
+        let mut mixed = count.get();
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        let value = (u128::from(*thread) << 64) | u128::from(mixed);
+        std::array::from_fn(|digit| b"0123456789abcdef"[(value >> (124 - 4 * digit)) as usize & 0xf])
+    })
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The forwarded fields of a request for `a.test` with these fields, without those that every request gets.
+    fn check(fields: &[(&'static str, &str)], expect: &str) {
+        let written = write(fields);
+        let own = ["host: a.test", "x-forwarded-for: 192.0.2.7", "x-forwarded-host: a.test"];
+        let rest: Vec<_> =
+            written.lines().skip(1).filter(|line| !own.contains(line) && !line.starts_with("x-request-id: ")).collect();
+        assert_eq!(rest.join("|"), expect, "{fields:?}");
+        for line in own {
+            assert_eq!(written.lines().filter(|l| *l == line).count(), 1, "{line}: {written}");
+        }
+    }
+
+    fn write(fields: &[(&'static str, &str)]) -> String {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).expect("valid value"));
+        }
+        let authority = Authority::parse(b"a.test").expect("valid authority");
+        let head = Head {
+            method: &http::Method::GET,
+            target: "/x?y",
+            authority: &authority,
+            headers: &headers,
+            forwarded: b"x-forwarded-for: 192.0.2.7\r\n",
+        };
+        let mut out = Vec::new();
+        head.write(&mut out);
+        let text = String::from_utf8(out).expect("ascii");
+        assert!(text.starts_with("GET /x?y HTTP/1.1\r\n"), "{text}");
+        text
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind() {
+        for (fields, expect) in [
+            (&[("accept", "*/*"), ("x-a", "1"), ("x-a", "2")][..], "accept: */*|x-a: 1|x-a: 2"),
+            (&[("connection", "keep-alive, X-A"), ("x-a", "1"), ("x-b", "2")], "x-b: 2"),
+            (&[("connection", "close"), ("connection", "x-a,x-b"), ("x-a", "1"), ("x-b", "2")], ""),
+            (&[("connection", "upgrade"), ("upgrade", "h2c"), ("http2-settings", "x")], ""),
+            (&[("te", "trailers, deflate"), ("keep-alive", "5"), ("proxy-connection", "keep-alive")], ""),
+            (&[("transfer-encoding", "chunked"), ("content-length", "5"), ("expect", "100-continue")], ""),
+            (&[("proxy-authorization", "Basic x"), ("host", "evil.test")], ""),
+        ] {
+            check(fields, expect);
+        }
+    }
+
+    #[test]
+    fn nominating_a_field_that_policies_rely_on_has_no_effect() {
+        check(
+            &[("connection", "authorization, cookie"), ("authorization", "Basic x"), ("cookie", "a=1")],
+            "authorization: Basic x|cookie: a=1",
+        );
+        check(&[("connection", "x-forwarded-for, host, x-forwarded-host")], "");
+    }
+
+    #[test]
+    fn what_only_the_proxy_may_say_is_replaced() {
+        for name in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-anything", "x-real-ip", "forwarded"] {
+            check(&[(name, "evil")], "");
+        }
+        let block = String::from_utf8(forwarded([192, 0, 2, 7].into(), true, 443).into()).expect("ascii");
+        assert_eq!(
+            block,
+            "x-forwarded-for: 192.0.2.7\r\nx-real-ip: 192.0.2.7\r\nx-forwarded-proto: https\r\nx-forwarded-scheme: https\r\nx-forwarded-port: 443\r\n"
+        );
+    }
+
+    #[test]
+    fn cookie_crumbs_are_joined() {
+        check(&[("cookie", "a=1"), ("x-a", "1"), ("cookie", "b=2"), ("cookie", "c=3")], "x-a: 1|cookie: a=1; b=2; c=3");
+    }
+
+    #[test]
+    fn request_ids_are_kept_if_valid_else_made() {
+        let id = |fields: &[(&'static str, &str)]| {
+            let written = write(fields);
+            let ids: Vec<_> = written.lines().filter_map(|line| line.strip_prefix("x-request-id: ")).collect();
+            assert_eq!(ids.len(), 1, "{written}");
+            ids[0].to_owned()
+        };
+        assert_eq!(id(&[("x-request-id", "abc-1")]), "abc-1");
+        let long = "a".repeat(129);
+        for fields in [
+            &[][..],
+            &[("x-request-id", "a b")],
+            &[("x-request-id", &long)],
+            &[("x-request-id", "a"), ("x-request-id", "b")],
+        ] {
+            let made = id(fields);
+            assert!(made.len() == 32 && made.bytes().all(|b| b.is_ascii_hexdigit()), "{made}");
+            assert_ne!(made, id(fields));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Chooses the endpoint for a request: round robin, passing over endpoints that failed of late. It opens no connection.
+//!
+//! Failures are learned from traffic only (passive): a connect error or a time-out keeps the endpoint out for a time that
+//! doubles with each further failure, and one success clears it. When every endpoint is out, none is.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::model::Upstream;
+
+/// How long the first failure keeps an endpoint out.
+const OUT_FIRST_MS: u64 = 500;
+/// The longest time an endpoint is kept out before it is tried again.
+const OUT_MAX_MS: u64 = 16_000;
+/// Most endpoints tried for one request.
+const TRIES_MAX: usize = 3;
+
+/// One upstream as the request path sees it. Shared by all workers and by successive snapshots while its endpoints stay
+/// the same.
+#[derive(Debug)]
+pub(super) struct UpstreamState {
+    endpoints: Vec<EndpointState>,
+    next: AtomicU32,
+}
+
+/// One endpoint and what traffic has shown of it.
+#[derive(Debug)]
+pub(super) struct EndpointState {
+    pub(super) address: SocketAddr,
+    health: Arc<Health>,
+}
+
+/// Outlives snapshots: the same endpoint of the same upstream keeps it.
+#[derive(Debug, Default)]
+struct Health {
+    failures: AtomicU32,
+    /// Kept out until then, in milliseconds of the proxy's clock; 0 for not at all.
+    out_until_ms: AtomicU64,
+}
+
+/// The endpoints tried for one request.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    indices: [u32; TRIES_MAX],
+    count: usize,
+}
+
+// === impl UpstreamState ===
+
+impl UpstreamState {
+    /// The state for `upstream`: `previous` itself if its endpoints are the same, else a new one that knows what
+    /// `previous` knew of the endpoints that remain.
+    pub(super) fn carry(upstream: &Upstream, previous: Option<&Arc<Self>>) -> Arc<Self> {
+        let Upstream { endpoints } = upstream;
+        let known = previous.map_or(&[][..], |state| &state.endpoints);
+        if let Some(previous) = previous
+            && known.iter().map(|e| e.address).eq(endpoints.iter().map(|e| e.address))
+        {
+            return Arc::clone(previous);
+        }
+        let carry = |address: SocketAddr| {
+            // Both are sorted by address.
+            let health = known.binary_search_by(|e| e.address.cmp(&address)).map(|i| Arc::clone(&known[i].health));
+            EndpointState { address, health: health.unwrap_or_default() }
+        };
+        Arc::new(Self {
+            endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
+            next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
+        })
+    }
+
+    /// The next endpoint in turn that is neither out nor tried already; if all that remain are out, the next of those.
+    /// `None` when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
+    pub(super) fn pick(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<&EndpointState> {
+        let count = self.endpoints.len();
+        if tried.count >= count.min(TRIES_MAX) {
+            return None;
+        }
+        let start = self.next.fetch_add(1, Relaxed) as usize % count;
+        let mut last_resort = None;
+        for index in (start..count).chain(0..start) {
+            if tried.contains(index) {
+                continue;
+            }
+            if !self.endpoints[index].health.is_out(&now_ms) {
+                return Some(self.take(index, tried));
+            }
+            last_resort = last_resort.or(Some(index));
+        }
+        last_resort.map(|index| self.take(index, tried))
+    }
+
+    fn take(&self, index: usize, tried: &mut Tried) -> &EndpointState {
+        tried.indices[tried.count] = u32::try_from(index).unwrap_or(u32::MAX);
+        tried.count += 1;
+        &self.endpoints[index]
+    }
+}
+
+// === impl Tried ===
+
+impl Tried {
+    fn contains(&self, index: usize) -> bool {
+        self.indices[..self.count].iter().any(|&tried| tried as usize == index)
+    }
+}
+
+// === impl EndpointState ===
+
+impl EndpointState {
+    pub(super) fn failed(&self, now_ms: u64) {
+        let failures = self.health.failures.fetch_add(1, Relaxed);
+        let out = OUT_FIRST_MS.saturating_mul(1 << failures.min(10)).min(OUT_MAX_MS);
+        self.health.out_until_ms.store(now_ms + out, Relaxed);
+    }
+
+    pub(super) fn succeeded(&self) {
+        // A plain read first: the line stays shared between the workers in the usual case.
+        if self.health.failures.load(Relaxed) != 0 {
+            self.health.failures.store(0, Relaxed);
+            self.health.out_until_ms.store(0, Relaxed);
+        }
+    }
+}
+
+// === impl Health ===
+
+impl Health {
+    fn is_out(&self, now_ms: impl Fn() -> u64) -> bool {
+        let until = self.out_until_ms.load(Relaxed);
+        until != 0 && until > now_ms()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Endpoint;
+
+    fn upstream(ports: &[u16]) -> Upstream {
+        let endpoints = ports.iter().map(|&port| Endpoint { address: ([10, 0, 0, 1], port).into() }).collect();
+        Upstream { endpoints }
+    }
+
+    fn state(ports: &[u16]) -> Arc<UpstreamState> {
+        UpstreamState::carry(&upstream(ports), None)
+    }
+
+    fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
+        (0..count).filter_map(|_| state.pick(|| now_ms, &mut Tried::default()).map(|e| e.address.port())).collect()
+    }
+
+    #[test]
+    fn endpoints_take_turns() {
+        assert_eq!(picks(&state(&[1, 2, 3]), 0, 6), [1, 2, 3, 1, 2, 3]);
+        assert!(picks(&state(&[]), 0, 2).is_empty());
+    }
+
+    #[test]
+    fn one_request_tries_each_endpoint_once_and_at_most_three() {
+        let state = state(&[1, 2, 3, 4]);
+        let mut tried = Tried::default();
+        let ports: Vec<_> = std::iter::from_fn(|| state.pick(|| 0, &mut tried)).map(|e| e.address.port()).collect();
+        assert_eq!(ports, [1, 2, 3]);
+        let state = self::state(&[1, 2]);
+        let mut tried = Tried::default();
+        assert_eq!(std::iter::from_fn(|| state.pick(|| 0, &mut tried)).count(), 2);
+    }
+
+    #[test]
+    fn a_failed_endpoint_sits_out_longer_each_time_until_it_succeeds() {
+        let state = state(&[1, 2]);
+        state.endpoints[0].failed(1000);
+        assert_eq!(picks(&state, 1499, 4), [2, 2, 2, 2]);
+        assert_eq!(picks(&state, 1500, 2), [1, 2]);
+        state.endpoints[0].failed(2000);
+        assert_eq!(picks(&state, 2999, 2), [2, 2]);
+        assert!(picks(&state, 3000, 2).contains(&1));
+        for _ in 0..40 {
+            state.endpoints[0].failed(5000);
+        }
+        assert_eq!(picks(&state, 5000 + OUT_MAX_MS - 1, 2), [2, 2]);
+        state.endpoints[0].succeeded();
+        assert!(picks(&state, 5000, 2).contains(&1));
+    }
+
+    #[test]
+    fn when_all_are_out_none_is() {
+        let state = state(&[1, 2]);
+        state.endpoints.iter().for_each(|e| e.failed(0));
+        assert_eq!(picks(&state, 1, 4), [1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn health_carries_over_by_address() {
+        let first = state(&[1, 2]);
+        first.endpoints[1].failed(0);
+        assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&upstream(&[1, 2]), Some(&first))));
+        let second = UpstreamState::carry(&upstream(&[2, 3]), Some(&first));
+        assert_eq!(picks(&second, 1, 3), [3, 3, 3]);
+    }
+}

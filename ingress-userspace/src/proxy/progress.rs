@@ -1,0 +1,177 @@
+//! How far a client's connection has come, and when it has taken too long. Plain cells, read by the worker's tick: no timer
+//! per connection or request.
+
+use std::{cell::Cell, time::Instant};
+
+use super::{options::Options, scan::Place};
+
+/// What one connection is doing. Times are the worker's coarse clock.
+#[derive(Debug)]
+pub(super) struct Progress {
+    place: Cell<Place>,
+    /// When the current place was entered, or bytes last arrived in it, or a request last ended.
+    since: Cell<Instant>,
+    /// The stream has no more bytes for now.
+    reading: Cell<bool>,
+    /// Since when the client has taken none of the bytes that wait for it.
+    unwritten: Cell<Option<Instant>>,
+    /// Requests in flight.
+    active: Cell<u32>,
+}
+
+/// What is to become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// Idle for long enough.
+    Idle,
+    /// The client makes no progress.
+    Stalled,
+}
+
+impl Progress {
+    /// A new connection owes its first head within the time-out for heads.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            place: Cell::new(Place::Head),
+            since: Cell::new(now),
+            reading: Cell::new(true),
+            unwritten: Cell::new(None),
+            active: Cell::new(0),
+        }
+    }
+
+    /// Bytes arrived, and the stream now stands at `place`.
+    pub(super) fn read(&self, place: Place, now: Instant) {
+        self.reading.set(false);
+        // A head must be complete in time however it trickles in; a body must only go on.
+        if place != Place::Head || self.place.replace(place) != Place::Head {
+            self.since.set(now);
+        }
+        self.place.set(place);
+    }
+
+    pub(super) fn read_pending(&self, now: Instant) {
+        // While nobody reads, because an upstream is slow, the client cannot be late.
+        if !self.reading.replace(true) && self.place.get() == Place::Body {
+            self.since.set(now);
+        }
+    }
+
+    pub(super) fn write_pending(&self, now: Instant) {
+        if self.unwritten.get().is_none() {
+            self.unwritten.set(Some(now));
+        }
+    }
+
+    pub(super) fn wrote(&self) {
+        self.unwritten.set(None);
+    }
+
+    /// Our side is shut down; the client has as long as for a head to close its own.
+    pub(super) fn linger(&self, now: Instant) {
+        self.place.set(Place::Head);
+        self.since.set(now);
+    }
+
+    pub(super) fn begin_request(&self) {
+        self.active.set(self.active.get() + 1);
+    }
+
+    pub(super) fn end_request(&self, now: Instant) {
+        self.active.set(self.active.get().saturating_sub(1));
+        if self.place.get() == Place::Between {
+            self.since.set(now);
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.get() == 0 && self.place.get() == Place::Between
+    }
+
+    pub(super) fn due(&self, now: Instant, options: &Options) -> Due {
+        let passed = now.saturating_duration_since(self.since.get());
+        if self.unwritten.get().is_some_and(|since| now.saturating_duration_since(since) >= options.stall_timeout) {
+            return Due::Stalled;
+        }
+        match self.place.get() {
+            Place::Between if self.active.get() == 0 && passed >= options.idle_timeout => Due::Idle,
+            Place::Head if self.active.get() == 0 && passed >= options.head_timeout => Due::Stalled,
+            Place::Body if self.reading.get() && passed >= options.stall_timeout => Due::Stalled,
+            Place::Between | Place::Head | Place::Body => Due::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(60),
+            ..Options::default()
+        }
+    }
+
+    type Step<'s> = &'s dyn Fn(&Progress, Instant);
+
+    /// Runs `steps` at their seconds and asks at `seconds`.
+    fn check(steps: &[(u64, Step<'_>)], seconds: u64, expect: Due) {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let progress = Progress::new(start);
+        for (seconds, step) in steps {
+            step(&progress, at(*seconds));
+        }
+        assert_eq!(progress.due(at(seconds), &options()), expect, "after {} steps at {seconds} s", steps.len());
+    }
+
+    #[test]
+    fn a_head_has_one_time_out_from_its_first_byte() {
+        let head: Step<'_> = &|p, now| p.read(Place::Head, now);
+        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        check(&[], 9, Due::Nothing);
+        check(&[], 10, Due::Stalled);
+        check(&[(9, head)], 10, Due::Stalled);
+        check(&[(5, between), (50, head), (59, head)], 59, Due::Nothing);
+        check(&[(5, between), (50, head), (59, head)], 60, Due::Stalled);
+    }
+
+    #[test]
+    fn an_idle_connection_is_closed_a_busy_one_is_not() {
+        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        let begin: Step<'_> = &|p, _| p.begin_request();
+        let end: Step<'_> = &|p, now| p.end_request(now);
+        check(&[(0, between)], 74, Due::Nothing);
+        check(&[(0, between)], 75, Due::Idle);
+        check(&[(0, between), (0, begin)], 1000, Due::Nothing);
+        check(&[(0, between), (0, begin), (1000, end)], 1074, Due::Nothing);
+        check(&[(0, between), (0, begin), (1000, end)], 1075, Due::Idle);
+    }
+
+    #[test]
+    fn a_body_may_pause_only_while_nobody_reads_it() {
+        let body: Step<'_> = &|p, now| p.read(Place::Body, now);
+        let pending: Step<'_> = &|p, now| p.read_pending(now);
+        check(&[(0, body)], 1000, Due::Nothing);
+        check(&[(0, body), (0, pending)], 59, Due::Nothing);
+        check(&[(0, body), (0, pending)], 60, Due::Stalled);
+        check(&[(0, body), (100, pending)], 159, Due::Nothing);
+        check(&[(0, body), (0, pending), (50, body), (51, pending)], 110, Due::Nothing);
+    }
+
+    #[test]
+    fn a_client_that_takes_no_bytes_is_cut_off() {
+        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        let begin: Step<'_> = &|p, _| p.begin_request();
+        let stuck: Step<'_> = &|p, now| p.write_pending(now);
+        let wrote: Step<'_> = &|p, _| p.wrote();
+        check(&[(0, between), (0, begin), (1, stuck), (30, stuck)], 61, Due::Stalled);
+        check(&[(0, between), (0, begin), (1, stuck), (30, wrote), (31, stuck)], 61, Due::Nothing);
+    }
+}

@@ -1,0 +1,355 @@
+//! Reads the framing of an HTTP/1 request stream beside hyper and refuses what two parsers could read differently.
+//! Pure: bytes in, verdict out; it copies nothing but a line that two reads split.
+//!
+//! hyper is lenient where RFC 9112 lets it be: it takes a bare LF for a line end (2.2), prefers `Transfer-Encoding` to
+//! `Content-Length` (6.3) and cuts a fragment off the target. Each is the first half of a known attack, and by the time a
+//! service sees the request the evidence is gone. So these bytes are looked at before hyper gets them.
+
+use memchr::memchr;
+
+/// Longest line of chunk framing: a size and extensions nobody uses.
+const CHUNK_LINE_MAX: usize = 1024;
+/// Most bytes of trailer fields.
+const TRAILERS_MAX: usize = 16 * 1024;
+
+/// The state between two reads.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    state: State,
+    /// The beginning of a line whose end has not come yet.
+    line: Vec<u8>,
+    /// Longest line of a head kept here. Above hyper's own limit, so that hyper answers 431 first.
+    line_max: usize,
+    framing: Framing,
+    trailers: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    RequestLine,
+    Field,
+    /// Bytes of a body with `Content-Length`.
+    Sized(u64),
+    ChunkSize,
+    Chunk(u64),
+    ChunkEnd,
+    Trailer,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Framing {
+    length: Option<u64>,
+    chunked: bool,
+}
+
+/// Where in the stream the scanner stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// After a request and before the first byte of the next.
+    Between,
+    Head,
+    Body,
+}
+
+/// The stream is not to be read further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Violation {
+    /// How many of the bytes given are in order.
+    pub(super) good: usize,
+}
+
+impl Scanner {
+    pub(super) fn new(head_max: usize) -> Self {
+        Self {
+            state: State::RequestLine,
+            line: Vec::new(),
+            line_max: head_max.saturating_mul(4),
+            framing: Framing::default(),
+            trailers: 0,
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        match self.state {
+            State::RequestLine if self.line.is_empty() => Place::Between,
+            State::RequestLine | State::Field => Place::Head,
+            State::Sized(_) | State::ChunkSize | State::Chunk(_) | State::ChunkEnd | State::Trailer => Place::Body,
+        }
+    }
+
+    /// Follows `bytes`, which come right after those of the call before.
+    ///
+    /// # Errors
+    /// At the first line that is out of order; the final line end of its head is then not among the good bytes.
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            at += match self.state {
+                State::Sized(left) => self.skip(left, rest.len(), State::Sized, State::RequestLine),
+                State::Chunk(left) => self.skip(left, rest.len(), State::Chunk, State::ChunkEnd),
+                _ => match memchr(b'\n', rest) {
+                    Some(end) => {
+                        self.end_line(&rest[..end]).ok_or(Violation { good: at })?;
+                        end + 1
+                    }
+                    None => {
+                        self.keep(rest).ok_or(Violation { good: at })?;
+                        rest.len()
+                    }
+                },
+            };
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, left: u64, available: usize, state: fn(u64) -> State, next: State) -> usize {
+        let available = available as u64;
+        self.state = if left > available { state(left - available) } else { next };
+        // At most `available`, which came from a length.
+        left.min(available) as usize
+    }
+
+    fn keep(&mut self, part: &[u8]) -> Option<()> {
+        let max = match self.state {
+            State::RequestLine | State::Field => self.line_max,
+            _ => CHUNK_LINE_MAX,
+        };
+        self.line.extend_from_slice(part);
+        (self.line.len() <= max).then_some(())
+    }
+
+    /// `None` if the line is out of order.
+    fn end_line(&mut self, part: &[u8]) -> Option<()> {
+        if self.line.is_empty() {
+            return self.line(part);
+        }
+        let mut line = std::mem::take(&mut self.line);
+        line.extend_from_slice(part);
+        self.line(&line)
+    }
+
+    /// A whole line without its LF.
+    fn line(&mut self, line: &[u8]) -> Option<()> {
+        // The only CR is the one before the LF: neither bare LF nor bare CR (RFC 9112, 2.2).
+        let line = line.strip_suffix(b"\r").filter(|line| memchr(b'\r', line).is_none())?;
+        self.state = match self.state {
+            // An empty line before the request line is skipped (RFC 9112, 2.2).
+            State::RequestLine if line.is_empty() => State::RequestLine,
+            State::RequestLine => {
+                self.framing = Framing::default();
+                memchr(b'#', line).is_none().then_some(State::Field)?
+            }
+            State::Field if line.is_empty() => self.framing.body()?,
+            State::Field => {
+                self.framing.field(line)?;
+                State::Field
+            }
+            State::ChunkSize => match chunk_size(line)? {
+                0 => {
+                    self.trailers = 0;
+                    State::Trailer
+                }
+                size => State::Chunk(size),
+            },
+            State::ChunkEnd => line.is_empty().then_some(State::ChunkSize)?,
+            State::Trailer if line.is_empty() => State::RequestLine,
+            State::Trailer => {
+                self.trailers += line.len();
+                (self.trailers <= TRAILERS_MAX && !is_folded(line)).then_some(State::Trailer)?
+            }
+            State::Sized(_) | State::Chunk(_) => return None,
+        };
+        Some(())
+    }
+}
+
+// === impl Framing ===
+
+impl Framing {
+    /// hyper refuses names with white space before the colon, so that a name is what stands before the first colon.
+    fn field(&mut self, line: &[u8]) -> Option<()> {
+        if is_folded(line) {
+            return None;
+        }
+        if let Some(value) = value_of(line, b"content-length") {
+            let length = decimal(value)?;
+            if self.length.is_some_and(|known| known != length) {
+                return None;
+            }
+            self.length = Some(length);
+        } else if let Some(value) = value_of(line, b"transfer-encoding") {
+            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return None;
+            }
+            self.chunked = true;
+        }
+        Some(())
+    }
+
+    /// What follows the head.
+    fn body(self) -> Option<State> {
+        match self {
+            Self { length: Some(_), chunked: true } => None,
+            Self { length: None, chunked: true } => Some(State::ChunkSize),
+            Self { length: None | Some(0), chunked: false } => Some(State::RequestLine),
+            Self { length: Some(length), chunked: false } => Some(State::Sized(length)),
+        }
+    }
+}
+
+/// A line that continues the one before (obs-fold, RFC 9112, 5.2).
+fn is_folded(line: &[u8]) -> bool {
+    matches!(line.first(), Some(b' ' | b'\t'))
+}
+
+fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    if line.get(name.len()) != Some(&b':') || !line[..name.len()].eq_ignore_ascii_case(name) {
+        return None;
+    }
+    Some(trim(&line[name.len() + 1..]))
+}
+
+fn trim(value: &[u8]) -> &[u8] {
+    let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t');
+    let Some(first) = value.iter().position(is_text) else { return &[] };
+    let last = value.iter().rposition(is_text).unwrap_or(first);
+    &value[first..=last]
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// `1*HEXDIG [ chunk-ext ]` (RFC 9112, 7.1).
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (digits, extension) = line.split_at(end);
+    if !matches!(extension.first(), None | Some(b';')) || extension.iter().any(|&b| b.is_ascii_control() && b != b'\t')
+    {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Scans `stream` whole and cut at every byte; `expect` is where it ends, or `None` for a violation.
+    fn check(stream: &str, expect: Option<Place>) {
+        let scan = |parts: &[&[u8]]| {
+            let mut scanner = Scanner::new(1024);
+            parts.iter().try_for_each(|part| scanner.scan(part)).ok().map(|()| scanner.place())
+        };
+        let bytes = stream.as_bytes();
+        assert_eq!(scan(&[bytes]), expect, "{stream:?}");
+        for cut in 0..bytes.len() {
+            assert_eq!(scan(&[&bytes[..cut], &bytes[cut..]]), expect, "{stream:?} cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn unambiguous_streams_pass() {
+        use Place::{Between, Body, Head};
+        for (stream, place) in [
+            ("", Between),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Between),
+            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", Between),
+            ("GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", Between),
+            ("GET / HT", Head),
+            ("GET / HTTP/1.1\r\nHost: a\r\n", Head),
+            ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", Between),
+            ("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\na\nc", Between),
+            ("POST / HTTP/1.1\r\ncontent-length:0\r\n\r\n", Between),
+            ("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nabc", Body),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", Body),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nc\r\nA;x=y\r\n0123456789\r\n0\r\nx: y\r\n\r\n",
+                Between,
+            ),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n", Between),
+            ("POST / HTTP/1.1\r\nX-Transfer-Encoding: gzip\r\n\r\n", Between),
+        ] {
+            check(stream, Some(place));
+        }
+    }
+
+    #[test]
+    fn ambiguous_heads_are_refused() {
+        for fields in [
+            "Host: a\n",
+            "Host: a\rb\r\n",
+            " folded: a\r\n",
+            "Content-Length: 3\r\nContent-Length: 4\r\n",
+            "Content-Length: 3, 3\r\n",
+            "Content-Length: +3\r\n",
+            "Content-Length: 0x3\r\n",
+            "Content-Length:\r\n",
+            "Content-Length: 18446744073709551616\r\n",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: ,chunked\r\n",
+            "Transfer-Encoding: chunked;x\r\n",
+            "Transfer-Encoding: \u{b}chunked\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Transfer-Encoding:\r\n",
+        ] {
+            check(&format!("POST / HTTP/1.1\r\n{fields}\r\n"), None);
+        }
+        check("GET / HTTP/1.1\n\r\n", None);
+        check("GET / HTTP/1.1\r\nHost: a\r\n\n", None);
+        check("GET /#fragment HTTP/1.1\r\n", None);
+    }
+
+    #[test]
+    fn ambiguous_chunks_are_refused() {
+        for chunks in [
+            "3\nabc\r\n0\r\n\r\n",
+            "3\r\nabc\n0\r\n\r\n",
+            "3\r\nabcd\r\n0\r\n\r\n",
+            "3 \r\nabc\r\n",
+            " 3\r\nabc\r\n",
+            "0x3\r\nabc\r\n",
+            "-3\r\nabc\r\n",
+            "\r\n",
+            ";x\r\n",
+            "3;x\ny\r\nabc\r\n",
+            "10000000000000000\r\n",
+            "0\r\n folded\r\n\r\n",
+            "0\r\nx: y\n\r\n",
+        ] {
+            check(&format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"), None);
+        }
+    }
+
+    #[test]
+    fn lines_that_never_end_are_bounded() {
+        let mut scanner = Scanner::new(16);
+        assert_eq!(scanner.scan(&[b'a'; 64]), Ok(()));
+        assert_eq!(scanner.scan(b"a"), Err(Violation { good: 0 }));
+    }
+
+    #[test]
+    fn the_good_part_never_completes_a_bad_head() {
+        let stream = b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let Violation { good } = Scanner::new(1024).scan(stream).expect_err("ambiguous");
+        assert_eq!(good, stream.len() - 2);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
+            let mut scanner = Scanner::new(64);
+            let _verdict: Result<(), Violation> = parts.iter().try_for_each(|part| scanner.scan(part));
+        }
+    }
+}

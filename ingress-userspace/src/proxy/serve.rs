@@ -1,0 +1,174 @@
+//! Serves one request: authority → path → route → filters → forward. It parses no bytes and keeps no connection.
+
+use std::{borrow::Cow, convert::Infallible, rc::Rc};
+
+use http::{Method, Request, Response, Uri, Version, header, request::Parts};
+use hyper::body::Incoming;
+use ingress_common::StatusClass;
+
+use crate::{
+    model::HostId,
+    route::{
+        Found, Matched, Target,
+        filter::{self, Subject, Verdict},
+    },
+};
+
+use super::{
+    authority::Authority,
+    body::{Body, RequestBody},
+    conn::{Conn, InFlight},
+    error::{self, Answer},
+    forward::forward,
+    headers::Head,
+    path,
+    snapshot::Snapshot,
+    upstream::strip_hop_by_hop,
+};
+
+/// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
+pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let snapshot = conn.worker.snapshot();
+    let (parts, incoming) = request.into_parts();
+    let bodiless = parts.method == Method::HEAD;
+    let mut response = match Matching::of(&conn, &snapshot, &parts) {
+        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming).await,
+        Err(Refusal { host, answer }) => own(conn.begin(host), *answer, bodiless),
+    };
+    // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
+    if parts.version != Version::HTTP_2 && conn.worker.is_draining() {
+        response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+/// A request that is not forwarded because of what it is.
+struct Refusal {
+    host: HostId,
+    /// Boxed, so that the common case does not carry its size.
+    answer: Box<Answer>,
+}
+
+/// A well-formed request and what the routes say of it.
+struct Matching<'r> {
+    authority: Authority<'r>,
+    /// Normal path and query.
+    target: Cow<'r, str>,
+    found: Found<'r>,
+}
+
+impl<'r> Matching<'r> {
+    fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, Refusal> {
+        let Parts { method, uri, version, headers, .. } = parts;
+        let unattributed = |answer| Refusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
+        if *method == Method::CONNECT {
+            return Err(unattributed(error::connect()));
+        }
+        let authority =
+            Authority::of(*version, uri, headers).map_err(|refused| unattributed(error::authority(refused)))?;
+        let host = |answer| {
+            let host = snapshot.routes.find(&authority.host, "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            Refusal { host, answer: Box::new(answer) }
+        };
+        if !is_chunked_or_absent(parts) {
+            return Err(host(error::transfer_encoding()));
+        }
+        if target_len(uri) > conn.worker.options.target_max {
+            return Err(host(error::target_too_long()));
+        }
+        // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if any.
+        let path = match uri.path() {
+            "*" if *method == Method::OPTIONS => Cow::Borrowed("*"),
+            path => path::normalise(path).map_err(|refused| host(error::path(refused)))?,
+        };
+        let found = snapshot.routes.find(&authority.host, &path);
+        let target = target(uri, path);
+        Ok(Self { authority, target, found })
+    }
+
+    async fn act(self, conn: &Rc<Conn>, snapshot: &Snapshot, parts: &Parts, incoming: Incoming) -> Response<Body> {
+        let Self { authority, target, found } = self;
+        let in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
+        let bodiless = parts.method == Method::HEAD;
+        let action = match found.matched {
+            Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
+            Matched::Default(action) => action,
+            Matched::Route(route) => {
+                let https_port = conn.worker.options.https_port;
+                let subject = Subject { host: &authority.host, target: &target, secure: conn.secure, https_port };
+                if let Verdict::Redirect { status, location } = filter::apply(&route.filters, subject) {
+                    return own(in_flight, error::redirect(status, &location), bodiless);
+                }
+                route.target
+            }
+        };
+        let upstream = match action {
+            Target::Refuse(why) => return own(in_flight, error::refused(why), bodiless),
+            Target::Forward(id) => snapshot.upstream(id),
+        };
+        let head = Head {
+            method: &parts.method,
+            target: &target,
+            authority: &authority,
+            headers: &parts.headers,
+            forwarded: &conn.forwarded,
+        };
+        let body = RequestBody::new(incoming, in_flight.cell());
+        let forwarded = match upstream {
+            Some(upstream) => forward(&conn.worker, upstream, &head, body).await,
+            None => Err(super::forward::ForwardError::NoEndpoints),
+        };
+        match forwarded {
+            Ok(response) => relay(response, bodiless, in_flight),
+            Err(failed) => own(in_flight, error::forward(&failed), bodiless),
+        }
+    }
+}
+
+/// Makes an upstream's response one of ours.
+fn relay(
+    response: Response<super::upstream::ResponseBody<RequestBody>>,
+    bodiless: bool,
+    in_flight: InFlight,
+) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    strip_hop_by_hop(&mut parts.headers);
+    parts.headers.entry(header::SERVER).or_insert(error::SERVER);
+    // hyper speaks the client's version; that of the upstream ends here.
+    parts.version = Version::HTTP_11;
+    let status = parts.status;
+    let bodiless = bodiless || status == http::StatusCode::NO_CONTENT || status == http::StatusCode::NOT_MODIFIED;
+    let body = Body::upstream(body, StatusClass::of(status.as_u16()), bodiless, in_flight);
+    Response::from_parts(parts, body)
+}
+
+fn own(in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {
+    let class = StatusClass::of(answer.status().as_u16());
+    answer.map(|text| Body::own(text, class, bodiless, in_flight))
+}
+
+/// Whether the framing is one that every server reads alike: hyper accepts more than one coding before `chunked`.
+fn is_chunked_or_absent(parts: &Parts) -> bool {
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+fn target_len(uri: &Uri) -> usize {
+    uri.path_and_query().map_or(0, |target| target.as_str().len())
+}
+
+/// Path and query as forwarded; borrowed where the path was normal already.
+fn target<'r>(uri: &'r Uri, path: Cow<'r, str>) -> Cow<'r, str> {
+    match (path, uri.path_and_query()) {
+        // An absolute form without a path has an empty one, which stands for `/`.
+        (Cow::Borrowed(path), Some(target)) if target.as_str().starts_with(path) => Cow::Borrowed(target.as_str()),
+        (path, _) => match uri.query() {
+            Some(query) => Cow::Owned(format!("{path}?{query}")),
+            None => path,
+        },
+    }
+}

@@ -1,0 +1,149 @@
+//! Starts the workers and ends them: drain or stop.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+};
+
+use super::{
+    listen::WorkerListeners,
+    options::Options,
+    shared::Shared,
+    worker::{self, Worker},
+};
+
+/// All workers of a process. Dropping it stops them without waiting.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    signal: watch::Sender<Signal>,
+    workers: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    thread: thread::JoinHandle<()>,
+    /// How many connections the worker cut off.
+    done: oneshot::Receiver<usize>,
+}
+
+/// What the workers are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    Serve,
+    /// Close the listeners, finish the connections, end at the deadline at the latest.
+    Drain {
+        deadline: Instant,
+    },
+    Stop,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still open at the deadline and were cut off.
+    pub cut: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot set up worker {number}")]
+    Runtime { number: usize, source: io::Error },
+    #[error("cannot start the thread of worker {number}")]
+    Thread { number: usize, source: io::Error },
+}
+
+impl Server {
+    /// Starts one worker per pair of listeners. Connections are served from now on.
+    ///
+    /// # Errors
+    /// If a runtime or a thread cannot be made; workers that run already are stopped.
+    pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
+        let started = Instant::now();
+        let signal = watch::Sender::new(Signal::Serve);
+        let mut server = Self { shared, signal, workers: Vec::with_capacity(listeners.len()) };
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let running = server.start_worker(number, listeners, options.clone(), started)?;
+            server.workers.push(running);
+        }
+        Ok(server)
+    }
+
+    fn start_worker(
+        &self,
+        number: usize,
+        listeners: WorkerListeners,
+        options: Options,
+        started: Instant,
+    ) -> Result<Running, StartError> {
+        let runtime = |source| StartError::Runtime { number, source };
+        let (rt, listeners) = runtime_with(listeners).map_err(runtime)?;
+        let (report, done) = oneshot::channel();
+        let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
+        let thread = thread::Builder::new()
+            .name(format!("worker-{number}"))
+            .spawn(move || {
+                let worker = Worker::new(shared, options, started);
+                let cut = worker::run(&rt, &worker, listeners, signal);
+                if report.send(cut).is_err() {
+                    tracing::debug!("the server was dropped without waiting for its workers");
+                }
+            })
+            .map_err(|source| StartError::Thread { number, source })?;
+        Ok(Running { thread, done })
+    }
+
+    /// Client connections open now, handshakes included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.stats.connections.load(Relaxed)
+    }
+
+    /// Stops accepting, lets connections finish and ends the workers, after `timeout` at the latest.
+    ///
+    /// With [`super::ListenMode::Slots`], first give the slots to a successor: connections that wait in a listener's backlog
+    /// are still served, later ones would be refused. Responses say `Connection: close`, HTTP/2 connections get GOAWAY,
+    /// idle HTTP/1 connections are closed after [`Options::drain_idle`].
+    pub async fn drain(self, timeout: Duration) -> Drained {
+        self.end(Signal::Drain { deadline: Instant::now() + timeout }).await
+    }
+
+    /// Ends the workers at once, cutting connections off.
+    pub async fn stop(self) -> Drained {
+        self.end(Signal::Stop).await
+    }
+
+    async fn end(mut self, signal: Signal) -> Drained {
+        self.signal.send_replace(signal);
+        let mut cut = 0;
+        for Running { thread, done } in std::mem::take(&mut self.workers) {
+            cut += done.await.unwrap_or(0);
+            // The report is the last thing that the thread does.
+            if thread.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+        Drained { cut }
+    }
+}
+
+fn runtime_with(listeners: WorkerListeners) -> io::Result<(tokio::runtime::Runtime, (TcpListener, TcpListener))> {
+    let WorkerListeners { http, https } = listeners;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listeners = {
+        let _entered = runtime.enter();
+        let listener = |listener: std::net::TcpListener| {
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        (listener(http)?, listener(https)?)
+    };
+    Ok((runtime, listeners))
+}

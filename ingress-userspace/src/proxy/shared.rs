@@ -1,0 +1,127 @@
+//! What all workers of the node share: the snapshot, the counters, the TLS state. Node-wide limits belong here too, kept in
+//! shards so that workers seldom meet.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwap;
+use ingress_common::HostL7Cell;
+use rustls::ServerConfig;
+
+use crate::model::HostId;
+
+use super::{
+    counters::Counters,
+    snapshot::Snapshot,
+    tls::{self, TlsError},
+};
+
+/// Where connections are entered under their host, so that the kernel's per-packet counters know it.
+///
+/// Called once per connection in the common case, and again whenever the host changes. Addresses are as the sockets have
+/// them, v4-mapped ones already turned into IPv4.
+pub trait FlowTable: Send + Sync {
+    fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId);
+    /// The connection is closed. Only called after an `insert`.
+    fn remove(&self, remote: SocketAddr, local: SocketAddr);
+}
+
+/// Shared by every worker.
+pub struct Shared {
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(super) counters: Counters,
+    pub(super) flows: Option<Box<dyn FlowTable>>,
+    /// Holds the node-wide ticket keys.
+    pub(super) tls: Arc<ServerConfig>,
+    pub(super) stats: Stats,
+}
+
+/// Totals of all workers.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    pub(super) connections: AtomicUsize,
+    pub(super) accepted: AtomicU64,
+    pub(super) accept_errors: AtomicU64,
+    pub(super) handshake_errors: AtomicU64,
+    pub(super) refused_framing: AtomicU64,
+    pub(super) timed_out: AtomicU64,
+}
+
+/// The totals of all workers at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatsView {
+    /// Client connections open now, handshakes included.
+    pub connections: usize,
+    /// Client connections accepted.
+    pub accepted: u64,
+    /// Connections lost at accept, among them those shed for lack of file descriptors.
+    pub accept_errors: u64,
+    /// TLS handshakes that failed or took too long.
+    pub handshake_errors: u64,
+    /// HTTP/1 connections ended for bytes that two parsers could read differently.
+    pub refused_framing: u64,
+    /// Connections ended for a head, a body or a response that made no progress.
+    pub timed_out: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SharedError {
+    #[error("there are no counters; give at least the cell of host 0")]
+    NoCounters,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Shared {
+    /// The state of a node that serves nothing yet: every request gets 404 until the first [`Shared::publish`].
+    ///
+    /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF map.
+    ///
+    /// # Errors
+    /// If `counters` is empty, or TLS cannot be set up.
+    pub fn new(counters: &'static [HostL7Cell], flows: Option<Box<dyn FlowTable>>) -> Result<Self, SharedError> {
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+        let tls = Arc::new(tls::server_config(Arc::clone(&snapshot))?);
+        let counters = Counters::new(counters).ok_or(SharedError::NoCounters)?;
+        Ok(Self { snapshot, counters, flows, tls, stats: Stats::default() })
+    }
+
+    /// Makes `snapshot` the one that every new request and handshake uses.
+    pub fn publish(&self, snapshot: Snapshot) {
+        self.snapshot.store(Arc::new(snapshot));
+    }
+
+    /// The current snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> StatsView {
+        let Stats { connections, accepted, accept_errors, handshake_errors, refused_framing, timed_out } = &self.stats;
+        StatsView {
+            connections: connections.load(Relaxed),
+            accepted: accepted.load(Relaxed),
+            accept_errors: accept_errors.load(Relaxed),
+            handshake_errors: handshake_errors.load(Relaxed),
+            refused_framing: refused_framing.load(Relaxed),
+            timed_out: timed_out.load(Relaxed),
+        }
+    }
+
+    pub(super) fn cell(&self) -> &Arc<ArcSwap<Snapshot>> {
+        &self.snapshot
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

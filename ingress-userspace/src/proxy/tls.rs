@@ -1,0 +1,85 @@
+//! TLS towards clients: versions, tickets, and the certificate for a server name, read from the current snapshot.
+
+use std::{fmt, sync::Arc};
+
+use arc_swap::ArcSwap;
+use rustls::{
+    ServerConfig,
+    crypto::{CryptoProvider, aws_lc_rs},
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::snapshot::Snapshot;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot make the fallback certificate")]
+    Fallback(#[source] rcgen::Error),
+    #[error("cannot set up TLS")]
+    Config(#[source] rustls::Error),
+}
+
+/// The one crypto provider of the process, named rather than taken from a global default.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// The configuration of every HTTPS listener of the node.
+///
+/// One ticketer, so that a session begun with one worker is resumed by another. Sessions live in tickets alone: nothing is
+/// stored per client. One ticket per handshake: a second one costs a tenth of a resumed handshake, and clients that want
+/// more get one with each resumption. No early data: it can be replayed (RFC 8446, 8).
+pub(super) fn server_config(snapshot: Arc<ArcSwap<Snapshot>>) -> Result<ServerConfig, TlsError> {
+    let provider = provider();
+    let fallback = Arc::new(fallback(&provider)?);
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(TlsError::Config)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Resolver { snapshot, fallback }));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Config)?;
+    config.send_tls13_tickets = 1;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+/// A self-signed certificate for names that have none: the handshake succeeds and the client sees why it should not trust
+/// it, rather than an alert that names no reason.
+fn fallback(provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).map_err(TlsError::Fallback)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "xdp-ingress fallback");
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(TlsError::Fallback)?;
+    let certificate = params.self_signed(&key).map_err(TlsError::Fallback)?;
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let key = provider.key_provider.load_private_key(der).map_err(TlsError::Config)?;
+    Ok(CertifiedKey::new(vec![certificate.der().clone()], key))
+}
+
+struct Resolver {
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    fallback: Arc<CertifiedKey>,
+}
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let snapshot = self.snapshot.load();
+        let found = match hello.server_name() {
+            Some(name) if name.bytes().any(|byte| byte.is_ascii_uppercase()) => {
+                snapshot.certificates.find(Some(&name.to_ascii_lowercase()))
+            }
+            name => snapshot.certificates.find(name),
+        };
+        Some(found.unwrap_or_else(|| Arc::clone(&self.fallback)))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! One worker: a thread with its runtime, its connections and its pool of upstream connections. It looks after time: the
+//! coarse clock, overdue connections, the end of a drain.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    ops::Deref,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{JoinSet, LocalSet},
+    time::MissedTickBehavior,
+};
+
+use super::{
+    accept,
+    conn::{Conn, Order},
+    options::Options,
+    progress::Due,
+    server::Signal,
+    shared::Shared,
+    snapshot::Snapshot,
+    upstream::{Limits, Pool, PoolOptions},
+};
+
+/// What the connections of one worker share. One thread: cells and `Rc`, no locks.
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) options: Options,
+    pub(super) limits: Limits,
+    pub(super) pool: Pool,
+    started: Instant,
+    now: Cell<Instant>,
+    draining: Cell<bool>,
+    view: RefCell<View>,
+    connections: RefCell<HashMap<u64, Rc<Conn>>>,
+    next_connection: Cell<u64>,
+}
+
+/// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` that all workers share is
+/// touched once per worker and snapshot, not once per request.
+struct View {
+    cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
+    current: Rc<Held>,
+}
+
+/// A snapshot that is kept for as long as this lives.
+pub(super) struct Held(Arc<Snapshot>);
+
+impl Deref for Held {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>, options: Options, started: Instant) -> Rc<Self> {
+        let limits = Limits {
+            read_timeout: options.upstream_read_timeout,
+            send_timeout: options.upstream_send_timeout,
+            ..Limits::default()
+        };
+        let pool = Pool::new(PoolOptions {
+            idle_per_endpoint: options.upstream_idle_per_endpoint,
+            idle_total: options.upstream_idle_total,
+            idle_timeout: options.upstream_idle_timeout,
+            connect_timeout: options.connect_timeout,
+        });
+        let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
+        let current = Rc::new(Held(Arc::clone(cache.load())));
+        Rc::new(Self {
+            shared,
+            options,
+            limits,
+            pool,
+            started,
+            now: Cell::new(Instant::now()),
+            draining: Cell::new(false),
+            view: RefCell::new(View { cache, current }),
+            connections: RefCell::default(),
+            next_connection: Cell::new(0),
+        })
+    }
+
+    /// The current snapshot, for as long as the caller holds it.
+    pub(super) fn snapshot(&self) -> Rc<Held> {
+        let mut view = self.view.borrow_mut();
+        let View { cache, current } = &mut *view;
+        let latest = cache.load();
+        if !Arc::ptr_eq(latest, &current.0) {
+            *current = Rc::new(Held(Arc::clone(latest)));
+        }
+        Rc::clone(current)
+    }
+
+    /// The coarse clock, exact to a tick: for time-outs of seconds.
+    pub(super) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// The exact clock that all workers share, in milliseconds.
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Counts a connection until the guard is dropped, and lets the worker reach it.
+    pub(super) fn enter(self: &Rc<Self>, conn: &Rc<Conn>) -> Entered {
+        let id = self.next_connection.get();
+        self.next_connection.set(id + 1);
+        self.connections.borrow_mut().insert(id, Rc::clone(conn));
+        self.shared.stats.connections.fetch_add(1, Relaxed);
+        Entered { worker: Rc::clone(self), id }
+    }
+
+    /// Ends connections that are over their time, and lets go of an old snapshot that no request has replaced.
+    fn tick(&self) {
+        let now = Instant::now();
+        self.now.set(now);
+        for conn in self.connections.borrow().values() {
+            match conn.progress.due(now, &self.options) {
+                Due::Nothing => {}
+                Due::Idle => conn.order(Order::Finish),
+                Due::Stalled => {
+                    self.shared.stats.timed_out.fetch_add(1, Relaxed);
+                    conn.order(Order::Close);
+                }
+            }
+        }
+        self.pool.prune(now);
+        drop(self.snapshot());
+    }
+
+    fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
+        self.connections.borrow().values().filter(|conn| which(conn)).for_each(|conn| conn.order(order));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty()
+    }
+}
+
+/// A connection known to its worker.
+pub(super) struct Entered {
+    worker: Rc<Worker>,
+    id: u64,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.worker.connections.borrow_mut().remove(&self.id);
+        self.worker.shared.stats.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Runs a worker until it is stopped or drained. Returns how many connections were cut off.
+pub(super) fn run(
+    runtime: &tokio::runtime::Runtime,
+    worker: &Rc<Worker>,
+    (http, https): (TcpListener, TcpListener),
+    signal: watch::Receiver<Signal>,
+) -> usize {
+    let local = LocalSet::new();
+    local.block_on(runtime, serve(Rc::clone(worker), http, https, signal));
+    let cut = worker.connections.borrow().len();
+    // Dropping the set drops the tasks of the connections that are left, and with them what they hold.
+    drop(local);
+    cut
+}
+
+async fn serve(worker: Rc<Worker>, http: TcpListener, https: TcpListener, mut signal: watch::Receiver<Signal>) {
+    let mut accepting = JoinSet::new();
+    accepting.spawn_local(accept::run(Rc::clone(&worker), http, false, signal.clone()));
+    accepting.spawn_local(accept::run(Rc::clone(&worker), https, true, signal.clone()));
+    let mut ticks = ticks(worker.options.tick());
+    let deadline = loop {
+        tokio::select! {
+            _ = ticks.tick() => worker.tick(),
+            // A closed channel means that the server is gone without a word: stop.
+            changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
+                Signal::Serve => {}
+                Signal::Drain { deadline } => break deadline,
+                Signal::Stop => return,
+            },
+        }
+    };
+    worker.draining.set(true);
+    while accepting.join_next().await.is_some() {}
+    drain(&worker, deadline, signal).await;
+}
+
+/// Waits for the connections to end: HTTP/2 ones and those that are busy are told at once, idle ones some time later.
+async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
+    let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
+    let mut ticks = ticks(Duration::from_millis(10));
+    worker.order_all(Order::Finish, Conn::is_http2);
+    while !worker.is_empty() {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
+        }
+        worker.tick();
+        if worker.now() >= deadline {
+            return;
+        }
+        if worker.now() >= idle_until {
+            worker.order_all(Order::Finish, |conn| conn.progress.is_idle());
+        }
+    }
+}
+
+fn ticks(period: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

@@ -1,0 +1,22 @@
+//! The request path in process: a real snapshot, listeners on free ports, upstreams that follow a script.
+
+#[path = "proxy/counters.rs"]
+mod counters;
+#[path = "proxy/drain.rs"]
+mod drain;
+#[path = "proxy/refuse.rs"]
+mod refuse;
+#[path = "proxy/requests.rs"]
+mod requests;
+#[path = "proxy/retry.rs"]
+mod retry;
+#[path = "proxy/stream.rs"]
+mod stream;
+#[path = "proxy/support.rs"]
+mod support;
+#[path = "proxy/swap.rs"]
+mod swap;
+#[path = "proxy/timeouts.rs"]
+mod timeouts;
+#[path = "proxy/tls.rs"]
+mod tls;

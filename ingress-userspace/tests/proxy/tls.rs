@@ -1,0 +1,251 @@
+//! HTTPS and HTTP/2: the certificate for a name, tickets, streams.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use ingress_userspace::model::{Certificate, HostPattern};
+use rustls::{
+    ClientConfig, HandshakeKind, RootCertStore,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::support::{Origin, Proxy, Table};
+
+/// Takes any certificate; its signatures are checked all the same.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn config(alpn: &[&str]) -> Arc<ClientConfig> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+async fn connect(proxy: &Proxy, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {
+    let stream = TcpStream::connect(proxy.https).await.expect("connected");
+    let name = ServerName::try_from(name.to_owned()).expect("valid name");
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await.expect("handshake")
+}
+
+fn with_certificate(mut table: Table, host: &str) -> (Table, CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed(vec![host.replace('*', "any")]).expect("certificate");
+    let certificate =
+        Certificate::from_pem("default/tls", made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes());
+    let certificate = Arc::new(certificate.expect("valid pem"));
+    table.0.certificates.insert(HostPattern::parse(host).expect("valid host"), certificate);
+    (table, made.cert.der().clone())
+}
+
+fn leaf(stream: &TlsStream<TcpStream>) -> &CertificateDer<'static> {
+    &stream.get_ref().1.peer_certificates().expect("a chain")[0]
+}
+
+#[tokio::test]
+async fn the_server_name_chooses_the_certificate() {
+    let origin = Origin::answering("pod");
+    let table = Table::default().host("a.test", &[origin.address]);
+    let (table, exact) = with_certificate(table, "a.test");
+    let (table, wildcard) = with_certificate(table, "*.a.test");
+    let proxy = Proxy::start(&table);
+    let config = config(&[]);
+    assert_eq!(leaf(&connect(&proxy, &config, "a.test").await), &exact);
+    assert_eq!(leaf(&connect(&proxy, &config, "A.test").await), &exact);
+    assert_eq!(leaf(&connect(&proxy, &config, "x.a.test").await), &wildcard);
+    for unknown in ["y.x.a.test", "b.test", "127.0.0.1"] {
+        let stream = connect(&proxy, &config, unknown).await;
+        let text = String::from_utf8_lossy(leaf(&stream)).into_owned();
+        assert!(text.contains("xdp-ingress fallback"), "{unknown}");
+    }
+    let (renewed, new) = with_certificate(table, "a.test");
+    proxy.publish(&renewed);
+    assert_eq!(leaf(&connect(&proxy, &config, "a.test").await), &new);
+}
+
+#[tokio::test]
+async fn https_is_told_to_the_pod_and_sessions_are_resumed() {
+    let origin = Origin::mirror();
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let config = config(&["http/1.1"]);
+    for expect in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        let mut stream = connect(&proxy, &config, "a.test").await;
+        assert_eq!(stream.get_ref().1.handshake_kind(), Some(expect));
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n").await.expect("sent");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.expect("a clean end");
+        assert!(response.contains("x-forwarded-proto: https\r\n"), "{response}");
+        let port = format!("x-forwarded-port: {}\r\n", proxy.https.port());
+        assert!(response.contains(&port), "{response}");
+    }
+}
+
+async fn http2(proxy: &Proxy) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
+    let stream = connect(proxy, &config(&["h2"]), "a.test").await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("handshake");
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
+#[tokio::test]
+async fn http2_streams_become_http1_requests() {
+    let origin = Origin::mirror();
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let client = http2(&proxy).await;
+    let requests = (0..50).map(|number| {
+        let mut client = client.clone();
+        async move {
+            let request = Request::get(format!("https://A.test/{number}"))
+                .header("cookie", "a=1")
+                .header("cookie", "b=2")
+                .body(Full::default())
+                .expect("valid request");
+            let response = client.send_request(request).await.expect("a response");
+            assert_eq!(response.status(), StatusCode::OK);
+            assert_eq!(response.headers()["server"], "xdp-ingress");
+            String::from_utf8(response.into_body().collect().await.expect("a body").to_bytes().into()).expect("text")
+        }
+    });
+    let mut tasks = tokio::task::JoinSet::new();
+    requests.for_each(|request| drop(tasks.spawn(request)));
+    let heads = tasks.join_all().await;
+    assert_eq!(heads.len(), 50);
+    for head in heads {
+        assert!(head.contains(" http/1.1\r\nhost: a.test\r\n"), "{head}");
+        assert!(head.contains("\r\ncookie: a=1; b=2\r\n"), "{head}");
+    }
+    assert_eq!(proxy.count(1).requests[0], 50);
+}
+
+#[tokio::test]
+async fn http2_requests_whose_authorities_disagree_are_refused() {
+    let origin = Origin::answering("pod");
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).host("evil.test", &[origin.address]));
+    let mut client = http2(&proxy).await;
+    for (uri, host, status) in [
+        ("https://a.test/", Some("evil.test"), 400),
+        ("https://a.test/", Some("a.test"), 200),
+        ("https://a.test/", None, 200),
+        ("https://user@a.test/", None, 400),
+        ("https://a.test/%2e%2e/", None, 400),
+    ] {
+        let mut request = Request::get(uri);
+        if let Some(host) = host {
+            request = request.header("host", host);
+        }
+        let response = client.send_request(request.body(Full::default()).expect("valid request")).await;
+        assert_eq!(response.expect("a response").status(), status, "{uri} {host:?}");
+    }
+    assert_eq!(origin.heads().len(), 2);
+}
+
+#[tokio::test]
+async fn an_http2_upload_arrives_whole() {
+    let origin = Origin::start(|peer| {
+        while let Some((_, body)) = peer.request() {
+            peer.answer(&format!("{} bytes", body.len()));
+        }
+    });
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let mut client = http2(&proxy).await;
+    let request = Request::post("https://a.test/").body(Full::from(vec![7; 1_000_000])).expect("valid request");
+    let response = client.send_request(request).await.expect("a response");
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    assert_eq!(body, "1000000 bytes");
+    assert_eq!(proxy.count(1).bytes_in, 1_000_000);
+}
+
+#[tokio::test]
+async fn what_is_no_handshake_is_cut_off_in_time() {
+    let options = ingress_userspace::proxy::Options {
+        handshake_timeout: std::time::Duration::from_millis(100),
+        ..Default::default()
+    };
+    let proxy = Proxy::start_with(&Table::default(), &options, None);
+    let mut silent = TcpStream::connect(proxy.https).await.expect("connected");
+    let mut buffer = Vec::new();
+    silent.read_to_end(&mut buffer).await.expect("closed");
+    let mut plain = TcpStream::connect(proxy.https).await.expect("connected");
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("sent");
+    drop(plain.read_to_end(&mut buffer).await);
+    crate::support::wait_until("both are counted", || proxy.shared.stats().handshake_errors == 2);
+}
+
+#[tokio::test]
+async fn draining_finishes_http2_streams_and_ends_the_connection() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let origin = Origin::start(move |peer| {
+        peer.request();
+        wait.lock().expect("unpoisoned").recv().expect("told to go on");
+        peer.answer("late");
+    });
+    let mut proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let mut client = http2(&proxy).await;
+    let request = Request::get("https://a.test/").body(Full::default()).expect("valid request");
+    let response = tokio::spawn(client.send_request(request));
+    while origin.heads().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let server = proxy.server.take().expect("running");
+    let drained = tokio::spawn(server.drain(crate::support::DEADLINE));
+    while TcpStream::connect(proxy.http).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    go.send(()).expect("sent");
+    let response = response.await.expect("joined").expect("a response");
+    assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "late");
+    assert_eq!(drained.await.expect("joined").cut, 0);
+    client.ready().await.expect_err("the connection has ended");
+}
