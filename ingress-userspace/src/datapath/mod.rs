@@ -1,1 +1,493 @@
-//! Loads, attaches and reads the kernel programs.
+//! Loads, attaches, feeds and reads the kernel programs. Knows nothing of Kubernetes, HTTP or routes.
+//!
+//! ```text
+//!            Datapath::open ── adopts or makes ──> pinned maps and links
+//! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
+//! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
+//! app ────── heartbeat, sweep, superseded ─────────> alive, flows
+//! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, host_l7, …
+//! ```
+//!
+//! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
+//! that opens the same directory takes the node over: it adopts maps and links, puts its programs into the links in place, and
+//! the first one finds itself [`Datapath::superseded`]. [`unload`] removes it all.
+//!
+//! All methods take `&self`, so that one `Arc<Datapath>` serves every thread.
+#![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]
+
+mod alive;
+mod error;
+mod flows;
+mod hosts;
+mod link;
+mod log;
+mod maps;
+mod object;
+mod pins;
+mod probe;
+mod sys;
+mod table;
+
+use std::{
+    net::IpAddr,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Relaxed},
+        },
+    },
+    time::Duration,
+};
+
+use aya::Ebpf;
+use ingress_common::{
+    HostL7Cell, HostNet, Nic, NodeAddr, PortKey, PortRule, Total,
+    flow::v4_mapped,
+    map::{HOSTS_DEFAULT, LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
+};
+
+use self::{alive::Life, pins::Pins, sys::Access};
+pub use self::{
+    error::{Error, Missing},
+    flows::{Flows, flow_key},
+    hosts::HostIds,
+    log::DebugLog,
+    maps::{Maps, Totals},
+    probe::probe,
+};
+
+/// Where pins go unless `--bpffs` says otherwise.
+pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of the pins, on a BPF file system; made if it is not there. Default [`BPFFS`].
+    pub bpffs: PathBuf,
+    /// Interfaces to attach to, by name. Links of other interfaces below the same `bpffs` are removed.
+    pub interfaces: Vec<String>,
+    pub xdp_mode: XdpMode,
+    /// Whether sk_lookup delivers connections to the listeners. Default `true`.
+    pub lookup: bool,
+    /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
+    /// ([`Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
+    pub host_capacity: u32,
+    /// Whether the programs log what they decide ([`Datapath::debug_log`]). Costs about 1 µs per new connection. Default `false`.
+    pub debug_log: bool,
+}
+
+/// How XDP is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum XdpMode {
+    /// In the driver where it can, else generic; an interface with somebody else's program is left alone.
+    #[default]
+    Auto,
+    /// In the driver, or not at all.
+    Native,
+    /// In the stack, after the packet has its `sk_buff`; works with every driver, slower.
+    Generic,
+    /// Not at all: links that are there are removed. sk_lookup still delivers, by its default rule.
+    Off,
+}
+
+/// How XDP runs on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicMode {
+    Native,
+    Generic,
+}
+
+/// What became of one interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicState {
+    Attached {
+        mode: NicMode,
+        attachment: Attachment,
+    },
+    /// Somebody else's XDP program is there. Packets of this interface are not counted; sk_lookup delivers by its default rule.
+    Busy,
+    Off,
+}
+
+/// Whether a link was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    Created,
+    /// The link is an earlier process's; its program was replaced in place.
+    Adopted,
+}
+
+/// What [`Datapath::open`] found and did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Number of this process on this node.
+    pub epoch: u32,
+    /// Whether an earlier process still lives and drains.
+    pub has_predecessor: bool,
+    pub interfaces: Vec<NicReport>,
+    /// `None` if [`Options::lookup`] is off.
+    pub lookup: Option<Attachment>,
+    /// Number of host ids there are: the pinned maps', which may differ from [`Options::host_capacity`].
+    pub host_capacity: u32,
+    pub programs: Vec<ProgramReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicReport {
+    pub name: String,
+    pub index: u32,
+    pub state: NicState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramReport {
+    pub name: &'static str,
+    /// Instructions the verifier walked, of a million it would; `None` before kernel 5.16 (commit aba64c7da983).
+    pub verified_instructions: Option<u32>,
+}
+
+/// A port to steer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteeredPort {
+    pub port: u16,
+    /// [`ingress_common::flow::PROTO_TCP`] or [`ingress_common::flow::PROTO_UDP`].
+    pub proto: u8,
+    /// The port's slots are `first_slot .. first_slot + workers`.
+    pub first_slot: u32,
+    /// 0 counts packets and steers nothing.
+    pub workers: u32,
+    /// Bits of `ingress_common::steer::PORT_*`.
+    pub flags: u32,
+}
+
+/// The kernel side of this process.
+#[derive(Debug)]
+pub struct Datapath {
+    shared: Arc<Shared>,
+    object: Ebpf,
+    host_cells: &'static [HostL7Cell],
+    host_ids: HostIds,
+    debug_log: Option<DebugLog>,
+    report: Report,
+}
+
+/// What the handles of a [`Datapath`] share.
+#[derive(Debug)]
+struct Shared {
+    pins: Pins,
+    maps: Maps,
+    life: Life,
+    /// Connections that found no room in `flows` and are not yet in `totals`.
+    flows_full: AtomicU64,
+}
+
+/// A program that [`Datapath::test_run`] can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestProgram {
+    Ingress,
+    /// `return XDP_PASS`: what the other is measured against.
+    Bare,
+}
+
+/// What [`Datapath::test_run`] feeds a program with.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions<'a> {
+    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes.
+    pub frame: &'a [u8],
+    /// How often; counters count each.
+    pub repeat: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunResult {
+    /// `XDP_*`.
+    pub verdict: u32,
+    /// Mean time of one run.
+    pub each: Duration,
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            bpffs: PathBuf::from(BPFFS),
+            interfaces: Vec::new(),
+            xdp_mode: XdpMode::Auto,
+            lookup: true,
+            host_capacity: HOSTS_DEFAULT,
+            debug_log: false,
+        }
+    }
+}
+
+// === impl Datapath ===
+
+impl Datapath {
+    /// Loads the programs, adopts or makes maps and links, and takes the node over.
+    ///
+    /// Until ports are set, the programs pass everything on a fresh node; on adoption what the maps hold goes on to apply, and
+    /// no packet meets an interface without a program.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] names all that is missing before anything is changed. After any other error the pins are as
+    /// complete as before, and `open` can be tried again.
+    pub fn open(options: &Options) -> Result<Self, Error> {
+        let missing = probe(&options.bpffs);
+        if !missing.is_empty() {
+            return Err(Error::Unsupported(missing));
+        }
+        let interfaces = indices(&options.interfaces)?;
+        let pins = Pins::new(&options.bpffs);
+        pins.create()?;
+        let exclusive = pins.lock()?;
+        let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
+        let mut object = object::load(&pins, hosts, options.debug_log)?;
+        let maps = Maps::open(&pins)?;
+        let mut programs = Vec::new();
+        let lookup = attach_lookup(&pins, &mut object, options.lookup, &mut programs)?;
+        let interfaces = attach_xdp(&pins, &maps, &mut object, &interfaces, options, &mut programs)?;
+        object::load_bare(&mut object)?;
+        let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
+        let cells = maps.map_host_l7(Access::Write)?;
+        let (life, has_predecessor) = Life::begin(&pins, &maps)?;
+        drop(exclusive);
+
+        let host_cells = cells.leak();
+        if !has_predecessor {
+            // Whoever served these requests has died with them.
+            host_cells.iter().for_each(|cell| cell.active.store(0, Relaxed));
+        }
+        let report = Report {
+            epoch: life.epoch(),
+            has_predecessor,
+            interfaces,
+            lookup,
+            host_capacity: maps.host_capacity(),
+            programs,
+        };
+        let shared = Arc::new(Shared { pins, maps, life, flows_full: AtomicU64::new(0) });
+        let host_ids = HostIds::read(Arc::clone(&shared))?;
+        Ok(Self { shared, object, host_cells, host_ids, debug_log, report })
+    }
+
+    /// What `open` found and did.
+    #[must_use]
+    pub const fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Makes exactly these ports the steered ones; ports that stay are never absent meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`], [`Error::Slot`], or [`Error::Kernel`], after which some of the changes may be made.
+    pub fn set_ports(&self, ports: &[SteeredPort]) -> Result<(), Error> {
+        if ports.len() > PORTS_MAX as usize {
+            return Err(Error::TooMany { what: "ports", count: ports.len(), max: PORTS_MAX });
+        }
+        let mut wanted = Vec::with_capacity(ports.len());
+        for &SteeredPort { port, proto, first_slot, workers, flags } in ports {
+            let last = first_slot.saturating_add(workers.saturating_sub(1));
+            slot_fits(last)?;
+            let key = PortKey { port_be: port.to_be(), proto, pad: 0 };
+            wanted.push((key, PortRule { first_slot, workers, flags, pad: 0 }));
+        }
+        self.shared.maps.ports.replace(&wanted)
+    }
+
+    /// Makes exactly these addresses, each with the index of its interface, the node's; addresses that stay are never absent
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`], or [`Error::Kernel`], after which some of the changes may be made.
+    pub fn set_node_addrs(&self, addrs: &[(IpAddr, u32)]) -> Result<(), Error> {
+        if addrs.len() > NODE_ADDRS_MAX as usize {
+            return Err(Error::TooMany { what: "node addresses", count: addrs.len(), max: NODE_ADDRS_MAX });
+        }
+        let wanted: Vec<_> =
+            addrs.iter().map(|&(addr, ifindex)| (octets(addr), NodeAddr { ifindex, flags: 0 })).collect();
+        self.shared.maps.node_addrs.replace(&wanted)
+    }
+
+    /// Puts a listening TCP socket into a slot, in place of the one that is there. The slot empties itself when the socket
+    /// closes.
+    ///
+    /// The socket must listen; an IPv6 socket without `IPV6_V6ONLY` serves both families.
+    ///
+    /// # Errors
+    /// [`Error::Slot`], or [`Error::Kernel`] if the socket does not listen.
+    pub fn register_listener(&self, slot: u32, listener: BorrowedFd<'_>) -> Result<(), Error> {
+        slot_fits(slot)?;
+        self.shared.maps.listeners.set(&slot, &listener.as_raw_fd().cast_unsigned())
+    }
+
+    /// A handle for the proxy to tell which connection belongs to which host.
+    #[must_use]
+    pub fn flows(&self) -> Flows {
+        Flows::new(Arc::clone(&self.shared))
+    }
+
+    /// Request counters by host id, shared with every other process of this node and kept when this one ends. The mapping
+    /// stays until the process ends.
+    #[must_use]
+    pub const fn host_cells(&self) -> &'static [HostL7Cell] {
+        self.host_cells
+    }
+
+    /// The host ids of this node.
+    #[must_use]
+    pub const fn host_ids(&self) -> &HostIds {
+        &self.host_ids
+    }
+
+    /// Tells the kernel that this process is responsive; to be called each second (XDP stops choosing workers after
+    /// [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also brings lost flows into the totals.
+    ///
+    /// # Errors
+    /// If the totals cannot be written; the heart has beaten nevertheless.
+    pub fn heartbeat(&self) -> Result<(), Error> {
+        self.shared.life.beat();
+        let lost = self.shared.flows_full.swap(0, AcqRel);
+        if lost == 0 {
+            return Ok(());
+        }
+        // No program counts this reason, so nothing is overwritten.
+        let written = self.shared.maps.totals.change_first(Total::FlowsFull as u32, |entry| entry.packets += lost);
+        if written.is_err() {
+            self.shared.flows_full.fetch_add(lost, Relaxed);
+        }
+        written
+    }
+
+    /// Whether a newer process owns the node: time to drain.
+    #[must_use]
+    pub fn superseded(&self) -> bool {
+        self.shared.life.is_superseded()
+    }
+
+    /// Deletes the flows of processes that have ended, and spares those of all that live; how many it deleted. Reads the
+    /// whole map (about 0.1 µs per flow): for start-up and every few minutes.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn sweep(&self) -> Result<usize, Error> {
+        flows::sweep(&self.shared)
+    }
+
+    /// Packets and bytes by reason.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn totals(&self) -> Result<Totals, Error> {
+        let mut totals = self.shared.maps.totals()?;
+        totals.add(Total::FlowsFull, self.shared.flows_full.load(Relaxed));
+        Ok(totals)
+    }
+
+    /// Wire traffic by host id, summed over the CPUs.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn host_net(&self) -> Result<Vec<HostNet>, Error> {
+        self.shared.maps.host_net()
+    }
+
+    /// Everything else that can be read.
+    #[must_use]
+    pub fn maps(&self) -> &Maps {
+        &self.shared.maps
+    }
+
+    /// What the programs log; `None` unless [`Options::debug_log`] is on, and after the first call.
+    pub const fn debug_log(&mut self) -> Option<DebugLog> {
+        self.debug_log.take()
+    }
+
+    /// Runs a program on a frame as if it had been received (BPF_PROG_TEST_RUN); counters count it.
+    ///
+    /// # Errors
+    /// If the kernel refuses, for instance a frame of less than 14 bytes.
+    pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
+        object::run(&self.object, program, options)
+    }
+}
+
+/// Removes links (interfaces first, the lookup last), then maps, below `bpffs`; what was there, in that order. Connections
+/// that exist go on; new ones meet the plain stack. A process that still runs is not told.
+///
+/// # Errors
+/// If something cannot be removed; what came before it is gone.
+pub fn unload(bpffs: &Path) -> Result<Vec<String>, Error> {
+    let pins = Pins::new(bpffs);
+    if !pins.exists() {
+        return Ok(Vec::new());
+    }
+    let _exclusive = pins.lock()?;
+    pins.remove_all()
+}
+
+fn indices(interfaces: &[String]) -> Result<Vec<(String, u32)>, Error> {
+    let index = |name: &String| sys::interface_index(name).map(|index| (name.clone(), index));
+    interfaces.iter().map(|name| index(name).ok_or_else(|| Error::NoInterface(name.clone()))).collect()
+}
+
+fn attach_lookup(
+    pins: &Pins,
+    object: &mut Ebpf,
+    wanted: bool,
+    programs: &mut Vec<ProgramReport>,
+) -> Result<Option<Attachment>, Error> {
+    let (program, verified_instructions) = object::program(object, object::LOOKUP)?;
+    programs.push(ProgramReport { name: object::LOOKUP, verified_instructions });
+    if wanted {
+        return link::lookup(pins, program.as_fd()).map(Some);
+    }
+    link::remove_lookup(pins).map(|()| None)
+}
+
+fn attach_xdp(
+    pins: &Pins,
+    maps: &Maps,
+    object: &mut Ebpf,
+    interfaces: &[(String, u32)],
+    options: &Options,
+    programs: &mut Vec<ProgramReport>,
+) -> Result<Vec<NicReport>, Error> {
+    let (program, verified_instructions) = object::program(object, object::XDP)?;
+    programs.push(ProgramReport { name: object::XDP, verified_instructions });
+    let mut reports = Vec::with_capacity(interfaces.len());
+    let mut nics = Vec::with_capacity(interfaces.len());
+    for (name, index) in interfaces {
+        let known = maps.nics.get(index)?.and_then(|nic| NicMode::from_code(nic.mode));
+        let state = link::xdp(pins, program.as_fd(), (name, *index), options.xdp_mode, known)?;
+        if let NicState::Attached { mode, .. } = state {
+            let nic = Nic { mode: mode.code(), pad: 0 };
+            // At once, so that a failure at the next interface leaves this one known.
+            maps.nics.set(index, &nic)?;
+            nics.push((*index, nic));
+        }
+        reports.push(NicReport { name: name.clone(), index: *index, state });
+    }
+    link::remove_other_xdp(pins, &options.interfaces)?;
+    maps.nics.replace(&nics)?;
+    Ok(reports)
+}
+
+fn slot_fits(slot: u32) -> Result<(), Error> {
+    if slot < LISTENERS_MAX { Ok(()) } else { Err(Error::Slot { slot, max: LISTENERS_MAX }) }
+}
+
+fn log_error(error: aya_log::Error) -> Error {
+    Error::kernel("open", "log of the programs", std::io::Error::other(error))
+}
+
+/// An address as the maps hold it: IPv4 as v4-mapped.
+fn octets(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => v4_mapped(v4.octets()),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

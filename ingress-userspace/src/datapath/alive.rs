@@ -1,0 +1,109 @@
+//! Which process owns the node: epochs, the heartbeat that XDP watches, and the hand-over from one process to the next.
+
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use ingress_common::{
+    Alive,
+    map::{ALIVE, ALIVE_CURRENT, ALIVE_DRAINING, ALIVE_MAX},
+    steer,
+};
+
+use super::{
+    error::Error,
+    maps::Maps,
+    pins::{LifeMark, Pins},
+    sys::{self, Access, Mapping, SharedCell},
+};
+
+/// [`Alive`] as it is shared between processes and the kernel.
+#[repr(C)]
+struct AliveCell {
+    heartbeat_ns: AtomicU64,
+    epoch: AtomicU32,
+    state: AtomicU32,
+}
+
+const _: () = assert!(size_of::<AliveCell>() == size_of::<Alive>());
+
+// SAFETY: `repr(C)`, atomics only, 16 bytes.
+unsafe impl SharedCell for AliveCell {}
+
+/// This process's place in the succession.
+#[derive(Debug)]
+pub(super) struct Life {
+    cells: Mapping<AliveCell>,
+    epoch: u32,
+    /// Held as long as the process lives, so that others can tell that it does.
+    _mark: LifeMark,
+}
+
+// === impl Life ===
+
+impl Life {
+    /// Takes the node over: one epoch after the latest, heart beating, a living predecessor moved aside. The caller holds the
+    /// lock of the pins.
+    ///
+    /// Also says whether another process lives.
+    pub(super) fn begin(pins: &Pins, maps: &Maps) -> Result<(Self, bool), Error> {
+        let cells = Mapping::<AliveCell>::new(maps.alive.fd(), ALIVE_MAX as usize, Access::Write)
+            .map_err(|source| Error::kernel("map", ALIVE, source))?;
+        let (current, draining) = (cell(&cells, ALIVE_CURRENT)?, cell(&cells, ALIVE_DRAINING)?);
+        let live = pins.live_epochs()?;
+        let latest = live.iter().copied().chain([current.epoch.load(Acquire), draining.epoch.load(Acquire)]).max();
+        let epoch = latest.unwrap_or(0).wrapping_add(1);
+        let mark = pins.live(epoch)?;
+        let predecessor = current.epoch.load(Acquire);
+        if live.contains(&predecessor) {
+            draining.write(current.heartbeat_ns.load(Relaxed), predecessor, steer::ALIVE_DRAINING);
+        } else if !live.contains(&draining.epoch.load(Acquire)) {
+            draining.write(0, 0, steer::ALIVE_NONE);
+        }
+        current.write(sys::now_ns(), epoch, steer::ALIVE_SERVING);
+        Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
+    }
+
+    pub(super) const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Tells the kernel that this process is responsive; one store.
+    ///
+    /// A successor may take the node between the look at the epoch and the store. The store then freshens the successor's
+    /// heartbeat once, which is true of it at that moment.
+    pub(super) fn beat(&self) {
+        for cell in self.cells.as_slice() {
+            if cell.epoch.load(Acquire) == self.epoch {
+                cell.heartbeat_ns.store(sys::now_ns(), Relaxed);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn is_superseded(&self) -> bool {
+        self.cells.as_slice().first().is_some_and(|current| current.epoch.load(Acquire) != self.epoch)
+    }
+}
+
+// === impl AliveCell ===
+
+impl AliveCell {
+    fn write(&self, heartbeat_ns: u64, epoch: u32, state: u32) {
+        self.heartbeat_ns.store(heartbeat_ns, Relaxed);
+        self.state.store(state, Relaxed);
+        self.epoch.store(epoch, Release);
+    }
+}
+
+impl std::fmt::Debug for AliveCell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AliveCell").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+fn cell(cells: &Mapping<AliveCell>, index: u32) -> Result<&AliveCell, Error> {
+    let cell = usize::try_from(index).ok().and_then(|index| cells.as_slice().get(index));
+    cell.ok_or_else(|| Error::kernel("map", ALIVE, std::io::ErrorKind::UnexpectedEof.into()))
+}

@@ -1,0 +1,97 @@
+//! What can go wrong between this process and the kernel, and what to do about it.
+
+use std::{fmt, io, path::PathBuf};
+
+/// An error of the datapath. `Display` says this layer only; the cause is in `source`.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This machine cannot run the datapath at all; nothing was changed.
+    #[error("the datapath cannot run here: {}", list(.0))]
+    Unsupported(Vec<Missing>),
+    #[error("pinned map `{}` has another layout ({found}; this version needs {expected}); remove it with `xdp-ingress unload`", path.display())]
+    Layout { path: PathBuf, found: String, expected: String },
+    #[error(
+        "link `{}` belongs to another network namespace; run `xdp-ingress unload` first, or use another `--bpffs`",
+        path.display()
+    )]
+    ForeignNamespace { path: PathBuf },
+    #[error(
+        "interface `{interface}` has an XDP program of somebody else; remove it (`ip link set dev {interface} xdp off`), or run with `--xdp-mode off`"
+    )]
+    Busy { interface: String },
+    #[error("there is no interface `{0}` in this network namespace; `ip link` lists those there are")]
+    NoInterface(String),
+    #[error("cannot {operation} `{object}`")]
+    Kernel {
+        operation: &'static str,
+        object: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot create the maps and programs from the embedded object")]
+    Object(#[source] Box<aya::EbpfError>),
+    #[error("the kernel refuses the program `{program}`")]
+    Program {
+        program: &'static str,
+        #[source]
+        source: Box<aya::programs::ProgramError>,
+    },
+    #[error("slot {slot} is beyond the {max} listeners that fit")]
+    Slot { slot: u32, max: u32 },
+    #[error("{count} {what} are too many; {max} fit")]
+    TooMany { what: &'static str, count: usize, max: u32 },
+    #[error("all {capacity} host ids are taken; raise `--host-capacity` after `xdp-ingress unload`")]
+    HostsFull { capacity: u32 },
+    #[error("host name `{0}` is longer than 255 bytes")]
+    HostName(String),
+    #[error("a newer process owns this node; only that one hands out host ids")]
+    Superseded,
+}
+
+/// Something the datapath needs and this machine or process does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The binary was built without the kernel programs.
+    Programs,
+    /// A Linux capability of this process.
+    Capability(&'static str),
+    /// The kernel is older than the programs need.
+    Kernel { running: String, needed: &'static str },
+    /// The kernel has no support for programs of this type, or forbids them.
+    ProgramType(&'static str),
+    /// The kernel takes no BTF, which the map definitions need.
+    Btf,
+    /// No BPF file system is mounted where the pins go.
+    Bpffs(PathBuf),
+}
+
+impl Error {
+    pub(super) fn kernel(operation: &'static str, object: impl Into<String>, source: io::Error) -> Self {
+        Self::Kernel { operation, object: object.into(), source }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Programs => {
+                f.write_str("this binary was built without kernel programs; build it with `cargo xtask build`")
+            }
+            Self::Capability(name) => write!(f, "the process lacks `{name}`; run it as root or grant the capability"),
+            Self::Kernel { running, needed } => {
+                write!(f, "kernel `{running}` is too old; `{needed}` or later is needed")
+            }
+            Self::ProgramType(name) => write!(f, "the kernel does not load `{name}` programs (is bpf(2) restricted?)"),
+            Self::Btf => {
+                f.write_str("the kernel takes no BTF; it needs `CONFIG_BPF_SYSCALL` and `CONFIG_DEBUG_INFO_BTF`")
+            }
+            Self::Bpffs(path) => {
+                write!(f, "no BPF file system at `{0}`; mount one with `mount -t bpf bpf {0}`", path.display())
+            }
+        }
+    }
+}
+
+fn list(missing: &[Missing]) -> String {
+    missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

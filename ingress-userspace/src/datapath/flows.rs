@@ -1,0 +1,68 @@
+//! Which connection belongs to which host, written by the proxy as it parses requests, read by XDP for every packet.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use ingress_common::{Flow, FlowKey, HostId, flow::PROTO_TCP};
+
+use super::{Shared, error::Error};
+
+/// A handle on the flow map: cheap to clone, usable from every worker at the same time.
+#[derive(Clone, Debug)]
+pub struct Flows(Arc<Shared>);
+
+// === impl Flows ===
+
+impl Flows {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    /// Counts the packets that follow on this TCP connection for `host`. One system call of about 1 µs, no allocation.
+    ///
+    /// Never fails towards the caller: where there is no room, the connection stays with host 0 and counts as
+    /// [`ingress_common::Total::FlowsFull`].
+    pub fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
+        let flow = Flow { host_id: host, epoch: self.0.life.epoch() };
+        if self.0.maps.flows.try_set(&flow_key(remote, local), &flow).is_err() {
+            self.0.flows_full.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Forgets a connection that has ended.
+    pub fn remove(&self, remote: SocketAddr, local: SocketAddr) {
+        // An entry that the kernel would not delete goes with the sweep of this epoch.
+        let _kept = self.0.maps.flows.remove(&flow_key(remote, local)).is_err();
+    }
+}
+
+/// The key of a TCP connection that the proxy accepted: `remote` is the client, `local` the node.
+#[must_use]
+pub fn flow_key(remote: SocketAddr, local: SocketAddr) -> FlowKey {
+    FlowKey {
+        remote_addr: super::octets(remote.ip()),
+        local_addr: super::octets(local.ip()),
+        remote_port_be: remote.port().to_be(),
+        local_port_be: local.port().to_be(),
+        proto: PROTO_TCP,
+        pad: [0; 3],
+    }
+}
+
+/// Deletes the flows of processes that have ended; how many there were.
+pub(super) fn sweep(shared: &Shared) -> Result<usize, Error> {
+    let mut live = HashMap::from([(shared.life.epoch(), true)]);
+    let mut dead = Vec::new();
+    shared.maps.flows.scan(|key, flow: &Flow| {
+        if !*live.entry(flow.epoch).or_insert_with(|| shared.pins.is_live(flow.epoch)) {
+            dead.push(*key);
+        }
+    })?;
+    for key in &dead {
+        shared.maps.flows.remove(key)?;
+    }
+    Ok(dead.len())
+}

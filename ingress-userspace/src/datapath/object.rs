@@ -1,0 +1,100 @@
+//! The kernel programs as they are embedded in the binary: creates or adopts their maps and loads them. Attaches nothing.
+
+use aya::{
+    Ebpf, EbpfLoader,
+    programs::{Program, ProgramError, ProgramFd, TestRun as _, TestRunOptions, Xdp},
+};
+use ingress_common::map;
+
+use super::{
+    RunOptions, RunResult, TestProgram,
+    error::Error,
+    pins::{MAPS, Pins},
+    sys::{self, MapInfo},
+};
+
+/// Empty if the crate was built without the kernel programs (`build.rs`).
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ingress-ebpf.o"));
+
+pub(super) const XDP: &str = "ingress_xdp";
+pub(super) const LOOKUP: &str = "ingress_lookup";
+const BARE: &str = "ingress_bare";
+/// Read by the programs at every log statement; the verifier removes those above the level.
+const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
+
+/// Maps that have one entry per host.
+const HOST_MAPS: [&str; 3] = [map::HOST_NET, map::HOST_L7, map::HOST_IDS];
+
+pub(super) const fn is_stub() -> bool {
+    OBJECT.is_empty()
+}
+
+/// Creates the maps that are not pinned yet and loads the programs; `hosts` is the capacity of the host maps, or `None` for
+/// the default. Pinned maps keep theirs.
+pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
+    let mut loader = EbpfLoader::new();
+    loader.override_global(LOG_LEVEL, if log { &u8::MAX } else { &0 }, true);
+    for name in MAPS {
+        loader.map_pin_path(name, pins.map(name));
+    }
+    for name in HOST_MAPS {
+        loader.map_max_entries(name, hosts);
+    }
+    loader.load(OBJECT).map_err(|source| Error::Object(Box::new(source)))
+}
+
+/// Loads a program; its descriptor, and how many instructions the verifier walked (kernels before 5.16 do not say).
+pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, Option<u32>), Error> {
+    let refused = |source| Error::Program { program: name, source: Box::new(source) };
+    let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
+    match program {
+        Program::Xdp(xdp) => xdp.load(),
+        Program::SkLookup(lookup) => lookup.load(),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
+    .map_err(refused)?;
+    let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
+    Ok((program.fd().map_err(refused)?, verified))
+}
+
+/// Runs a program on a frame (BPF_PROG_TEST_RUN).
+pub(super) fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
+    let name = match program {
+        TestProgram::Ingress => XDP,
+        TestProgram::Bare => BARE,
+    };
+    let refused = |source| Error::Program { program: name, source: Box::new(source) };
+    let xdp: &Xdp = object.program(name).ok_or(ProgramError::NotLoaded).and_then(TryInto::try_into).map_err(refused)?;
+    let RunOptions { frame, repeat } = options;
+    let mut test = TestRunOptions::new();
+    test.data_in = Some(frame);
+    test.repeat = repeat;
+    let result = xdp.test_run(test).map_err(refused)?;
+    Ok(RunResult { verdict: result.return_value, each: result.duration })
+}
+
+/// Loads the reference program for [`run`].
+pub(super) fn load_bare(object: &mut Ebpf) -> Result<(), Error> {
+    program(object, BARE).map(drop)
+}
+
+/// The capacity of the host maps if they are pinned already.
+pub(super) fn pinned_hosts(pins: &Pins) -> Result<Option<u32>, Error> {
+    let mut capacity = None;
+    for name in HOST_MAPS {
+        let path = pins.map(name);
+        if !path.exists() {
+            continue;
+        }
+        let kernel = |operation| move |source| Error::kernel(operation, format!("map {name}"), source);
+        let fd = sys::open_pin(&path).map_err(kernel("open"))?;
+        let info: MapInfo = sys::info(std::os::fd::AsFd::as_fd(&fd)).map_err(kernel("inspect"))?;
+        if capacity.is_some_and(|capacity| capacity != info.max_entries) {
+            let found = format!("{} entries", info.max_entries);
+            let expected = format!("{} entries as its sisters", capacity.unwrap_or_default());
+            return Err(Error::Layout { path, found, expected });
+        }
+        capacity = Some(info.max_entries);
+    }
+    Ok(capacity)
+}

@@ -1,0 +1,210 @@
+//! Where maps, links and process marks live in the BPF file system, and who may change them at one time.
+//!
+//! ```text
+//! <bpffs>/v1/            locked (flock) while a process changes what is below
+//!   maps/<name>          survive every process
+//!   links/xdp-<if>       one per interface with the program
+//!   links/lookup         sk_lookup of this network namespace
+//!   epochs/<n>/          locked by process n as long as it lives, whatever way it ends
+//! ```
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use ingress_common::map;
+
+use super::error::Error;
+
+/// Every map this version pins.
+pub(super) const MAPS: &[&str] = &[
+    map::PORTS,
+    map::NODE_ADDRS,
+    map::NICS,
+    map::TOTALS,
+    map::FLOWS,
+    map::HOST_NET,
+    map::HOST_L7,
+    map::HOST_IDS,
+    map::HANDOFF,
+    map::LISTENERS,
+    map::ALIVE,
+];
+
+const LOOKUP: &str = "lookup";
+const XDP_PREFIX: &str = "xdp-";
+
+/// The paths below one bpffs directory.
+#[derive(Clone, Debug)]
+pub(super) struct Pins {
+    bpffs: PathBuf,
+    base: PathBuf,
+}
+
+/// The right to change pins, given back on drop or when the process ends.
+#[derive(Debug)]
+pub(super) struct Exclusive(#[expect(dead_code, reason = "held for its lock")] File);
+
+/// The mark of a living process, given back on drop or when the process ends.
+#[derive(Debug)]
+pub(super) struct LifeMark(#[expect(dead_code, reason = "held for its lock")] File);
+
+// === impl Pins ===
+
+impl Pins {
+    pub(super) fn new(bpffs: &Path) -> Self {
+        Self { bpffs: bpffs.to_owned(), base: bpffs.join(map::LAYOUT) }
+    }
+
+    /// Makes the directories, readable for their owner only.
+    pub(super) fn create(&self) -> Result<(), Error> {
+        for directory in [self.maps(), self.links(), self.epochs()] {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)
+                .map_err(|source| Error::kernel("create", directory.display().to_string(), source))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.base.is_dir()
+    }
+
+    /// Waits until no other process changes the pins. Holders keep the lock for milliseconds.
+    pub(super) fn lock(&self) -> Result<Exclusive, Error> {
+        let locked = File::open(&self.base).and_then(|base| base.lock().map(|()| Exclusive(base)));
+        locked.map_err(|source| Error::kernel("lock", self.base.display().to_string(), source))
+    }
+
+    pub(super) fn map(&self, name: &str) -> PathBuf {
+        self.maps().join(name)
+    }
+
+    pub(super) fn lookup_link(&self) -> PathBuf {
+        self.links().join(LOOKUP)
+    }
+
+    pub(super) fn xdp_link(&self, interface: &str) -> PathBuf {
+        self.links().join(format!("{XDP_PREFIX}{interface}"))
+    }
+
+    /// Interfaces that have a pinned link.
+    pub(super) fn xdp_interfaces(&self) -> Result<Vec<String>, Error> {
+        let names = names(&self.links())?;
+        Ok(names.into_iter().filter_map(|name| name.strip_prefix(XDP_PREFIX).map(str::to_owned)).collect())
+    }
+
+    /// Marks this process as living.
+    pub(super) fn live(&self, epoch: u32) -> Result<LifeMark, Error> {
+        let path = self.epoch(epoch);
+        let marked = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .and_then(|()| File::open(&path))
+            .and_then(|mark| mark.try_lock().map(|()| LifeMark(mark)).map_err(io::Error::from));
+        marked.map_err(|source| Error::kernel("lock", path.display().to_string(), source))
+    }
+
+    /// Whether the process of `epoch` lives. One that cannot be asked about counts as living: its flows are spared.
+    pub(super) fn is_live(&self, epoch: u32) -> bool {
+        match File::open(self.epoch(epoch)) {
+            Ok(mark) => !matches!(mark.try_lock(), Ok(())),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// All epochs whose process lives; the marks of the others are removed.
+    pub(super) fn live_epochs(&self) -> Result<Vec<u32>, Error> {
+        let mut live = Vec::new();
+        for epoch in names(&self.epochs())?.iter().filter_map(|name| name.parse().ok()) {
+            if self.is_live(epoch) {
+                live.push(epoch);
+            } else {
+                remove_dir(&self.epoch(epoch))?;
+            }
+        }
+        Ok(live)
+    }
+
+    /// Removes every pin, links of interfaces first and the lookup link after them, then maps and directories.
+    /// Returns what was there.
+    pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
+        let mut removed = Vec::new();
+        let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {
+            if remover(&path)? {
+                removed.push(path.display().to_string());
+            }
+            Ok(())
+        };
+        for interface in self.xdp_interfaces()? {
+            take(self.xdp_link(&interface), remove_pin)?;
+        }
+        take(self.lookup_link(), remove_pin)?;
+        for map in names(&self.maps())? {
+            take(self.map(&map), remove_pin)?;
+        }
+        for epoch in names(&self.epochs())? {
+            remove_dir(&self.epochs().join(epoch))?;
+        }
+        for directory in [self.maps(), self.links(), self.epochs(), self.base.clone()] {
+            take(directory, remove_dir)?;
+        }
+        // Not ours to insist on: a mount point, or another layout beside this one.
+        let _kept = fs::remove_dir(&self.bpffs).is_err();
+        Ok(removed)
+    }
+
+    fn maps(&self) -> PathBuf {
+        self.base.join("maps")
+    }
+
+    fn links(&self) -> PathBuf {
+        self.base.join("links")
+    }
+
+    fn epochs(&self) -> PathBuf {
+        self.base.join("epochs")
+    }
+
+    fn epoch(&self, epoch: u32) -> PathBuf {
+        self.epochs().join(epoch.to_string())
+    }
+}
+
+/// Removes a pinned map or link; `false` if it was not there.
+pub(super) fn remove_pin(path: &Path) -> Result<bool, Error> {
+    removed(path, fs::remove_file(path))
+}
+
+/// Removes an empty directory; `false` if it was not there.
+fn remove_dir(path: &Path) -> Result<bool, Error> {
+    removed(path, fs::remove_dir(path))
+}
+
+fn removed(path: &Path, result: io::Result<()>) -> Result<bool, Error> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::kernel("remove", path.display().to_string(), source)),
+    }
+}
+
+fn names(directory: &Path) -> Result<Vec<String>, Error> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(Error::kernel("list", directory.display().to_string(), source)),
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    let mut names = names
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|source| Error::kernel("list", directory.display().to_string(), source))?;
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,75 @@
+//! Finds out whether this machine and process can run the datapath, without changing anything.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use aya::programs::ProgramType;
+
+use super::{error::Missing, object, sys};
+
+/// Oldest kernel the programs load on: 5.18 has `xdp.frags` (kernel commit f45d5b6ce2e8) and `ingress_ifindex` in sk_lookup
+/// (f89315650ba3, 5.17).
+const KERNEL: (u32, u32) = (5, 18);
+const KERNEL_TEXT: &str = "5.18";
+
+/// What the datapath needs and does not find; empty if it can run with its pins below `bpffs`.
+#[must_use]
+pub fn probe(bpffs: &Path) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    if object::is_stub() {
+        missing.push(Missing::Programs);
+    }
+    missing.extend(kernel());
+    let capabilities = capabilities();
+    missing.extend(capabilities.iter().cloned());
+    // Without the capabilities the kernel refuses every probe, and each refusal would be named as a lack of its own.
+    if capabilities.is_empty() {
+        for (kind, name) in [(ProgramType::Xdp, "xdp"), (ProgramType::SkLookup, "sk_lookup")] {
+            if !matches!(aya::sys::is_program_supported(kind), Ok(true)) {
+                missing.push(Missing::ProgramType(name));
+            }
+        }
+        if aya::features().btf().is_none() {
+            missing.push(Missing::Btf);
+        }
+    }
+    missing.extend(file_system(bpffs));
+    missing
+}
+
+fn kernel() -> Option<Missing> {
+    let running = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let mut numbers = running.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let version: (u32, u32) = (numbers.next()?, numbers.next()?);
+    (version < KERNEL).then_some(Missing::Kernel { running, needed: KERNEL_TEXT })
+}
+
+/// The capabilities that are not in the effective set. `CAP_SYS_ADMIN` stands for the other two of bpf(2) (kernel commit
+/// 2c78ee898d8f).
+fn capabilities() -> Vec<Missing> {
+    const SYS_ADMIN: u32 = 21;
+    const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let lacks = |bit| !has(bit) && (bit == 12 || !has(SYS_ADMIN));
+    NEEDED.iter().filter(|(bit, _)| lacks(*bit)).map(|(_, name)| Missing::Capability(name)).collect()
+}
+
+/// The nearest directory above the pins that exists must lie on a BPF file system.
+fn file_system(bpffs: &Path) -> Option<Missing> {
+    let existing = bpffs.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    match sys::is_bpffs(existing) {
+        Ok(true) => None,
+        Ok(false) | Err(_) => Some(Missing::Bpffs(mount_point(bpffs))),
+    }
+}
+
+/// Where a BPF file system would be mounted for pins at `bpffs`.
+fn mount_point(bpffs: &Path) -> PathBuf {
+    const USUAL: &str = "/sys/fs/bpf";
+    if bpffs.starts_with(USUAL) { PathBuf::from(USUAL) } else { bpffs.to_owned() }
+}

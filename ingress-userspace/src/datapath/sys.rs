@@ -1,0 +1,368 @@
+//! The system calls of bpf(2) that aya does not offer: links without netlink fallback and with update in place for every
+//! program type, typed access to pinned maps through a shared reference, memory-mapped arrays. Knows no policy.
+
+use std::{
+    ffi::CString,
+    io,
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+    ptr::NonNull,
+};
+
+use aya::Pod;
+
+/// What a link is attached to, in the numbers of `enum bpf_attach_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum AttachType {
+    SkLookup = 36,
+    Xdp = 37,
+}
+
+/// `struct bpf_link_info` as far as it is used.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct LinkInfo {
+    pub kind: u32,
+    pub id: u32,
+    pub prog_id: u32,
+    pad: u32,
+    /// XDP: interface index, 0 once the device is gone. sk_lookup: inode of the network namespace, 0 once it is gone.
+    pub target: u32,
+    rest: [u32; 11],
+}
+
+/// `struct bpf_map_info` as far as it is used.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct MapInfo {
+    pub kind: u32,
+    pub id: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    pub flags: u32,
+    name: [u8; 16],
+}
+
+// SAFETY: `repr(C)` of integers without padding; any bit pattern is valid.
+unsafe impl Pod for LinkInfo {}
+// SAFETY: as above.
+unsafe impl Pod for MapInfo {}
+
+#[repr(C)]
+struct Element {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct Batch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    element_flags: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct Object {
+    path: u64,
+    fd: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct Info {
+    fd: u32,
+    length: u32,
+    info: u64,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct LinkUpdate {
+    link_fd: u32,
+    new_prog_fd: u32,
+    flags: u32,
+    old_prog_fd: u32,
+}
+
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
+const OBJ_PIN: libc::c_int = 6;
+const OBJ_GET: libc::c_int = 7;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const MAP_LOOKUP_BATCH: libc::c_int = 24;
+const LINK_CREATE: libc::c_int = 28;
+const LINK_UPDATE: libc::c_int = 29;
+
+/// Calls bpf(2).
+///
+/// # Safety
+/// Every address in `attr` must be valid for what `command` does with it.
+unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<RawFd> {
+    // SAFETY: `attr` is valid for reads and writes of its size; addresses in it are the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
+}
+
+fn address<T: ?Sized>(pointer: *const T) -> u64 {
+    pointer.cast::<()>() as u64
+}
+
+fn raw(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+/// A fresh descriptor that a successful bpf(2) call returned.
+fn owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: the kernel has just created the descriptor for this process and nobody else knows it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from)
+}
+
+// === maps ===
+
+/// The value under `key`, written to `value` (of all CPUs for a per-CPU map); `false` if there is none.
+pub(super) fn lookup<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &mut [V]) -> io::Result<bool> {
+    let mut attr =
+        Element { map_fd: raw(map), pad: 0, key: address(key), value: address(value.as_mut_ptr()), flags: 0 };
+    // SAFETY: `Table` and `PerCpu` check at construction that key and value have the sizes of the map.
+    match unsafe { bpf(MAP_LOOKUP_ELEM, &mut attr) } {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets the value under `key`.
+pub(super) fn update<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &[V]) -> io::Result<()> {
+    let mut attr = Element { map_fd: raw(map), pad: 0, key: address(key), value: address(value.as_ptr()), flags: 0 };
+    // SAFETY: as in `lookup`.
+    unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
+}
+
+/// Removes `key`; `false` if it was not there.
+pub(super) fn delete<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
+    let mut attr = Element { map_fd: raw(map), pad: 0, key: address(key), value: 0, flags: 0 };
+    // SAFETY: as in `lookup`.
+    match unsafe { bpf(MAP_DELETE_ELEM, &mut attr) } {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// One step through a map.
+pub(super) struct Step {
+    /// Elements written.
+    pub count: usize,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u32>,
+}
+
+/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes, f008d732ab18 for per-CPU arrays).
+///
+/// `values` holds `per_key` values for each key.
+pub(super) fn lookup_batch<K: Pod, V: Pod>(
+    map: BorrowedFd<'_>,
+    from: Option<u32>,
+    keys: &mut [K],
+    values: &mut [V],
+    per_key: usize,
+) -> io::Result<Step> {
+    let mut next = 0_u32;
+    let count = keys.len().min(values.len() / per_key.max(1));
+    let mut attr = Batch {
+        in_batch: from.as_ref().map_or(0, |token| address(std::ptr::from_ref(token))),
+        out_batch: address(&raw mut next),
+        keys: address(keys.as_mut_ptr()),
+        values: address(values.as_mut_ptr()),
+        count: u32::try_from(count).unwrap_or(u32::MAX),
+        map_fd: raw(map),
+        element_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; the tokens are 4 bytes for arrays
+    // and hashes alike.
+    let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
+    let count = usize::try_from(attr.count).unwrap_or(0);
+    match result {
+        Ok(_) => Ok(Step { count, next: Some(next) }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Step { count, next: None }),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the kernel says of a map or link.
+pub(super) fn info<T: Pod + Default>(fd: BorrowedFd<'_>) -> io::Result<T> {
+    let mut info = T::default();
+    let mut attr =
+        Info { fd: raw(fd), length: u32::try_from(size_of::<T>()).unwrap_or(0), info: address(&raw mut info) };
+    // SAFETY: `info` has the length that `attr` says, and the kernel writes no more than that.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info)
+}
+
+// === pins and links ===
+
+/// Opens a pinned map or link.
+pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let mut attr = Object { path: address(path.as_ptr()), fd: 0, flags: 0 };
+    // SAFETY: the path ends in NUL and outlives the call.
+    unsafe { bpf(OBJ_GET, &mut attr) }.map(owned)
+}
+
+/// Pins a link.
+pub(super) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let mut attr = Object { path: address(path.as_ptr()), fd: raw(fd), flags: 0 };
+    // SAFETY: as in `open_pin`.
+    unsafe { bpf(OBJ_PIN, &mut attr) }.map(drop)
+}
+
+/// Attaches a program to an interface (by index) or a network namespace (by descriptor).
+pub(super) fn link_create(
+    program: BorrowedFd<'_>,
+    target: u32,
+    attach_type: AttachType,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let mut attr = LinkCreate { prog_fd: raw(program), target, attach_type: attach_type as u32, flags };
+    // SAFETY: `attr` holds no addresses.
+    unsafe { bpf(LINK_CREATE, &mut attr) }.map(owned)
+}
+
+/// Replaces the program of a link in one step: no packet passes without a program.
+pub(super) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = LinkUpdate { link_fd: raw(link), new_prog_fd: raw(program), flags: 0, old_prog_fd: 0 };
+    // SAFETY: `attr` holds no addresses.
+    unsafe { bpf(LINK_UPDATE, &mut attr) }.map(drop)
+}
+
+// === memory ===
+
+/// A memory-mapped array, shared with the kernel, for as long as this value lives.
+#[derive(Debug)]
+pub(super) struct Mapping<T> {
+    start: NonNull<T>,
+    length: usize,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is plain shared memory; `as_slice` is the only access and gives `&T`, so that `T: Sync` decides.
+unsafe impl<T: Sync> Send for Mapping<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Mapping<T> {}
+
+/// What a mapping may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Types that other processes and the kernel may change under a shared reference.
+///
+/// # Safety
+/// Made of atomic integers only, any bit pattern valid, size a multiple of 8 (the stride of array maps).
+pub(super) unsafe trait SharedCell: Sync {}
+
+// SAFETY: `repr(C)`, seven `AtomicU64`s and one; 64 bytes (asserted beside the type).
+unsafe impl SharedCell for ingress_common::HostL7Cell {}
+
+impl<T: SharedCell> Mapping<T> {
+    /// Maps the first `length` values of an array map made with `BPF_F_MMAPABLE` (kernel commit fc9702273e2e).
+    pub(super) fn new(map: BorrowedFd<'_>, length: usize, access: Access) -> io::Result<Self> {
+        let bytes = length * size_of::<T>();
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        Ok(Self { start, length, bytes })
+    }
+
+    pub(super) fn as_slice(&self) -> &[T] {
+        // SAFETY: page-aligned, mapped for `length` values until drop, and `SharedCell` values may change at any time.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+
+    /// Keeps the mapping until the process ends.
+    pub(super) fn leak(self) -> &'static [T] {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: as in `as_slice`; never unmapped from here on.
+        unsafe { std::slice::from_raw_parts(this.start.as_ptr(), this.length) }
+    }
+}
+
+impl<T> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `new` mapped; the borrow checker shows that no slice of it is left.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+// === the rest ===
+
+/// `CLOCK_MONOTONIC`, the clock of `bpf_ktime_get_ns`.
+pub(super) fn now_ns() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: `time` is valid for writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
+    // SAFETY: zeroes or what the call wrote; both are valid.
+    let time = unsafe { time.assume_init() };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Whether `path` lies on a BPF file system.
+pub(super) fn is_bpffs(path: &Path) -> io::Result<bool> {
+    let path = c_path(path)?;
+    let mut stat = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the path ends in NUL, `stat` is valid for writes.
+    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has written it.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_type == libc::BPF_FS_MAGIC as libc::__fsword_t)
+}
+
+/// Index of the interface `name` in this network namespace; `None` if there is none.
+pub(super) fn interface_index(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends in NUL.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => None,
+        index => Some(index),
+    }
+}

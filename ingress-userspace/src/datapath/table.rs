@@ -1,0 +1,197 @@
+//! Pinned maps with the types of their keys and values; every operation is one system call through a shared reference.
+
+use std::{
+    io,
+    marker::PhantomData,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use aya::Pod;
+
+use super::{
+    error::Error,
+    pins::Pins,
+    sys::{self, MapInfo},
+};
+
+/// Elements read by one system call of a scan: enough to make the call cheap per element, 1 MiB at 64 CPUs.
+const BATCH: usize = 512;
+
+/// A map with one value per key.
+#[derive(Debug)]
+pub(super) struct Table<K, V> {
+    fd: OwnedFd,
+    name: &'static str,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+/// A map with one value per key and CPU.
+#[derive(Debug)]
+pub(super) struct PerCpu<V> {
+    fd: OwnedFd,
+    name: &'static str,
+    cpus: usize,
+    entries: u32,
+    types: PhantomData<fn() -> V>,
+}
+
+// === impl Table ===
+
+impl<K: Pod, V: Pod> Table<K, V> {
+    /// Opens the pinned map `name`.
+    pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
+        let (fd, _) = open(pins, name, size_of::<K>(), size_of::<V>())?;
+        Ok(Self { fd, name, types: PhantomData })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn get(&self, key: &K) -> Result<Option<V>, Error>
+    where
+        V: Default,
+    {
+        let mut value = [V::default()];
+        let found = sys::lookup(self.fd(), key, &mut value).map_err(|e| self.error("read", e))?;
+        Ok(found.then_some(value[0]))
+    }
+
+    pub(super) fn set(&self, key: &K, value: &V) -> Result<(), Error> {
+        self.try_set(key, value).map_err(|e| self.error("write", e))
+    }
+
+    /// As [`Table::set`], for a caller to whom a full map is no error.
+    #[inline]
+    pub(super) fn try_set(&self, key: &K, value: &V) -> io::Result<()> {
+        sys::update(self.fd(), key, std::slice::from_ref(value))
+    }
+
+    #[inline]
+    pub(super) fn remove(&self, key: &K) -> Result<bool, Error> {
+        sys::delete(self.fd(), key).map_err(|e| self.error("delete from", e))
+    }
+
+    /// All elements. Elements that come or go meanwhile may or may not be among them.
+    pub(super) fn entries(&self) -> Result<Vec<(K, V)>, Error>
+    where
+        K: Default,
+        V: Default,
+    {
+        let mut all = Vec::new();
+        self.scan(|key, value| all.push((*key, *value)))?;
+        Ok(all)
+    }
+
+    /// As [`Table::entries`], one at a time.
+    pub(super) fn scan(&self, mut visit: impl FnMut(&K, &V)) -> Result<(), Error>
+    where
+        K: Default,
+        V: Default,
+    {
+        scan(self.fd(), 1, |key, values: &[V]| visit(key, &values[0])).map_err(|e| self.error("read", e))
+    }
+
+    /// Makes the map hold exactly `wanted`: first what is new or changed, then what goes.
+    pub(super) fn replace(&self, wanted: &[(K, V)]) -> Result<(), Error>
+    where
+        K: Default + PartialEq,
+        V: Default + PartialEq,
+    {
+        let present = self.entries()?;
+        for (key, value) in wanted.iter().filter(|entry| !present.contains(entry)) {
+            self.set(key, value)?;
+        }
+        for (key, _) in present.iter().filter(|(key, _)| !wanted.iter().any(|(other, _)| other == key)) {
+            self.remove(key)?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, operation: &'static str, source: io::Error) -> Error {
+        Error::kernel(operation, format!("map {}", self.name), source)
+    }
+}
+
+// === impl PerCpu ===
+
+impl<V: Pod + Default> PerCpu<V> {
+    /// Opens the pinned per-CPU array `name`.
+    pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
+        let (fd, info) = open(pins, name, size_of::<u32>(), size_of::<V>())?;
+        let cpus = aya::util::nr_cpus().map_err(|(path, source)| Error::kernel("read", path.to_owned(), source))?;
+        Ok(Self { fd, name, cpus, entries: info.max_entries, types: PhantomData })
+    }
+
+    /// Number of entries.
+    pub(super) fn capacity(&self) -> u32 {
+        self.entries
+    }
+
+    /// Every entry, its values over all CPUs folded into one.
+    pub(super) fn folded(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<V>, Error> {
+        let mut all = vec![V::default(); usize::try_from(self.entries).unwrap_or(0)];
+        let read = scan(self.fd.as_fd(), self.cpus, |key: &u32, values: &[V]| {
+            if let Some(sum) = usize::try_from(*key).ok().and_then(|key| all.get_mut(key)) {
+                values.iter().for_each(|value| fold(sum, value));
+            }
+        });
+        read.map_err(|source| self.error("read", source))?;
+        Ok(all)
+    }
+
+    /// Changes the first CPU's value of an entry that no program writes.
+    pub(super) fn change_first(&self, key: u32, change: impl FnOnce(&mut V)) -> Result<(), Error> {
+        let mut values = vec![V::default(); self.cpus];
+        sys::lookup(self.fd.as_fd(), &key, &mut values).map_err(|e| self.error("read", e))?;
+        if let Some(first) = values.first_mut() {
+            change(first);
+        }
+        sys::update(self.fd.as_fd(), &key, &values).map_err(|e| self.error("write", e))
+    }
+
+    fn error(&self, operation: &'static str, source: io::Error) -> Error {
+        Error::kernel(operation, format!("map {}", self.name), source)
+    }
+}
+
+/// Opens a pinned map and checks that its keys and values have the sizes of our types, which every later call relies on.
+fn open(pins: &Pins, name: &'static str, key: usize, value: usize) -> Result<(OwnedFd, MapInfo), Error> {
+    let path = pins.map(name);
+    let fd = sys::open_pin(&path).map_err(|source| Error::kernel("open", path.display().to_string(), source))?;
+    let info: MapInfo =
+        sys::info(fd.as_fd()).map_err(|source| Error::kernel("inspect", path.display().to_string(), source))?;
+    let found = (usize::try_from(info.key_size).ok(), usize::try_from(info.value_size).ok());
+    if found != (Some(key), Some(value)) {
+        let found = format!("{} → {} bytes", info.key_size, info.value_size);
+        return Err(Error::Layout { path, found, expected: format!("{key} → {value} bytes") });
+    }
+    Ok((fd, info))
+}
+
+fn scan<K: Pod + Default, V: Pod + Default>(
+    map: BorrowedFd<'_>,
+    per_key: usize,
+    mut visit: impl FnMut(&K, &[V]),
+) -> io::Result<()> {
+    let mut batch = BATCH;
+    let mut from = None;
+    loop {
+        let mut keys = vec![K::default(); batch];
+        let mut values = vec![V::default(); batch * per_key];
+        let step = match sys::lookup_batch(map, from, &mut keys, &mut values, per_key) {
+            Ok(step) => step,
+            // One bucket of a hash holds more than a batch; such hashes are degenerate, but readable.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && batch < 1 << 20 => {
+                batch *= 2;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        keys.iter().zip(values.chunks_exact(per_key)).take(step.count).for_each(|(key, values)| visit(key, values));
+        from = step.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `ingress_lookup` over loopback: real connections, and the counter of each way they can go.
+
+use std::{
+    io::ErrorKind,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd as _,
+};
+
+use aya::maps::{HashMap, Map, MapData};
+use ingress_common::{
+    Handoff, Nic, Total,
+    flow::PROTO_TCP,
+    map::{HANDOFF, NICS},
+};
+use ingress_userspace::datapath::{Datapath, Options, SteeredPort, flow_key};
+
+use crate::sandbox::{ip, sandboxed};
+
+const NODE4: &str = "198.51.100.7:80";
+const NODE6: &str = "[2001:db8::7]:80";
+
+fn serving(options: &Options) -> Datapath {
+    ip("addr add 198.51.100.7/32 dev lo");
+    ip("addr add 2001:db8::7/128 dev lo nodad");
+    let datapath = Datapath::open(options).expect("opens");
+    let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 4, workers: 2, flags: 0 };
+    datapath.set_ports(&[port]).expect("ports");
+    let addrs = [NODE4, NODE6].map(|addr| (addr.parse::<SocketAddr>().expect("an address").ip(), 1));
+    datapath.set_node_addrs(&addrs).expect("addresses");
+    datapath
+}
+
+fn lookups(datapath: &Datapath) -> [u64; 5] {
+    let totals = datapath.totals().expect("totals");
+    let events = [Total::LookupDecided, Total::LookupDefault, Total::Undecided, Total::SlotEmpty, Total::AssignFailed];
+    events.map(|event| totals.get(event).packets)
+}
+
+/// Connects to `to` from a socket bound beforehand, so that its choice can be laid before the lookup.
+fn connect(to: &str, before: impl FnOnce(SocketAddr)) -> std::io::Result<TcpStream> {
+    let to: SocketAddr = to.parse().expect("an address");
+    let domain = socket2::Domain::for_address(to);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(to.ip(), 0).into())?;
+    before(socket.local_addr()?.as_socket().expect("an address"));
+    socket.connect(&to.into())?;
+    Ok(socket.into())
+}
+
+#[test]
+fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
+    sandboxed(|sandbox| {
+        let datapath = serving(&sandbox.options(&[]));
+        let listeners = [(); 2].map(|()| TcpListener::bind("[::]:0").expect("listens"));
+        for (slot, listener) in (4..).zip(&listeners) {
+            datapath.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        let accepted_by = |listener: &TcpListener, from: &TcpStream| {
+            let (stream, peer) = listener.accept().expect("accepts");
+            assert_eq!(peer.port(), from.local_addr().expect("an address").port());
+            assert_eq!(stream.local_addr().expect("an address").port(), 80, "the port the client asked for");
+        };
+        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(HANDOFF)).expect("pinned");
+        let mut handoff: HashMap<_, ingress_common::FlowKey, Handoff> =
+            Map::LruHashMap(pinned).try_into().expect("a hash");
+        for node in [NODE4, NODE6] {
+            for slot in [4, 5] {
+                let time_ns = datapath.maps().alive(0).expect("alive").heartbeat_ns;
+                let choice = Handoff { slot, pad: 0, time_ns };
+                let stream = connect(node, |from| {
+                    let key = flow_key(from, node.parse().expect("an address"));
+                    handoff.insert(key, choice, 0).expect("laid");
+                });
+                accepted_by(&listeners[slot as usize - 4], &stream.expect("connects"));
+            }
+        }
+        assert_eq!(lookups(&datapath), [4, 0, 0, 0, 0]);
+        // One listener in both slots: wherever the default rule goes.
+        datapath.register_listener(5, listeners[0].as_fd()).expect("registered");
+        for node in [NODE4, NODE6] {
+            accepted_by(&listeners[0], &connect(node, |_| ()).expect("connects"));
+        }
+        assert_eq!(lookups(&datapath), [4, 2, 0, 0, 0]);
+        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(NICS)).expect("pinned");
+        let mut nics: HashMap<_, u32, Nic> = Map::HashMap(pinned).try_into().expect("a hash");
+        nics.insert(1, Nic { mode: 1, pad: 0 }, 0).expect("loopback has the program, as it seems");
+        accepted_by(&listeners[0], &connect(NODE4, |_| ()).expect("connects"));
+        assert_eq!(lookups(&datapath), [4, 2, 1, 0, 0]);
+    });
+}
+
+#[test]
+fn empty_slot_refuses_at_once_and_wrong_family_is_counted() {
+    sandboxed(|sandbox| {
+        let datapath = serving(&sandbox.options(&[]));
+        let refused = |node| connect(node, |_| ()).expect_err("refused").kind() == ErrorKind::ConnectionRefused;
+        assert!(refused(NODE4) && refused(NODE6));
+        assert_eq!(lookups(&datapath), [0, 0, 0, 2, 0]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+        for slot in [4, 5] {
+            datapath.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        assert!(connect(NODE4, |_| ()).is_ok());
+        assert!(refused(NODE6), "a socket of IPv4 cannot take it");
+        assert_eq!(lookups(&datapath), [0, 1, 0, 2, 1]);
+        drop(listener);
+        assert!(refused(NODE4), "slots empty themselves");
+        assert_eq!(lookups(&datapath), [0, 1, 0, 3, 1]);
+    });
+}
+
+#[test]
+fn what_is_not_ours_is_left_to_the_stack() {
+    sandboxed(|sandbox| {
+        let datapath = serving(&sandbox.options(&[]));
+        let listener = TcpListener::bind("0.0.0.0:0").expect("listens");
+        for slot in [4, 5] {
+            datapath.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        let elsewhere = connect("127.0.0.1:80", |_| ()).expect_err("not an address of the node");
+        assert_eq!(elsewhere.kind(), ErrorKind::ConnectionRefused);
+        assert!(connect("198.51.100.7:81", |_| ()).is_err(), "not a steered port");
+        assert_eq!(lookups(&datapath), [0; 5]);
+    });
+}
+
+#[test]
+fn debug_log_tells_what_was_decided_and_is_off_by_default() {
+    sandboxed(|sandbox| {
+        let mut datapath = serving(&Options { debug_log: true, ..sandbox.options(&[]) });
+        let mut log = datapath.debug_log().expect("asked for");
+        assert!(connect(NODE4, |_| ()).is_err());
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(Lines::default);
+        tracing::subscriber::with_default(subscriber.with_ansi(false).finish(), || log.drain());
+        assert!(LINES.with_borrow(|lines| lines.contains("lookup: [::ffff:198.51.100.7]:")));
+        let mut quiet = Datapath::open(&sandbox.options(&[])).expect("opens");
+        assert!(quiet.debug_log().is_none());
+    });
+}
+
+thread_local! {
+    static LINES: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Collects what this thread logs.
+#[derive(Default)]
+struct Lines;
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LINES.with_borrow_mut(|lines| lines.push_str(&String::from_utf8_lossy(bytes)));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

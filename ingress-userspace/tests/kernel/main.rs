@@ -1,0 +1,16 @@
+//! The kernel programs under the verifier: frames in, verdicts and counters out; adoption, capacity, sweep, unload.
+//!
+//! Each test has its own thread with its own network and mount namespace and its own BPF file system, so that nothing
+//! outlives it. Needs root; without, every test says so loudly and passes, unless `REQUIRE_KERNEL=1`.
+#![allow(
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail the test, and a skip and the figures are for people to read"
+)]
+
+mod adopt;
+mod frames;
+mod lookup;
+mod measure;
+mod packets;
+mod sandbox;

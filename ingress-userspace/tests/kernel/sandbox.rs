@@ -1,0 +1,90 @@
+//! A place to run one test: namespaces and a BPF file system of its own, and a deadline.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use ingress_userspace::datapath::{Missing, Options, XdpMode, probe};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
+
+/// A load that the verifier gives up on takes up to 80 s.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Sandbox {
+    directory: tempfile::TempDir,
+}
+
+/// Runs `test` in a sandbox, or says why it cannot.
+#[track_caller]
+pub(crate) fn sandboxed(test: impl FnOnce(&Sandbox) + Send + 'static) {
+    let missing: Vec<Missing> =
+        probe(Path::new("/")).into_iter().filter(|missing| !matches!(missing, Missing::Bpffs(_))).collect();
+    if !missing.is_empty() {
+        let why = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        assert!(std::env::var_os("REQUIRE_KERNEL").is_none_or(|value| value != "1"), "REQUIRE_KERNEL=1, but: {why}");
+        println!("!!! SKIPPED, NOTHING WAS TESTED: {why}");
+        return;
+    }
+    let (done, wait) = mpsc::channel();
+    let runner = thread::spawn(move || {
+        test(&Sandbox::new());
+        done.send(()).expect("the test still waits");
+    });
+    match wait.recv_timeout(DEADLINE) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("not done within {DEADLINE:?}"),
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            if let Err(panic) = runner.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Sandbox {
+    fn new() -> Self {
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).expect("own namespaces");
+        let none: Option<&str> = None;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
+        let directory = tempfile::tempdir().expect("a directory");
+        mount(Some("bpf"), directory.path(), Some("bpf"), MsFlags::empty(), none).expect("a BPF file system");
+        ip("link set lo up");
+        Self { directory }
+    }
+
+    pub(crate) fn bpffs(&self) -> PathBuf {
+        self.directory.path().join("xdp-ingress")
+    }
+
+    /// Options for pins in this sandbox.
+    pub(crate) fn options(&self, interfaces: &[&str]) -> Options {
+        Options {
+            bpffs: self.bpffs(),
+            interfaces: interfaces.iter().map(|&name| name.to_owned()).collect(),
+            xdp_mode: XdpMode::Auto,
+            lookup: true,
+            host_capacity: 64,
+            debug_log: false,
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // The rest goes with the namespaces when the thread ends.
+        nix::mount::umount2(self.directory.path(), nix::mount::MntFlags::MNT_DETACH).expect("unmounted");
+    }
+}
+
+/// Runs `ip` in this thread's namespace.
+#[track_caller]
+pub(crate) fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("`ip` of iproute2 runs");
+    assert!(status.success(), "ip {arguments}: {status}");
+}
