@@ -1,0 +1,118 @@
+//! The metrics, their names and meaning. Labels come from routes and closed lists, never from requests.
+
+use std::fmt;
+
+use ingress_common::StatusClass;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use super::{ControlState, HostCounters, Source};
+
+/// OpenMetrics 1.0 text.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics of `source` as text, read now.
+///
+/// # Errors
+/// Never in practice: the encoder writes to memory.
+pub(super) fn encode(source: &dyn Source) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("xdp_ingress");
+    registry.register_collector(Box::new(Scrape {
+        hosts: source.hosts(),
+        totals: source.totals(),
+        control: source.control(),
+        ready: source.ready(),
+    }));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+/// One reading of everything.
+#[derive(Debug)]
+struct Scrape {
+    hosts: Vec<HostCounters>,
+    totals: Vec<(&'static str, ingress_common::Traffic)>,
+    control: ControlState,
+    ready: bool,
+}
+
+/// A metric with one label for the host: name, meaning, value.
+type HostMetric = (&'static str, &'static str, fn(&HostCounters) -> u64);
+
+const HOST_COUNTERS: [HostMetric; 6] = [
+    ("host_request_body_bytes", "Request body bytes received from clients", |host| host.l7.bytes_in),
+    ("host_response_body_bytes", "Response body bytes handed to clients", |host| host.l7.bytes_out),
+    ("host_received_packets", "Packets that XDP counted for the host", |host| host.net.rx_packets),
+    ("host_received_bytes", "Bytes on the wire that XDP counted for the host", |host| host.net.rx_bytes),
+    ("host_transmitted_packets", "Packets transmitted for the host", |host| host.net.tx_packets),
+    ("host_transmitted_bytes", "Bytes on the wire transmitted for the host", |host| host.net.tx_bytes),
+];
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counter = MetricType::Counter;
+        let help = "Final responses by host and class of status; `aborted` broke off before their end";
+        let mut metric = encoder.encode_descriptor("host_requests", help, None, counter)?;
+        for HostCounters { host, l7, .. } in &self.hosts {
+            for (class, count) in StatusClass::NAMES.iter().zip(l7.requests) {
+                let labels = [("host", host.as_str()), ("class", *class)];
+                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        for (name, help, value) in HOST_COUNTERS {
+            let mut metric = encoder.encode_descriptor(name, help, None, counter)?;
+            for host in &self.hosts {
+                ConstCounter::new(value(host)).encode(metric.encode_family(&[("host", host.host.as_str())])?)?;
+            }
+        }
+        let help = "Requests being served now";
+        let mut metric = encoder.encode_descriptor("host_active_requests", help, None, MetricType::Gauge)?;
+        for HostCounters { host, l7, .. } in &self.hosts {
+            ConstGauge::new(l7.active).encode(metric.encode_family(&[("host", host.as_str())])?)?;
+        }
+        self.encode_totals(&mut encoder)?;
+        self.encode_control(&mut encoder)
+    }
+}
+
+impl Scrape {
+    fn encode_totals(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Packets seen by the kernel programs, by verdict or event";
+        let mut metric = encoder.encode_descriptor("kernel_packets", help, None, MetricType::Counter)?;
+        for (reason, traffic) in &self.totals {
+            ConstCounter::new(traffic.packets).encode(metric.encode_family(&[("reason", *reason)])?)?;
+        }
+        let help = "Bytes seen by the kernel programs, by verdict or event";
+        let mut metric = encoder.encode_descriptor("kernel_bytes", help, None, MetricType::Counter)?;
+        for (reason, traffic) in &self.totals {
+            ConstCounter::new(traffic.bytes).encode(metric.encode_family(&[("reason", *reason)])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity, connections } = self.control;
+        for (name, help, value) in [
+            ("ready", "1 once a snapshot is served, 0 before and while draining", u64::from(self.ready)),
+            ("snapshot_generation", "Number of the snapshot being served", generation),
+            ("snapshot_hosts", "Hosts in the snapshot being served", hosts as u64),
+            ("snapshot_upstreams", "Upstreams in the snapshot being served", upstreams as u64),
+            ("config_warnings", "Problems in the configuration now; the log names each", warnings as u64),
+            (
+                "hosts_over_capacity",
+                "Hosts counted as unattributed because host-capacity is used up",
+                hosts_over_capacity as u64,
+            ),
+            ("client_connections", "Client connections open now", connections as u64),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(metric)?;
+        }
+        Ok(())
+    }
+}

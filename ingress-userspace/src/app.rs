@@ -1,0 +1,228 @@
+//! Puts the parts together: the only file, with its modules, that sees control, proxy and datapath at once.
+//!
+//! ```text
+//! main thread     signals, heartbeat, node addresses, admin      (one tokio runtime)
+//! control thread  source → Cluster → translate → publish         (one tokio runtime)
+//! worker threads  accept → … → forward                           (one tokio runtime each)
+//! ```
+//!
+//! Order of a start: load or adopt the kernel part, open listeners, start workers, read the configuration, publish the first
+//! snapshot, and only then take the listener slots over, so that a predecessor serves until this process can. Order of an
+//! end: not ready, no new connections, let the open ones end, go. Pins and counters stay for the next start.
+
+mod kernel;
+mod publish;
+mod view;
+
+use std::{
+    net::Ipv6Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use ingress_common::HostL7Cell;
+use ingress_userspace::{
+    control,
+    proxy::{self, Drained, ListenMode, ListenOptions, Options, Server, Shared},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+use tracing::{error, info};
+
+use self::{
+    kernel::Kernel,
+    publish::{HostNumbers, Progress, Publisher},
+    view::View,
+};
+use crate::{admin, config::settings::Settings};
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// If a part cannot start, or the configuration can no longer be followed.
+pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+    runtime.block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let Settings {
+        source,
+        classes,
+        kernel,
+        http_port,
+        https_port,
+        workers,
+        drain_timeout,
+        admin_addr,
+        host_capacity,
+        ..
+    } = settings;
+    let ports = [http_port, https_port];
+    let mut kernel = match kernel {
+        Some(settings) => Some(Kernel::open(settings, ports, workers, host_capacity).await?),
+        None => None,
+    };
+    let cells = kernel.as_ref().map_or_else(|| heap_cells(host_capacity), Kernel::host_cells);
+    let flows = kernel.as_ref().map(Kernel::flow_table);
+    let numbers = match &kernel {
+        Some(kernel) => HostNumbers::Kernel(kernel.datapath()),
+        None => HostNumbers::memory(host_capacity),
+    };
+    let shared = Arc::new(Shared::new(cells, flows).context("cannot set up the proxy")?);
+    let mode = match &kernel {
+        Some(kernel) if kernel.steers() => ListenMode::Slots,
+        _ => ListenMode::Bind { address: Ipv6Addr::UNSPECIFIED.into(), http_port, https_port },
+    };
+    let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
+    let slots = if mode == ListenMode::Slots { kernel::slots(&listeners)? } else { Vec::new() };
+    let options = Options { https_port, ..Options::default() };
+    let server = Server::start(Arc::clone(&shared), listeners, &options).context("cannot start the workers")?;
+
+    let progress = Arc::new(Progress::default());
+    let view = Arc::new(View {
+        shared: Arc::clone(&shared),
+        cells,
+        kernel: kernel.as_ref().map(Kernel::datapath),
+        progress: Arc::clone(&progress),
+        ready: AtomicBool::new(false),
+    });
+    let admin = tokio::spawn(admin::serve(admin_addr, Arc::clone(&view) as Arc<dyn admin::Source>));
+    let mut control = Control::start(source, classes, Publisher::new(shared, numbers, progress))?;
+
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let result = tokio::select! {
+        result = operate(&mut control, kernel.as_mut(), slots, &view, workers) => result,
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    info!(seconds = drain_timeout.as_secs(), "draining; a second signal ends it at once");
+
+    view.ready.store(false, Relaxed);
+    drain(server, drain_timeout, &mut [&mut terminate, &mut interrupt]).await;
+    control.stop();
+    admin.abort();
+    result
+}
+
+/// Waits for the first snapshot, takes the node over, and then looks after the kernel part until something ends it.
+async fn operate(
+    control: &mut Control,
+    kernel: Option<&mut Kernel>,
+    slots: Vec<kernel::Slot>,
+    view: &View,
+    workers: u32,
+) -> anyhow::Result<()> {
+    control.first_snapshot().await?;
+    match kernel {
+        None => {
+            view.ready.store(true, Relaxed);
+            info!(workers, kernel = "off", "ready");
+            control.ended().await
+        }
+        Some(kernel) => {
+            kernel.take_over(slots)?;
+            view.ready.store(true, Relaxed);
+            info!(workers, kernel = "on", epoch = kernel.epoch(), "ready");
+            tokio::select! {
+                result = control.ended() => result,
+                result = kernel.look_after() => result,
+            }
+        }
+    }
+}
+
+/// Lets connections end; a second signal ends it at once.
+async fn drain(server: Server, timeout: Duration, signals: &mut [&mut tokio::signal::unix::Signal; 2]) {
+    let [first, second] = signals;
+    let Drained { cut } = tokio::select! {
+        drained = server.drain(timeout) => drained,
+        _ = first.recv() => return info!("second signal: leaving at once"),
+        _ = second.recv() => return info!("second signal: leaving at once"),
+    };
+    info!(cut, "drained");
+}
+
+/// Counters in ordinary memory, for a process without the kernel part. They live as long as the process, as the workers do.
+fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
+    Box::leak((0..capacity).map(|_| HostL7Cell::default()).collect())
+}
+
+/// The control thread.
+struct Control {
+    first: Option<oneshot::Receiver<()>>,
+    ended: oneshot::Receiver<Result<(), control::Error>>,
+    shutdown: Option<oneshot::Sender<()>>,
+}
+
+impl Control {
+    fn start(
+        source: control::SourceConfig,
+        classes: control::Classes,
+        mut publisher: Publisher,
+    ) -> anyhow::Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+        let (first_sender, first) = oneshot::channel();
+        let (ended_sender, ended) = oneshot::channel();
+        let (shutdown, shutdown_receiver) = oneshot::channel::<()>();
+        let mut first_sender = Some(first_sender);
+        let publish = move |translation| {
+            publisher.publish(translation);
+            if let Some(sender) = first_sender.take() {
+                // The receiver is gone only when the process is ending.
+                let _gone = sender.send(()).is_err();
+            }
+        };
+        let shutdown_signal = async {
+            // Dropped or sent: either way it is time to stop.
+            let _dropped = shutdown_receiver.await.is_err();
+        };
+        thread::Builder::new()
+            .name("control".into())
+            .spawn(move || {
+                let result = runtime.block_on(control::run(source, &classes, publish, shutdown_signal));
+                let _gone = ended_sender.send(result).is_err();
+            })
+            .context("cannot start the control thread")?;
+        Ok(Self { first: Some(first), ended, shutdown: Some(shutdown) })
+    }
+
+    /// Resolves once a snapshot is published.
+    async fn first_snapshot(&mut self) -> anyhow::Result<()> {
+        let Some(first) = self.first.take() else { return Ok(()) };
+        tokio::select! {
+            biased;
+            Ok(()) = first => Ok(()),
+            result = &mut self.ended => Err(Self::why(result)),
+        }
+    }
+
+    /// Resolves when the control path cannot go on; what is published stays published meanwhile.
+    async fn ended(&mut self) -> anyhow::Result<()> {
+        let error = Self::why((&mut self.ended).await);
+        error!("{error:#}");
+        Err(error)
+    }
+
+    fn why(result: Result<Result<(), control::Error>, oneshot::error::RecvError>) -> anyhow::Error {
+        match result {
+            Ok(Err(error)) => anyhow::Error::new(error).context("cannot follow the configuration"),
+            Ok(Ok(())) => anyhow::anyhow!("the source of the configuration ended"),
+            Err(_) => anyhow::anyhow!("the control thread ended; its panic message is above"),
+        }
+    }
+
+    fn stop(&mut self) {
+        drop(self.shutdown.take());
+    }
+}

@@ -1,0 +1,214 @@
+//! Looks after the kernel part while the process runs: which interfaces, which addresses, which slots, the heartbeat.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use ingress_common::{HostL7Cell, flow::PROTO_TCP, steer::SLOTS_PER_PORT};
+use ingress_userspace::{
+    datapath::{self, Datapath, NicReport, ProgramReport, Report, SteeredPort, XdpMode},
+    model::HostId,
+    proxy::{FlowTable, WorkerListeners},
+};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use crate::{
+    config::settings,
+    node::{Addresses, Node},
+};
+
+/// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often the flows of processes that have died are removed; one scan of the map.
+const SWEEP: Duration = Duration::from_mins(1);
+
+/// The kernel part of this process.
+pub(super) struct Kernel {
+    datapath: Arc<Datapath>,
+    node: Node,
+    addresses: Addresses,
+    ports: Vec<SteeredPort>,
+    steers: bool,
+}
+
+/// A listener and the slot it is meant for.
+pub(super) struct Slot {
+    number: u32,
+    listener: OwnedFd,
+}
+
+/// Duplicates of the listeners, to be put into slots later; the workers own the originals.
+///
+/// # Errors
+/// If there are no file descriptors left.
+pub(super) fn slots(listeners: &[WorkerListeners]) -> anyhow::Result<Vec<Slot>> {
+    let mut slots = Vec::with_capacity(listeners.len() * 2);
+    for (worker, WorkerListeners { http, https }) in (0_u32..).zip(listeners) {
+        for (port, listener) in (0_u32..).zip([http, https]) {
+            let listener = listener.as_fd().try_clone_to_owned().context("cannot duplicate a listener")?;
+            slots.push(Slot { number: port * SLOTS_PER_PORT + worker, listener });
+        }
+    }
+    Ok(slots)
+}
+
+impl Kernel {
+    /// Loads or adopts programs and maps and attaches to the interfaces. Nothing is steered yet.
+    ///
+    /// # Errors
+    /// If the machine lacks something, named in the error, or an interface does not exist.
+    pub(super) async fn open(
+        settings: settings::Kernel,
+        ports: [u16; 2],
+        workers: u32,
+        host_capacity: u32,
+    ) -> anyhow::Result<Self> {
+        let settings::Kernel { bpffs, mut interfaces, xdp_mode, lookup, log } = settings;
+        let node = Node::open()?;
+        if interfaces.is_empty() && xdp_mode != XdpMode::Off {
+            interfaces = node.default_interfaces().await?;
+            if interfaces.is_empty() {
+                warn!("no interface has a default route, so XDP is attached to none; name one with --interface");
+            }
+        }
+        let addresses = node.addresses().await?;
+        let options = datapath::Options { bpffs, interfaces, xdp_mode, lookup, host_capacity, debug_log: log };
+        let datapath = Datapath::open(&options)
+            .context("cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it)")?;
+        report(datapath.report(), host_capacity);
+        let steered = |(index, port): (u32, u16)| SteeredPort {
+            port,
+            proto: PROTO_TCP,
+            first_slot: index * SLOTS_PER_PORT,
+            workers: if lookup { workers } else { 0 },
+            flags: 0,
+        };
+        let ports = (0_u32..).zip(ports).map(steered).collect();
+        Ok(Self { datapath: Arc::new(datapath), node, addresses, ports, steers: lookup })
+    }
+
+    /// Whether connections come through slots rather than bound ports.
+    pub(super) fn steers(&self) -> bool {
+        self.steers
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.datapath.report().epoch
+    }
+
+    pub(super) fn host_cells(&self) -> &'static [HostL7Cell] {
+        self.datapath.host_cells()
+    }
+
+    pub(super) fn datapath(&self) -> Arc<Datapath> {
+        Arc::clone(&self.datapath)
+    }
+
+    pub(super) fn flow_table(&self) -> Box<dyn FlowTable> {
+        Box::new(Flows(self.datapath.flows()))
+    }
+
+    /// Puts our listeners into the slots, and makes the kernel steer to them: from here on new connections are ours.
+    ///
+    /// # Errors
+    /// If the kernel refuses; then some slots may be ours already, which serve.
+    pub(super) fn take_over(&self, slots: Vec<Slot>) -> anyhow::Result<()> {
+        self.beat();
+        for Slot { number, listener } in &slots {
+            self.datapath
+                .register_listener(*number, listener.as_fd())
+                .with_context(|| format!("cannot put a listener into slot {number}"))?;
+        }
+        self.set_addresses()?;
+        self.datapath.set_ports(&self.ports).context("cannot set the steered ports")?;
+        self.sweep();
+        Ok(())
+    }
+
+    /// Keeps the heart beating, the addresses true and the flows clean, until netlink fails.
+    ///
+    /// # Errors
+    /// If the node's addresses can no longer be read.
+    pub(super) async fn look_after(&mut self) -> anyhow::Result<()> {
+        let (mut heartbeat, mut sweep) = (interval(HEARTBEAT), interval(SWEEP));
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut superseded = false;
+        loop {
+            tokio::select! {
+                _ = heartbeat.tick() => {
+                    self.beat();
+                    if !superseded && self.datapath.superseded() {
+                        superseded = true;
+                        info!("a newer process owns the node; serving the connections that are left until SIGTERM");
+                    }
+                }
+                _ = sweep.tick() => self.sweep(),
+                change = self.node.changed() => {
+                    change.context("netlink no longer reports changes of the node's addresses")?;
+                    let addresses = self.node.addresses().await?;
+                    if addresses != self.addresses && !superseded {
+                        info!(count = addresses.len(), "the node's addresses changed");
+                        self.addresses = addresses;
+                        self.set_addresses()?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_addresses(&self) -> anyhow::Result<()> {
+        let addresses: Vec<_> = self.addresses.iter().map(|(address, index)| (*address, *index)).collect();
+        self.datapath.set_node_addrs(&addresses).context("cannot set the node's addresses")
+    }
+
+    fn beat(&self) {
+        if let Err(error) = self.datapath.heartbeat() {
+            warn!(%error, "cannot add lost flows to the totals; they are added with the next heartbeat");
+        }
+    }
+
+    fn sweep(&self) {
+        match self.datapath.sweep() {
+            Ok(0) => {}
+            Ok(flows) => info!(flows, "removed what dead processes had left"),
+            Err(error) => warn!(%error, "cannot remove what dead processes may have left"),
+        }
+    }
+}
+
+/// What was found and done, for the log: no mode is taken silently.
+fn report(report: &Report, wanted: u32) {
+    let Report { epoch, has_predecessor, interfaces, lookup, host_capacity, programs } = report;
+    for ProgramReport { name, verified_instructions } in programs {
+        info!(name, verified_instructions, "program loaded");
+    }
+    for NicReport { name, index, state } in interfaces {
+        info!(name, index, ?state, "interface");
+    }
+    info!(epoch, has_predecessor, ?lookup, host_capacity, "kernel part open");
+    if *host_capacity != wanted {
+        warn!(
+            host_capacity,
+            wanted,
+            "the pinned maps keep their capacity; for another one run `xdp-ingress unload` first, which forgets the counters"
+        );
+    }
+}
+
+/// Lets the proxy write flows without knowing of maps.
+struct Flows(datapath::Flows);
+
+impl FlowTable for Flows {
+    fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
+        self.0.insert(remote, local, host.0);
+    }
+
+    fn remove(&self, remote: SocketAddr, local: SocketAddr) {
+        self.0.remove(remote, local);
+    }
+}

@@ -1,0 +1,172 @@
+//! The command line as it is typed. Meaning and validation are in [`super::settings`].
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  # in a cluster (the DaemonSet runs this)
+  xdp-ingress run
+
+  # on one machine, without a cluster: ordinary Kubernetes YAML from a directory, watched
+  xdp-ingress run --manifests ./deploy/examples --interface eth0
+
+  # without any kernel program, on high ports, as any user
+  xdp-ingress run --manifests ./deploy/examples --steer bind --xdp-mode off --http-port 8080 --https-port 8443
+
+  # take everything out of the kernel that `run` left there
+  xdp-ingress unload
+
+Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usage.";
+
+/// A Kubernetes ingress controller whose data path begins in the kernel.
+#[derive(Debug, Parser)]
+#[command(name = "xdp-ingress", version, after_help = EXAMPLES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Watch Ingresses, steer the node's ports to the proxy, and serve.
+    #[command(after_help = EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Detach the kernel programs and remove their pins; counters are gone afterwards.
+    ///
+    /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
+    Unload(UnloadArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Read Kubernetes YAML or JSON from this directory, and watch it, instead of an API server.
+    #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig", help_heading = "Source")]
+    pub(crate) manifests: Option<PathBuf>,
+
+    /// Use this kubeconfig; the default is the pod's service account, then $KUBECONFIG and ~/.kube/config.
+    #[arg(long, value_name = "FILE", help_heading = "Source")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Serve Ingresses of this class (or of any class whose controller is xdp-ingress.io/controller).
+    #[arg(long, value_name = "NAME", default_value = "xdp", help_heading = "Source")]
+    pub(crate) ingress_class: String,
+
+    /// Serve Ingresses that name no class, too.
+    #[arg(long, help_heading = "Source")]
+    pub(crate) watch_ingress_without_class: bool,
+
+    /// Network interface whose packets XDP sees; repeatable. Default: those with a default route.
+    #[arg(long, value_name = "NAME", help_heading = "Kernel")]
+    pub(crate) interface: Vec<String>,
+
+    /// How connections reach the proxy.
+    #[arg(long, value_enum, default_value_t = Steer::Auto, help_heading = "Kernel")]
+    pub(crate) steer: Steer,
+
+    /// How the XDP program is attached to each interface.
+    #[arg(long, value_enum, default_value_t = XdpMode::Auto, help_heading = "Kernel")]
+    pub(crate) xdp_mode: XdpMode,
+
+    /// Where programs and maps are pinned; its parent must be on a BPF file system.
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress", help_heading = "Kernel")]
+    pub(crate) bpffs: PathBuf,
+
+    /// Hosts with counters of their own (64 bytes each, and 32 per CPU); further hosts are counted as one.
+    #[arg(long, value_name = "N", default_value_t = ingress_common::map::HOSTS_DEFAULT, help_heading = "Kernel",
+          value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    pub(crate) host_capacity: u32,
+
+    /// Log what the kernel programs decide for each connection (slow; for debugging).
+    #[arg(long, help_heading = "Kernel")]
+    pub(crate) bpf_log: bool,
+
+    /// Port for HTTP.
+    #[arg(long, value_name = "PORT", default_value_t = 80, help_heading = "Proxy")]
+    pub(crate) http_port: u16,
+
+    /// Port for HTTPS.
+    #[arg(long, value_name = "PORT", default_value_t = 443, help_heading = "Proxy")]
+    pub(crate) https_port: u16,
+
+    /// Worker threads, at most 64. Default: one per CPU this process may use.
+    #[arg(long, value_name = "N", help_heading = "Proxy", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) workers: Option<u16>,
+
+    /// How long connections may finish after SIGTERM.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Proxy")]
+    pub(crate) drain_timeout: Duration,
+
+    /// Address for health, metrics and counters. Not for the public.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9110", help_heading = "Operation")]
+    pub(crate) admin_addr: SocketAddr,
+
+    /// What to log: a level, or directives such as `info,ingress_userspace::proxy=debug`.
+    #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
+    pub(crate) log: String,
+
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnloadArgs {
+    /// Where programs and maps are pinned.
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress")]
+    pub(crate) bpffs: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Steer {
+    /// XDP chooses the worker, sk_lookup delivers; nothing is bound to the ports.
+    Auto,
+    /// Ordinary listeners on the ports; XDP, if on, only counts.
+    Bind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum XdpMode {
+    /// In the driver where it can, else in the generic hook.
+    Auto,
+    /// In the driver, or not at all.
+    Native,
+    /// In the generic hook of the network stack.
+    Generic,
+    /// No program on any interface; with `--steer auto` sk_lookup still delivers.
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let Command::Run(args) = Cli::parse_from(["xdp-ingress", "run"]).command else { panic!("run expected") };
+        assert_eq!((args.http_port, args.https_port, args.ingress_class.as_str()), (80, 443, "xdp"));
+        assert_eq!((args.steer, args.xdp_mode, args.host_capacity), (Steer::Auto, XdpMode::Auto, 16_384));
+    }
+
+    #[test]
+    fn sources_exclude_each_other() {
+        assert!(Cli::try_parse_from(["xdp-ingress", "run", "--manifests", "a", "--kubeconfig", "b"]).is_err());
+    }
+}

@@ -1,0 +1,4 @@
+//! What the operator asked for: [`cli`] as typed, [`settings`] as resolved and validated.
+
+pub(crate) mod cli;
+pub(crate) mod settings;
