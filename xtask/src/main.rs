@@ -1,2 +1,69 @@
-//! The one door to building and testing.
-fn main() {}
+//! The command line of `cargo xtask`: says what can be asked for and hands it to the module that does it.
+//! It does no work of its own.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::{bench, build, check, demo, setup, test_lanes};
+
+const AFTER_HELP: &str = "\
+Every command first makes sure that what it needs is installed (see `cargo xtask setup --help`).
+
+Exit codes:
+  0  everything asked for was done
+  1  something failed; the last lines say what and what to do
+  2  the command line was not understood
+
+Examples:
+  cargo xtask demo --once        # build everything and see it work
+  cargo xtask check              # what CI checks before it tests
+  cargo xtask test               # everything that can be tested on one machine
+  cargo xtask test unit          # seconds, needs no privileges";
+
+/// The one door to building, testing, showing and measuring xdp-ingress
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(after_help = setup::AFTER_HELP)]
+    Setup(setup::Args),
+    #[command(after_help = build::AFTER_HELP)]
+    Build(build::Args),
+    #[command(after_help = build::AFTER_HELP_EBPF)]
+    BuildEbpf(build::EbpfArgs),
+    #[command(after_help = check::AFTER_HELP)]
+    Check(check::Args),
+    #[command(after_help = test_lanes::AFTER_HELP)]
+    Test(test_lanes::Args),
+    /// Show the main job on this machine: namespaces, XDP, the proxy, real requests, per-host counts
+    Demo(demo::Args),
+    /// Measure the proxy beside nginx in one interleaved run
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    match &cli.command {
+        Command::Setup(args) => setup::run(args),
+        Command::Build(args) => build::run(args),
+        Command::BuildEbpf(args) => build::run_ebpf(args),
+        Command::Check(args) => check::run(args),
+        Command::Test(args) => test_lanes::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
+    }
+}

@@ -1,0 +1,96 @@
+//! Builds the kernel programs for the BPF target and puts the object where userspace embeds it from.
+//! It installs nothing; it is handed a complete toolchain.
+
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::stamp::Stamp;
+use crate::setup::{BpfToolchain, LINKER_VERSION};
+use crate::{process, progress, workspace};
+
+/// BPF runs in the byte order of the machine, and every machine this is built for is little-endian.
+const TARGET: &str = "bpfel-unknown-none";
+/// What the object is made from, besides the toolchain.
+const SOURCES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "ingress-common", "ingress-ebpf"];
+
+/// Whether an object that is up to date is good enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// Yes.
+    Reuse,
+    /// No, cargo is to be asked in any case.
+    Rebuild,
+}
+
+/// Builds the object if anything it depends on changed, and gives its path.
+///
+/// # Errors
+/// When it does not compile, or files cannot be read or written.
+pub(super) fn build(toolchain: &BpfToolchain, freshness: Freshness) -> Result<PathBuf> {
+    let object = workspace::ebpf_object();
+    let stamp_file = object.with_extension("stamp");
+    let stamp = stamp(toolchain)?;
+    let fresh = object.is_file() && fs::read_to_string(&stamp_file).is_ok_and(|last| last == stamp);
+    if fresh && freshness == Freshness::Reuse {
+        return Ok(object);
+    }
+    progress::note("building the kernel programs …");
+    process::run(&mut command(toolchain))?;
+    let built = workspace::ebpf_target_dir().join(TARGET).join("release/ingress-ebpf");
+    let content = fs::read(&built).with_context(|| format!("cargo succeeded but left no `{}`", built.display()))?;
+    // An object that did not change keeps its time, so that userspace is not built anew.
+    if !fs::read(&object).is_ok_and(|present| present == content) {
+        replace(&object, &content)?;
+    }
+    replace(&stamp_file, stamp.as_bytes())?;
+    Ok(object)
+}
+
+fn command(toolchain: &BpfToolchain) -> Command {
+    let compiler = &toolchain.compiler;
+    let mut cargo = Command::new(compiler.sysroot.join("bin/cargo"));
+    cargo.current_dir(workspace::root());
+    cargo.args(["build", "--release", "--package", "ingress-ebpf", "--bin", "ingress-ebpf"]);
+    cargo.args(["--target", TARGET, "-Zbuild-std=core", "--target-dir"]).arg(workspace::ebpf_target_dir());
+    cargo.env("RUSTC", &toolchain.rustc);
+    // A release compiler with the source of its own standard library; the variable admits `-Zbuild-std`.
+    cargo.env("RUSTC_BOOTSTRAP", "1");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f"));
+    cargo.env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &toolchain.linker);
+    // bpf-linker loads the compiler's LLVM from here.
+    cargo.env("LD_LIBRARY_PATH", process::prepend_path("LD_LIBRARY_PATH", &compiler.sysroot.join("lib")));
+    for leak in ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS"] {
+        cargo.env_remove(leak);
+    }
+    cargo
+}
+
+fn flags() -> [String; 3] {
+    let arch = format!("--cfg=bpf_target_arch=\"{ARCH}\"");
+    [arch, "-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()]
+}
+
+fn stamp(toolchain: &BpfToolchain) -> Result<String> {
+    let mut stamp = Stamp::default();
+    let rustc = toolchain.rustc.to_string_lossy();
+    for text in [toolchain.compiler.release.as_str(), &rustc, LINKER_VERSION, TARGET] {
+        stamp.text(text);
+    }
+    flags().iter().for_each(|flag| stamp.text(flag));
+    for source in SOURCES {
+        stamp.path(workspace::root(), source)?;
+    }
+    Ok(stamp.finish())
+}
+
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let staging = path.with_extension(format!("tmp-{}", std::process::id()));
+    let dir = path.parent().context("an output path has a directory")?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+    fs::write(&staging, content).with_context(|| format!("cannot write `{}`", staging.display()))?;
+    fs::rename(&staging, path).with_context(|| format!("cannot write `{}`", path.display()))
+}

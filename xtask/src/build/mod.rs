@@ -1,0 +1,118 @@
+//! `cargo xtask build` and `build-ebpf`: the kernel programs first, then the program that embeds them.
+//! The product's own build script never starts a second compiler; it takes the object that is made here.
+
+mod ebpf;
+mod stamp;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::setup::{self, Purpose};
+use crate::{process, progress, workspace};
+
+/// What `build --help` says below the options.
+pub const AFTER_HELP: &str = "\
+Examples:
+  cargo xtask build             # target/debug/xdp-ingress
+  cargo xtask build --release   # target/release/xdp-ingress";
+
+/// What `build-ebpf --help` says below the options.
+pub const AFTER_HELP_EBPF: &str = "\
+Writes target/ebpf/ingress-ebpf.o, and only when it changed. Does nothing when the sources, the lock file and the
+toolchain are the ones of the last build.
+
+Examples:
+  cargo xtask build-ebpf
+  cargo xtask build-ebpf --force && llvm-objdump -d target/ebpf/ingress-ebpf.o";
+
+/// Build the kernel programs, then the binary `xdp-ingress` with them inside
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Optimise, as for an image
+    #[arg(long)]
+    release: bool,
+}
+
+/// Build the kernel programs only
+#[derive(Debug, clap::Args)]
+pub struct EbpfArgs {
+    /// Build even when nothing changed since the last build
+    #[arg(long)]
+    force: bool,
+}
+
+/// Which of cargo's profiles userspace is built with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// The profile of everything but measurements and images.
+    Dev,
+    /// Optimised.
+    Release,
+}
+
+impl Profile {
+    /// The directory below the target directory.
+    pub fn dir(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// Runs `cargo xtask build`.
+///
+/// # Errors
+/// When something does not compile or a tool is missing.
+pub fn run(args: &Args) -> Result<()> {
+    let profile = if args.release { Profile::Release } else { Profile::Dev };
+    let binary = userspace(profile)?;
+    progress::note(&format!("built {}", binary.display()));
+    Ok(())
+}
+
+/// Runs `cargo xtask build-ebpf`.
+///
+/// # Errors
+/// When the kernel programs do not compile or a tool is missing.
+pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
+    let freshness = if args.force { ebpf::Freshness::Rebuild } else { ebpf::Freshness::Reuse };
+    let object = ebpf::build(&setup::bpf_toolchain()?, freshness)?;
+    progress::note(&format!("the kernel programs are in {}", object.display()));
+    Ok(())
+}
+
+/// Makes the machine ready, builds the kernel programs and the product, and gives the path of the binary `xdp-ingress`.
+///
+/// # Errors
+/// When something does not compile or a tool is missing.
+pub fn userspace(profile: Profile) -> Result<PathBuf> {
+    kernel_programs()?;
+    let mut cargo = cargo();
+    cargo.args(["build", "--package", "ingress-userspace", "--bin", "xdp-ingress"]);
+    if profile == Profile::Release {
+        cargo.arg("--release");
+    }
+    process::run(&mut cargo)?;
+    let binary = workspace::target_dir().join(profile.dir()).join("xdp-ingress");
+    std::fs::metadata(&binary).with_context(|| format!("cargo succeeded but left no `{}`", binary.display()))?;
+    Ok(binary)
+}
+
+/// Makes the machine ready and builds the kernel programs if their sources changed.
+///
+/// # Errors
+/// When they do not compile or a tool is missing.
+pub fn kernel_programs() -> Result<()> {
+    setup::ensure(Purpose::Build)?;
+    ebpf::build(&setup::bpf_toolchain()?, ebpf::Freshness::Reuse).map(drop)
+}
+
+/// cargo, to be run in the work tree.
+pub fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(workspace::root());
+    command
+}

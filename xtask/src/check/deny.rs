@@ -1,0 +1,210 @@
+//! The rules of `deny.toml` about dependencies: by cargo-deny where it is installed, else by a small reading of the same
+//! file. The small reading knows licences, sources and banned crates; advisories need the network and are cargo-deny's.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::licence;
+use crate::{build, process, progress, workspace};
+
+/// The registry of cargo itself, as it is written in lock files.
+const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    graph: Graph,
+    licenses: Licenses,
+    bans: Bans,
+    sources: Sources,
+}
+
+#[derive(Debug, Deserialize)]
+struct Graph {
+    targets: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+    #[serde(default)]
+    exceptions: Vec<Exception>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Exception {
+    #[serde(rename = "crate")]
+    name: String,
+    allow: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bans {
+    deny: Vec<Ban>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ban {
+    #[serde(rename = "crate")]
+    name: String,
+    reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Sources {
+    #[serde(default)]
+    allow_registry: Vec<String>,
+    #[serde(default)]
+    allow_git: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LockFile {
+    package: Vec<Locked>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Locked {
+    name: String,
+    source: Option<String>,
+}
+
+/// A package that is compiled for one of the targets.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Package {
+    name: String,
+    version: String,
+    licence: String,
+}
+
+/// Checks the dependencies.
+///
+/// # Errors
+/// When a rule is broken, the lock file does not fit the manifests, or something cannot be read.
+pub(super) fn run() -> Result<()> {
+    if process::find_program("cargo-deny").is_some() {
+        let rules = ["deny", "--workspace", "--locked", "check", "licenses", "bans", "sources"];
+        return process::run(build::cargo().args(rules));
+    }
+    progress::warn(
+        "cargo-deny is not installed; xtask reads `deny.toml` itself: licences, sources and banned crates. \
+         Security advisories are NOT looked at (`cargo install --locked cargo-deny && cargo deny check advisories`)",
+    );
+    let text = fs::read_to_string(workspace::root().join("deny.toml")).context("cannot read `deny.toml`")?;
+    let config: Config = toml::from_str(&text).context("cannot understand `deny.toml`")?;
+    let text = fs::read_to_string(workspace::root().join("Cargo.lock")).context("cannot read `Cargo.lock`")?;
+    let lock: LockFile = toml::from_str(&text).context("cannot understand `Cargo.lock`")?;
+    let mut packages = BTreeSet::new();
+    for target in &config.graph.targets {
+        packages.extend(compiled_for(target)?);
+    }
+    let objections = objections(&config, &packages, &lock);
+    if !objections.is_empty() {
+        bail!("`deny.toml` does not allow:\n  {}", objections.join("\n  "));
+    }
+    progress::note(&format!("{} packages for {} targets comply", packages.len(), config.graph.targets.len()));
+    Ok(())
+}
+
+/// The packages cargo would compile for a target; unlike the lock file, without those that no feature asks for.
+fn compiled_for(target: &str) -> Result<BTreeSet<Package>> {
+    let mut tree = build::cargo();
+    tree.args(["tree", "--locked", "--workspace", "--target", target, "--edges", "normal,build,dev"]);
+    tree.args(["--prefix", "none", "--no-dedupe", "--format", "{p}|{l}"]);
+    let output = process::capture(&mut tree).context("`cargo check` may have to bring `Cargo.lock` up to date")?;
+    output.lines().filter(|line| !line.is_empty()).map(parse_package).collect()
+}
+
+/// `name v1.2.3 (where it comes from)|licence`
+fn parse_package(line: &str) -> Result<Package> {
+    let parts = line.split_once('|').and_then(|(package, licence)| {
+        let mut words = package.split_whitespace();
+        Some((words.next()?, words.next()?.strip_prefix('v')?, licence.trim()))
+    });
+    let (name, version, licence) = parts.with_context(|| format!("cargo tree printed `{line}`"))?;
+    Ok(Package { name: name.to_owned(), version: version.to_owned(), licence: licence.to_owned() })
+}
+
+fn objections(config: &Config, packages: &BTreeSet<Package>, lock: &LockFile) -> Vec<String> {
+    let Config { graph: _, licenses, bans, sources } = config;
+    let licences = packages.iter().filter_map(|Package { name, version, licence }| {
+        let extra = licenses.exceptions.iter().filter(|exception| exception.name == *name);
+        let allowed: Vec<String> = licenses.allow.iter().chain(extra.flat_map(|extra| &extra.allow)).cloned().collect();
+        Some(format!("`{name}` {version} {}", licence::objection(licence, &allowed)?))
+    });
+    let banned = packages.iter().filter_map(|Package { name, version, .. }| {
+        let ban = bans.deny.iter().find(|ban| ban.name == *name)?;
+        Some(format!("`{name}` {version}: {} (`cargo tree --invert {name}` shows who wants it)", ban.reason))
+    });
+    let foreign = lock.package.iter().filter_map(|Locked { name, source }| {
+        let source = source.as_ref()?;
+        (!source_allowed(source, sources)).then(|| format!("`{name}` comes from `{source}`"))
+    });
+    licences.chain(banned).chain(foreign).collect()
+}
+
+fn source_allowed(source: &str, sources: &Sources) -> bool {
+    let without_revision = |url: &str| url.split(['?', '#']).next().unwrap_or_default().to_owned();
+    let registry = |url: &str| sources.allow_registry.iter().any(|allowed| allowed == url);
+    let git = |url: &str| sources.allow_git.contains(&without_revision(url));
+    source == CRATES_IO
+        || source.strip_prefix("registry+").is_some_and(registry)
+        || source.strip_prefix("git+").is_some_and(git)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        toml::from_str(
+            r#"
+            [graph]
+            targets = ["x86_64-unknown-linux-gnu"]
+            [licenses]
+            allow = ["MIT"]
+            exceptions = [{ crate = "roots", allow = ["CDLA-Permissive-2.0"] }]
+            [bans]
+            deny = [{ crate = "ring", reason = "one TLS crypto provider" }]
+            [sources]
+            unknown-registry = "deny"
+            allow-git = ["https://example.org/fork"]
+            "#,
+        )
+        .unwrap()
+    }
+
+    fn lock(source: &str) -> LockFile {
+        LockFile { package: vec![Locked { name: "it".to_owned(), source: Some(source.to_owned()) }] }
+    }
+
+    #[test]
+    fn each_rule_objects_to_what_breaks_it() {
+        let check = |package: &str, source: &str, expect: Option<&str>| {
+            let packages = BTreeSet::from([parse_package(package).unwrap()]);
+            let found = objections(&config(), &packages, &lock(source));
+            assert_eq!(found.len(), usize::from(expect.is_some()), "{found:?}");
+            assert!(expect.is_none_or(|expect| found[0].contains(expect)), "{found:?}");
+        };
+        check("it v1.0.0|MIT OR Apache-2.0", CRATES_IO, None);
+        check("it v1.0.0 (/here/it)|MIT", CRATES_IO, None);
+        check("it v1.0.0|AGPL-3.0-only", CRATES_IO, Some("AGPL-3.0-only"));
+        check("it v1.0.0|", CRATES_IO, Some("names no licence"));
+        check("ring v0.17.8|MIT", CRATES_IO, Some("one TLS crypto provider"));
+        check("roots v1.0.0|MIT AND CDLA-Permissive-2.0", CRATES_IO, None);
+        check("it v1.0.0|MIT AND CDLA-Permissive-2.0", CRATES_IO, Some("CDLA"));
+        check("it v1.0.0|MIT", "registry+https://example.org/index", Some("example.org/index"));
+        check("it v1.0.0|MIT", "git+https://example.org/other?rev=1#1", Some("example.org/other"));
+        check("it v1.0.0|MIT", "git+https://example.org/fork?rev=1#1", None);
+    }
+
+    #[test]
+    fn the_projects_own_rules_are_understood() {
+        let text = fs::read_to_string(workspace::root().join("deny.toml")).unwrap();
+        let config: Config = toml::from_str(&text).unwrap();
+        assert!(config.bans.deny.iter().any(|ban| ban.name == "ring"));
+    }
+}

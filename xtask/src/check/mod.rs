@@ -1,0 +1,102 @@
+//! `cargo xtask check`: everything that can be said about the sources without running them.
+//! It changes no file; where a tool can repair what it finds, the message names the command.
+
+mod deny;
+mod licence;
+mod walls;
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::setup::{self, Purpose};
+use crate::summary::{Outcome, Summary};
+use crate::{build, process, progress, workspace};
+
+/// What `check --help` says below the options.
+pub const AFTER_HELP: &str = "\
+Checks: format (rustfmt), lints (clippy, warnings are errors), walls (each feature of ingress-userspace compiles alone,
+and the pure modules name no IO crate), kernel programs (they build for BPF), docs (rustdoc, warnings are errors),
+dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider), spelling (typos).
+
+Examples:
+  cargo xtask check
+  cargo xtask check --only format --only spelling";
+
+/// Check format, lints, walls between features, docs, dependencies and spelling
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Do only this check; repeatable
+    #[arg(long, value_name = "CHECK")]
+    only: Vec<Check>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Check {
+    Format,
+    Spelling,
+    Dependencies,
+    Walls,
+    KernelPrograms,
+    Lints,
+    Docs,
+}
+
+/// Runs `cargo xtask check`.
+///
+/// # Errors
+/// When a check fails or a tool is missing.
+pub fn run(args: &Args) -> Result<()> {
+    let all = <Check as clap::ValueEnum>::value_variants();
+    let mut summary = Summary::default();
+    for check in if args.only.is_empty() { all } else { &args.only } {
+        summary.step(check.name(), || check.run());
+    }
+    summary.finish("cargo xtask check")
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Format => "format",
+            Self::Spelling => "spelling",
+            Self::Dependencies => "dependencies",
+            Self::Walls => "walls",
+            Self::KernelPrograms => "kernel programs",
+            Self::Lints => "lints",
+            Self::Docs => "docs",
+        }
+    }
+
+    fn run(self) -> Result<Outcome> {
+        match self {
+            Self::Format => {
+                // Left alone, rustfmt colours its output even in a file.
+                let colour = if progress::colours() { "always" } else { "never" };
+                process::run(build::cargo().args(["fmt", "--all", "--check", "--", "--color", colour]))
+                    .context("`cargo fmt --all` repairs it")?;
+            }
+            Self::Spelling => spelling()?,
+            Self::Dependencies => deny::run()?,
+            Self::Walls => walls::run()?,
+            Self::KernelPrograms => build::kernel_programs()?,
+            Self::Lints => {
+                let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+                process::run(build::cargo().args(clippy))?;
+            }
+            Self::Docs => {
+                let mut doc = build::cargo();
+                doc.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
+                process::run(&mut doc)?;
+            }
+        }
+        Ok(Outcome::Passed)
+    }
+}
+
+fn spelling() -> Result<()> {
+    setup::ensure(Purpose::Check)?;
+    let mut typos = Command::new(setup::spell_checker()?);
+    typos.current_dir(workspace::root()).args(["--config", ".typos.toml"]);
+    process::run(&mut typos).context("words that are right belong into `.typos.toml`")
+}

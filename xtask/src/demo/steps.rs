@@ -1,0 +1,278 @@
+//! What the demo asks and what must come back, as data: one table, in the order of the run. It sends nothing.
+//!
+//! The hosts, paths and pods are those of `deploy/examples`.
+
+use crate::lab::{
+    client::Protocol::{self, Http1, Https1, Https2},
+    topology::Family::{self, V4, V6},
+};
+
+use Connections::{EachItsOwn, One};
+use Expect::{OwnAnswer, Pattern, Receipt, Served};
+use Origin::{Client, Node, Pod};
+
+/// Requests that belong together.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) title: &'static str,
+    pub(super) from: Origin,
+    pub(super) to: To,
+    pub(super) family: Family,
+    pub(super) protocol: Protocol,
+    pub(super) connections: Connections,
+    pub(super) asks: &'static [Asked],
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The client beyond the routers: its packets reach the node's NIC.
+    Client,
+    /// A program on the node itself: no NIC, no XDP.
+    Node,
+    /// The first pod: its packets reach the node by a link without XDP.
+    Pod,
+}
+
+/// Who is meant to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    /// The node's address, ports 80 and 443: the proxy.
+    Proxy,
+    /// The first pod's own address, port 80: nobody on the way may take it.
+    FirstPod,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connections {
+    /// All requests of the step on one connection.
+    One,
+    /// A connection for each request, closed after it.
+    EachItsOwn,
+}
+
+/// The same request, so many times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) times: u32,
+    pub(super) host: &'static str,
+    pub(super) path: &'static str,
+    /// Bytes to send; 0 for a GET.
+    pub(super) upload: u64,
+    pub(super) expect: Expect,
+    /// Name under which the requests are counted: the route's host.
+    pub(super) counted_as: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expect {
+    /// 200 from one of these pods, which tells what it received. If the requests are many enough, from each of them.
+    Served(&'static [&'static str]),
+    /// 200 and so many bytes of the pattern.
+    Pattern(u64),
+    /// 200 from a pod that received everything that was sent.
+    Receipt,
+    /// This status from the proxy itself; no pod sees the request.
+    OwnAnswer(u16),
+}
+
+/// Counted under no host: no route names the host of the request.
+pub(super) const NOBODY: &str = crate::lab::maps::UNATTRIBUTED_NAME;
+
+const SHOP: &str = "shop.example.com";
+const ACCOUNT: &str = "account.example.com";
+const DOCS: &str = "docs.example.com";
+const MEDIA: &str = "media.example.com";
+const MAIN: &str = "main.preview.example.com";
+const TROUBLED: &str = "troubled.example.com";
+/// A host of the wildcard `*.preview.example.com`.
+const FEATURE: &str = "feature-7.preview.example.com";
+const PREVIEW: &str = "*.preview.example.com";
+
+const fn get(times: u32, host: &'static str, path: &'static str, expect: Expect) -> Asked {
+    Asked { times, host, path, upload: 0, expect, counted_as: host }
+}
+
+const fn upload(host: &'static str, path: &'static str, bytes: u64) -> Asked {
+    Asked { times: 1, host, path, upload: bytes, expect: Receipt, counted_as: host }
+}
+
+impl Asked {
+    const fn counted_as(mut self, host: &'static str) -> Self {
+        self.counted_as = host;
+        self
+    }
+}
+
+const fn step(
+    title: &'static str,
+    from: Origin,
+    family: Family,
+    protocol: Protocol,
+    connections: Connections,
+    asks: &'static [Asked],
+) -> Step {
+    Step { title, from, to: To::Proxy, family, protocol, connections, asks }
+}
+
+const fn transit(title: &'static str, family: Family, asks: &'static [Asked]) -> Step {
+    Step { title, from: Client, to: To::FirstPod, family, protocol: Http1, connections: One, asks }
+}
+
+pub(super) const STEPS: &[Step] = &[
+    step(
+        "several hosts on one connection",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[
+            get(6, SHOP, "/", Served(&["pod-a", "pod-b"])),
+            get(3, SHOP, "/api/items?page=2", Served(&["pod-c"])),
+            get(1, SHOP, "/healthz", Served(&["pod-a"])),
+            get(2, DOCS, "/guide/first-steps", Served(&["pod-b"])),
+            get(2, DOCS, "/elsewhere", Served(&["pod-c"])),
+            get(4, MEDIA, "/files/", Served(&["pod-a", "pod-c"])),
+            get(1, MEDIA, "/elsewhere", OwnAnswer(404)),
+        ],
+    ),
+    step(
+        "several hosts on one connection",
+        Client,
+        V6,
+        Http1,
+        One,
+        &[get(4, SHOP, "/", Served(&["pod-a", "pod-b"])), get(4, MEDIA, "/files/list", Served(&["pod-a", "pod-c"]))],
+    ),
+    step(
+        "a new connection for each request",
+        Client,
+        V4,
+        Http1,
+        EachItsOwn,
+        &[get(8, SHOP, "/", Served(&["pod-a", "pod-b"])), get(2, DOCS, "/", Served(&["pod-c"]))],
+    ),
+    step(
+        "a new connection for each request",
+        Client,
+        V6,
+        Http1,
+        EachItsOwn,
+        &[get(4, SHOP, "/", Served(&["pod-a", "pod-b"]))],
+    ),
+    step(
+        "HTTPS on one connection",
+        Client,
+        V4,
+        Https1,
+        One,
+        &[get(6, ACCOUNT, "/login", Served(&["pod-a", "pod-b", "pod-c"]))],
+    ),
+    step(
+        "HTTPS, a handshake for each",
+        Client,
+        V6,
+        Https1,
+        EachItsOwn,
+        &[get(3, ACCOUNT, "/login", Served(&["pod-a", "pod-b", "pod-c"]))],
+    ),
+    step(
+        "HTTP/2 on one connection",
+        Client,
+        V4,
+        Https2,
+        One,
+        &[get(12, ACCOUNT, "/", Served(&["pod-a", "pod-b", "pod-c"])), get(2, SHOP, "/", Served(&["pod-a", "pod-b"]))],
+    ),
+    step(
+        "HTTP/2 on one connection",
+        Client,
+        V6,
+        Https2,
+        One,
+        &[get(6, ACCOUNT, "/", Served(&["pod-a", "pod-b", "pod-c"]))],
+    ),
+    step(
+        "HTTP to a host with TLS is redirected",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[get(2, ACCOUNT, "/login?next=%2F", OwnAnswer(308))],
+    ),
+    step(
+        "wildcard, and the exact host before it",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[get(3, FEATURE, "/", Served(&["pod-b"])).counted_as(PREVIEW), get(2, MAIN, "/", Served(&["pod-a"]))],
+    ),
+    step("10 MB down", Client, V4, Http1, One, &[get(1, MEDIA, "/files/bytes/10000000", Pattern(10_000_000))]),
+    step(
+        "3 MB down across the small link",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[get(1, SHOP, "/bytes/3000000", Pattern(3_000_000))],
+    ),
+    step(
+        "3 MB down across the small link",
+        Client,
+        V6,
+        Http1,
+        One,
+        &[get(1, SHOP, "/bytes/3000000", Pattern(3_000_000))],
+    ),
+    step(
+        "3 MB down across it by HTTP/2",
+        Client,
+        V6,
+        Https2,
+        One,
+        &[get(1, ACCOUNT, "/bytes/3000000", Pattern(3_000_000))],
+    ),
+    step("4 MB up", Client, V4, Http1, One, &[upload(SHOP, "/api/upload", 4_000_000)]),
+    step("1 MB up by HTTP/2", Client, V6, Https2, One, &[upload(ACCOUNT, "/upload", 1_000_000)]),
+    step(
+        "hosts that nobody serves",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[
+            get(2, "nobody.example.com", "/", OwnAnswer(404)).counted_as(NOBODY),
+            get(1, "a.b.preview.example.com", "/", OwnAnswer(404)).counted_as(NOBODY),
+        ],
+    ),
+    step(
+        "what goes wrong behind the proxy",
+        Client,
+        V4,
+        Http1,
+        One,
+        &[
+            get(1, TROUBLED, "/", Served(&["pod-a"])),
+            get(2, TROUBLED, "/starting", OwnAnswer(503)),
+            get(2, TROUBLED, "/gone", OwnAnswer(503)),
+            get(2, TROUBLED, "/refusing", OwnAnswer(502)),
+        ],
+    ),
+    step("from the node itself", Node, V4, Http1, EachItsOwn, &[get(3, SHOP, "/", Served(&["pod-a", "pod-b"]))]),
+    step(
+        "from the node itself, HTTPS",
+        Node,
+        V6,
+        Https1,
+        EachItsOwn,
+        &[get(2, ACCOUNT, "/", Served(&["pod-a", "pod-b", "pod-c"]))],
+    ),
+    step("from a pod to the node", Pod, V4, Http1, EachItsOwn, &[get(2, SHOP, "/", Served(&["pod-a", "pod-b"]))]),
+    step("from a pod to the node", Pod, V6, Http1, EachItsOwn, &[get(2, SHOP, "/", Served(&["pod-a", "pod-b"]))]),
+    transit("past the node to a pod's port 80", V4, &[get(3, "pod-a.internal", "/", Served(&["pod-a"]))]),
+    transit("past the node to a pod's port 80", V6, &[get(3, "pod-a.internal", "/", Served(&["pod-a"]))]),
+];
+
+/// Hosts of the certificate in the Secret that `tls.yaml` names.
+pub(super) const CERTIFICATE_HOSTS: &[&str] = &[ACCOUNT, SHOP];

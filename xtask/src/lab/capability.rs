@@ -1,0 +1,82 @@
+//! What this machine lacks for the part of the work that needs the kernel. It changes nothing outside a namespace that
+//! ends with the probe.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+};
+
+use anyhow::Context as _;
+use aya::{programs::ProgramType, sys::is_program_supported};
+use nix::sched::{CloneFlags, unshare};
+
+/// Bits of the effective set in `/proc/self/status` (capabilities(7)).
+const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
+
+/// What is missing for namespaces, XDP and sk_lookup, each with what to do; empty if nothing is.
+#[must_use]
+pub fn missing() -> Vec<String> {
+    let lacking = capabilities().unwrap_or_else(|error| vec![format!("{error:#}")]);
+    if !lacking.is_empty() {
+        // Every further probe would only fail for this reason.
+        return lacking;
+    }
+    let mut missing = Vec::new();
+    for (kind, name, version) in [(ProgramType::Xdp, "XDP", "4.8"), (ProgramType::SkLookup, "sk_lookup", "5.9")] {
+        match is_program_supported(kind) {
+            Ok(true) => {}
+            Ok(false) => missing.push(format!("BPF programs of type {name} (a kernel from {version} on)")),
+            Err(error) => missing.push(format!("BPF programs of type {name}: {error}")),
+        }
+    }
+    if !fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.lines().any(|line| line.ends_with("\tbpf"))) {
+        missing.push("the BPF file system (a kernel with CONFIG_BPF_SYSCALL)".into());
+    }
+    if let Err(error) = namespaces() {
+        missing.push(format!("network namespaces with veth links: {error:#}"));
+    }
+    missing
+}
+
+/// What `REQUIRE_KERNEL` says: with it set, a machine that lacks something is an error and no reason to skip.
+///
+/// # Errors
+/// The message names everything that is missing.
+pub fn required_or_skip(what: &str) -> anyhow::Result<bool> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    let missing = missing.join("; ");
+    anyhow::ensure!(
+        std::env::var_os("REQUIRE_KERNEL").is_none_or(|value| value.is_empty() || value == "0"),
+        "`{what}` needs what this machine lacks: {missing}"
+    );
+    eprintln!("\n!!! SKIPPED `{what}`: this machine lacks {missing}\n!!! REQUIRE_KERNEL=1 makes this an error\n");
+    Ok(false)
+}
+
+fn capabilities() -> anyhow::Result<Vec<String>> {
+    let status = fs::read_to_string("/proc/self/status").context("cannot read `/proc/self/status`")?;
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("no `CapEff` in the status")?;
+    let set = u64::from_str_radix(set.trim(), 16).context("`CapEff` is no number")?;
+    let has = |bit: u32| set & (1 << bit) != 0;
+    let lacking = CAPABILITIES.iter().filter(|(bit, _)| !has(*bit));
+    Ok(lacking.map(|(_, name)| format!("the capability {name} (run as root)")).collect())
+}
+
+/// Makes a veth pair in a namespace that ends with the thread.
+fn namespaces() -> anyhow::Result<()> {
+    let probe = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).context("cannot make a network namespace")?;
+        let output = Command::new("ip")
+            .args(["link", "add", "probe0", "type", "veth", "peer", "name", "probe1"])
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot run `ip` (package `iproute2`)")?;
+        anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
+    });
+    probe.join().unwrap_or_else(|_panic| anyhow::bail!("the probe failed"))
+}

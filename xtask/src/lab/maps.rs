@@ -1,0 +1,151 @@
+//! Reads the pinned maps as any other tool would: by their names and the layouts of `ingress-common`. It never writes,
+//! and it shares no code with the product's own readers, so that it can bear witness against them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use ingress_common::{HostL7, HostName, HostNet, Total, Traffic, flow::UNATTRIBUTED, map};
+
+use super::until_within;
+
+/// Name under which host 0 is shown.
+pub const UNATTRIBUTED_NAME: &str = "(unattributed)";
+
+/// The pinned maps below one bpffs directory.
+pub struct Maps {
+    dir: PathBuf,
+    host_ids: HashMap<MapData, HostName, u32>,
+    host_net: PerCpuArray<MapData, HostNet>,
+    host_l7: Array<MapData, HostL7>,
+    totals: PerCpuArray<MapData, Traffic>,
+}
+
+/// One host's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub id: u32,
+    pub net: HostNet,
+    pub l7: HostL7,
+}
+
+/// All counters at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Named hosts and [`UNATTRIBUTED_NAME`].
+    pub hosts: BTreeMap<String, Host>,
+    /// Every total by name; empty where there is no kernel part.
+    pub totals: BTreeMap<&'static str, Traffic>,
+}
+
+// === impl Maps ===
+
+impl Maps {
+    /// Opens the maps pinned below `bpffs`, the directory given to `--bpffs`.
+    ///
+    /// # Errors
+    /// If a map is not pinned there or is of another type.
+    pub fn open(bpffs: &Path) -> anyhow::Result<Self> {
+        let dir = bpffs.join(map::LAYOUT).join("maps");
+        Ok(Self {
+            host_ids: pinned(&dir, map::HOST_IDS)?,
+            host_net: pinned(&dir, map::HOST_NET)?,
+            host_l7: pinned(&dir, map::HOST_L7)?,
+            totals: pinned(&dir, map::TOTALS)?,
+            dir,
+        })
+    }
+
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The counters now; each value is read on its own.
+    ///
+    /// # Errors
+    /// If the kernel refuses a read.
+    pub fn read(&self) -> anyhow::Result<Counts> {
+        let mut hosts = BTreeMap::from([(UNATTRIBUTED_NAME.to_owned(), self.host(UNATTRIBUTED)?)]);
+        for entry in self.host_ids.iter() {
+            let (name, id) = entry.context("cannot read `host_ids`")?;
+            let name = name.as_str().context("a key of `host_ids` is not text")?;
+            hosts.insert(name.to_owned(), self.host(id)?);
+        }
+        let totals = Total::ALL.iter().map(|&(total, name)| anyhow::Ok((name, self.total(total)?)));
+        Ok(Counts { hosts, totals: totals.collect::<anyhow::Result<_>>()? })
+    }
+
+    /// The counters once they add up and stand still.
+    ///
+    /// # Errors
+    /// If after five seconds they still move, or Σ `host_net.rx` is not `totals.accepted`; or the kernel refuses a read.
+    pub fn settled(&self) -> anyhow::Result<Counts> {
+        let mut before = None;
+        let settled = until_within(Duration::from_secs(5), "the counters to stand still and add up", || {
+            let now = match self.read() {
+                Ok(now) => now,
+                Err(error) => return Some(Err(error)),
+            };
+            let still = before.replace(now.clone()).is_some_and(|before| before == now);
+            (still && now.received() == now.total(Total::Accepted)).then_some(Ok(now))
+        });
+        settled.flatten().with_context(|| {
+            let last = before.unwrap_or_default();
+            format!("Σ host_net.rx is {:?}, totals.accepted {:?}", last.received(), last.total(Total::Accepted))
+        })
+    }
+
+    fn host(&self, id: u32) -> anyhow::Result<Host> {
+        let per_cpu = self.host_net.get(&id, 0).with_context(|| format!("cannot read `host_net` of host {id}"))?;
+        let mut net = HostNet::default();
+        for HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } in per_cpu.iter() {
+            net.rx_packets += rx_packets;
+            net.rx_bytes += rx_bytes;
+            net.tx_packets += tx_packets;
+            net.tx_bytes += tx_bytes;
+        }
+        let l7 = self.host_l7.get(&id, 0).with_context(|| format!("cannot read `host_l7` of host {id}"))?;
+        Ok(Host { id, net, l7 })
+    }
+
+    fn total(&self, total: Total) -> anyhow::Result<Traffic> {
+        let per_cpu = self.totals.get(&(total as u32), 0).with_context(|| format!("cannot read total {total:?}"))?;
+        Ok(per_cpu.iter().fold(Traffic::default(), |sum, &Traffic { packets, bytes }| Traffic {
+            packets: sum.packets + packets,
+            bytes: sum.bytes + bytes,
+        }))
+    }
+}
+
+/// The map `name`, pinned in `dir`, as a `T`.
+fn pinned<T: TryFrom<Map, Error = MapError>>(dir: &Path, name: &str) -> anyhow::Result<T> {
+    let path = dir.join(name);
+    let data = MapData::from_pin(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
+    let map = Map::from_map_data(data).with_context(|| format!("`{}` is of an unknown type", path.display()))?;
+    T::try_from(map).with_context(|| format!("`{}` is of another type", path.display()))
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// One total; zero where there is no kernel part.
+    #[must_use]
+    pub fn total(&self, total: Total) -> Traffic {
+        let name = Total::ALL.iter().find(|(each, _)| *each == total).map(|(_, name)| *name);
+        name.and_then(|name| self.totals.get(name)).copied().unwrap_or_default()
+    }
+
+    /// Σ over all hosts, host 0 included, of what was received.
+    #[must_use]
+    pub fn received(&self) -> Traffic {
+        self.hosts.values().fold(Traffic::default(), |sum, host| Traffic {
+            packets: sum.packets + host.net.rx_packets,
+            bytes: sum.bytes + host.net.rx_bytes,
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! One network namespace: made and named by ip(8), entered by threads. It starts no processes of its own.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use anyhow::Context as _;
+use nix::sched::{CloneFlags, setns};
+
+/// A network namespace; cheap to clone. The namespace lives as long as its lab, or a handle or thread in it.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    name: String,
+    /// `None`: the namespace this process is in, which needs no entering.
+    file: Option<Arc<File>>,
+}
+
+impl Namespace {
+    /// The namespace this process is in.
+    #[must_use]
+    pub fn current() -> Self {
+        Self { name: "this machine".into(), file: None }
+    }
+
+    pub(super) fn create(name: &str) -> anyhow::Result<Self> {
+        ip(&["netns", "add", name], "")?;
+        let path = path_of(name);
+        let file = File::open(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
+        let namespace = Self { name: name.into(), file: Some(Arc::new(file)) };
+        // Duplicate address detection would keep every IPv6 address unusable for its first second.
+        namespace.sysctl("ipv6/conf/all/accept_dad", "0")?;
+        namespace.sysctl("ipv6/conf/default/accept_dad", "0")?;
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    pub(super) fn delete(name: &str) -> anyhow::Result<()> {
+        if path_of(name).exists() { ip(&["netns", "del", name], "") } else { Ok(()) }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where `nsenter --net=` finds it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        path_of(&self.name)
+    }
+
+    /// Runs `work` on a thread inside the namespace and waits for it. Sockets and processes it makes belong there.
+    ///
+    /// # Errors
+    /// Those of `work`, and if the namespace cannot be entered.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                self.enter()?;
+                work()
+            });
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Starts a thread inside the namespace.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn thread<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<JoinHandle<anyhow::Result<T>>> {
+        let namespace = self.clone();
+        thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                namespace.enter()?;
+                work()
+            })
+            .with_context(|| format!("cannot start the thread `{name}`"))
+    }
+
+    /// Runs lines of `ip -batch` inside the namespace.
+    ///
+    /// # Errors
+    /// If ip(8) fails; the message holds its own.
+    pub fn ip(&self, batch: &str) -> anyhow::Result<()> {
+        ip(&["-netns", &self.name, "-batch", "-"], batch).with_context(|| format!("in `{}`", self.name))
+    }
+
+    /// Sets `/proc/sys/net/<key>` as the namespace sees it.
+    ///
+    /// # Errors
+    /// If the kernel has no such key or refuses the value.
+    pub fn sysctl(&self, key: &str, value: &str) -> anyhow::Result<()> {
+        self.run(|| {
+            let path = format!("/proc/sys/net/{key}");
+            fs::write(&path, value).with_context(|| format!("cannot write `{value}` to `{path}`"))
+        })
+    }
+
+    /// Lets the namespace forward IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn forwarding(&self) -> anyhow::Result<()> {
+        self.sysctl("ipv4/ip_forward", "1")?;
+        self.sysctl("ipv6/conf/all/forwarding", "1")
+    }
+
+    fn enter(&self) -> anyhow::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        setns(file.as_ref(), CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter `{}`", self.name))
+    }
+}
+
+fn path_of(name: &str) -> PathBuf {
+    PathBuf::from("/run/netns").join(name)
+}
+
+fn ip(args: &[&str], input: &str) -> anyhow::Result<()> {
+    let mut child = Command::new("ip")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run `ip` (package `iproute2`)")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).context("cannot hand `ip` its commands")?;
+    }
+    let output = child.wait_with_output().context("cannot wait for `ip`")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "`ip {}` failed: {}{}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim(),
+        if input.is_empty() { String::new() } else { format!("; its commands were\n{input}") },
+    );
+    Ok(())
+}

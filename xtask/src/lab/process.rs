@@ -1,0 +1,177 @@
+//! One child process with its log. It decides nothing about where the process runs.
+
+use std::{
+    fs::{self, File},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{registry::Item, until, until_within};
+
+/// Time between asking a process to end and ending it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A running program. Dropping it ends the program.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    start_time: u64,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with both outputs in the file `log`, in a process group of its own, so that a Ctrl-C at the
+    /// terminal reaches only us.
+    pub(super) fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
+        let file = File::create(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
+        let second = file.try_clone().context("cannot share the log file")?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(second)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", command.get_program().to_string_lossy()))?;
+        let pid = child.id().cast_signed();
+        let start_time = stat(pid).map(|stat| stat.start_time).unwrap_or_default();
+        Ok(Self { name: name.into(), child, start_time, log })
+    }
+
+    pub(super) fn item(&self) -> Item {
+        Item::Process { pid: self.pid(), start_time: self.start_time }
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
+    /// Everything the program has said so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// The last `lines` lines of the log.
+    #[must_use]
+    pub fn log_tail(&self, lines: usize) -> String {
+        let log = self.log();
+        let all: Vec<&str> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// Waits until `ready` answers.
+    ///
+    /// # Errors
+    /// If the program ends first, or after `limit`; the message holds the end of its log.
+    pub fn wait_until(&mut self, limit: Duration, what: &str, mut ready: impl FnMut() -> bool) -> anyhow::Result<()> {
+        let mut ended = None;
+        let result = until_within(limit, what, || {
+            ended = self.exited();
+            (ended.is_some() || ready()).then_some(())
+        });
+        match ended {
+            Some(status) => anyhow::bail!("`{}` ended ({status}) before {what}:\n{}", self.name, self.log_tail(20)),
+            None => result.with_context(|| format!("`{}` last said:\n{}", self.name, self.log_tail(20))),
+        }
+    }
+
+    /// The exit status, once there is one.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Sends `signal`.
+    ///
+    /// # Errors
+    /// If the process has ended and been waited for.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill(Pid::from_raw(self.pid()), signal).with_context(|| format!("cannot send {signal} to `{}`", self.name))
+    }
+
+    /// Asks the program to end and waits for it.
+    ///
+    /// # Errors
+    /// If it has not ended within `limit`.
+    pub fn terminate(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        self.signal(Signal::SIGTERM)?;
+        until_within(limit, "a program to end after SIGTERM", || self.exited())
+    }
+
+    /// Ends the program at once, as a crash would, and waits for it.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill().with_context(|| format!("cannot kill `{}`", self.name))?;
+        self.child.wait().with_context(|| format!("cannot wait for `{}`", self.name))?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exited().is_none() && self.terminate(GRACE).is_err() {
+            self.kill().ok();
+        }
+    }
+}
+
+/// Ends the process that has this pid and this start time, if it is still there.
+pub(super) fn end(pid: i32, start_time: u64) -> anyhow::Result<()> {
+    let gone = || (!alive(pid, start_time)).then_some(());
+    if gone().is_some() {
+        return Ok(());
+    }
+    kill(Pid::from_raw(pid), Signal::SIGTERM).ok();
+    if until_within(GRACE, "a left-over process to end", gone).is_err() {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
+        until("a killed process to end", gone)?;
+    }
+    Ok(())
+}
+
+fn alive(pid: i32, start_time: u64) -> bool {
+    stat(pid).is_some_and(|stat| stat.start_time == start_time && !matches!(stat.state, 'Z' | 'X'))
+}
+
+struct Stat {
+    state: char,
+    start_time: u64,
+}
+
+/// State and start time of a process: fields 3 and 22 of `/proc/<pid>/stat` (proc_pid_stat(5)).
+fn stat(pid: i32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in field 2 may hold spaces and parentheses; what follows its last one may not.
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    Some(Stat { state: fields.next()?.chars().next()?, start_time: fields.nth(18)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_with_its_pid() {
+        let own = std::process::id().cast_signed();
+        let stat = stat(own).expect("this process has a stat file");
+        assert!(alive(own, stat.start_time));
+        assert!(!alive(own, stat.start_time + 1));
+        end(own, stat.start_time + 1).expect("another process's pid is left alone");
+    }
+}

@@ -1,0 +1,15 @@
+//! The pieces behind `cargo xtask`: preparing a machine, building, checking, testing, showing and measuring.
+//! Nothing here is part of the product.
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on its standard output")]
+
+pub mod bench;
+pub mod build;
+pub mod check;
+pub mod demo;
+pub mod lab;
+pub mod process;
+pub mod progress;
+pub mod setup;
+pub mod summary;
+pub mod test_lanes;
+pub mod workspace;

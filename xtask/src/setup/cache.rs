@@ -1,0 +1,153 @@
+//! The user's cache of tools: one writer at a time, and nothing half-made under its final name.
+//! It does not know what is kept in it.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::{progress, workspace};
+
+/// Directories with this prefix are being made, or were when a setup was interrupted.
+const STAGING: &str = "tmp-";
+
+/// The cache, held by this process alone until dropped.
+#[derive(Debug)]
+pub(super) struct Cache {
+    dir: PathBuf,
+    // The kernel gives the lock back when this process ends, whichever way it ends.
+    _lock: File,
+}
+
+impl Cache {
+    /// Opens the cache, waits for whoever else is filling it, and removes what interrupted setups left.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or locked.
+    pub(super) fn lock() -> Result<Self> {
+        Self::lock_at(workspace::cache_dir()?)
+    }
+
+    fn lock_at(dir: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make the cache directory `{}`", dir.display()))?;
+        let path = dir.join("setup.lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot open `{}`", path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                progress::note("waiting for another `cargo xtask` that is installing tools …");
+                lock.lock().with_context(|| format!("cannot lock `{}`", path.display()))?;
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock `{}`", path.display()));
+            }
+        }
+        let cache = Self { dir, _lock: lock };
+        cache.remove_leftovers()?;
+        Ok(cache)
+    }
+
+    /// Makes `name` in the cache: `fill` works in an empty directory that takes the final name only when it succeeds.
+    ///
+    /// # Errors
+    /// Those of `fill`, and when directories cannot be made or renamed.
+    pub(super) fn install(&self, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+        let staging = self.dir.join(format!("{STAGING}{name}"));
+        fs::create_dir_all(&staging).with_context(|| format!("cannot make `{}`", staging.display()))?;
+        if let Err(error) = fill(&staging) {
+            remove(&staging)?;
+            return Err(error);
+        }
+        let place = self.dir.join(name);
+        remove(&place)?;
+        fs::rename(&staging, &place).with_context(|| format!("cannot rename to `{}`", place.display()))?;
+        Ok(place)
+    }
+
+    fn remove_leftovers(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(STAGING) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The SHA-256 of a file in lowercase hexadecimal.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn sha256_file(path: &Path) -> Result<String> {
+    let mut file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = file.read(&mut buffer).with_context(|| format!("cannot read `{}`", path.display()))?;
+        if count == 0 {
+            return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        hash.update(&buffer[..count]);
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove `{}`", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    fn with_cache(name: &str, test: impl FnOnce(&Cache)) {
+        let dir = env::temp_dir().join(format!("xdp-ingress-cache-{name}-{}", std::process::id()));
+        test(&Cache::lock_at(dir.clone()).unwrap());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_failed_installation_leaves_nothing() {
+        with_cache("failed", |cache| {
+            let result = cache.install("tool", |dir| {
+                fs::write(dir.join("half"), "x")?;
+                anyhow::bail!("interrupted")
+            });
+            assert!(result.is_err());
+            assert!(!cache.dir.join("tool").exists() && !cache.dir.join("tmp-tool").exists());
+        });
+    }
+
+    #[test]
+    fn an_installation_replaces_the_one_before() {
+        with_cache("replaced", |cache| {
+            for content in ["old", "new"] {
+                cache.install("tool", |dir| Ok(fs::write(dir.join(content), content)?)).unwrap();
+            }
+            assert!(cache.dir.join("tool/new").exists() && !cache.dir.join("tool/old").exists());
+        });
+    }
+
+    #[test]
+    fn what_an_interrupted_setup_left_is_removed() {
+        with_cache("leftover", |cache| {
+            fs::create_dir(cache.dir.join("tmp-tool")).unwrap();
+            cache.remove_leftovers().unwrap();
+            assert!(!cache.dir.join("tmp-tool").exists());
+        });
+    }
+}

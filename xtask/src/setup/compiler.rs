@@ -1,0 +1,105 @@
+//! What the installed compilers are: version, LLVM, host, and whether their standard library's source is there.
+//! It installs nothing.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{process, workspace};
+
+/// The compiler everything is built with; `rust-toolchain.toml` says the same, and a test holds them together.
+pub(super) const RELEASE: &str = "1.95.0";
+
+/// An installed compiler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiler {
+    /// Its version, such as `1.95.0`.
+    pub release: String,
+    /// The machine it runs on, such as `x86_64-unknown-linux-gnu`.
+    pub host: String,
+    /// The major version of its LLVM, which the BPF linker borrows.
+    pub llvm_major: u32,
+    /// Where it is installed: `bin/rustc` and `lib/` are below.
+    pub sysroot: PathBuf,
+}
+
+impl Compiler {
+    /// The compiler that cargo uses in the work tree.
+    ///
+    /// # Errors
+    /// When there is none, or it is not the pinned one.
+    pub fn active() -> Result<Self> {
+        let rustc = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
+        let compiler =
+            Self::ask(&rustc).context("the Rust compiler does not answer; install it from https://rustup.rs")?;
+        if compiler.release != RELEASE {
+            bail!(
+                "the active compiler is rustc `{}`, but this project is built with `{RELEASE}` (its LLVM is the one the \
+                 BPF linker uses); run `rustup toolchain install {RELEASE}`, or set `RUSTUP_TOOLCHAIN` to the name under \
+                 which it is installed",
+                compiler.release
+            );
+        }
+        Ok(compiler)
+    }
+
+    /// Asks the program `rustc` what it is.
+    ///
+    /// # Errors
+    /// When it cannot be run or its answer is not understood.
+    pub fn ask(rustc: &Path) -> Result<Self> {
+        let ask = |args: &[&str]| process::capture(Command::new(rustc).args(args).current_dir(workspace::root()));
+        let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?);
+        parse_version(&ask(&["-vV"])?, sysroot).with_context(|| format!("cannot understand `{} -vV`", rustc.display()))
+    }
+
+    /// Whether the source of the standard library is installed beside it.
+    pub fn has_source(&self) -> bool {
+        self.sysroot.join("lib/rustlib/src/rust/library/core/Cargo.toml").is_file()
+    }
+}
+
+/// The same release as `wanted`, with its source, under another name in rustup's home.
+pub(super) fn rustup_twin(wanted: &Compiler) -> Option<Compiler> {
+    let home = env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".rustup")))?;
+    [&wanted.release, "stable"].into_iter().find_map(|name| {
+        let sysroot = home.join("toolchains").join(format!("{name}-{}", wanted.host));
+        let twin = Compiler::ask(&sysroot.join("bin/rustc")).ok()?;
+        (twin.release == wanted.release && twin.has_source()).then_some(twin)
+    })
+}
+
+fn parse_version(text: &str, sysroot: PathBuf) -> Option<Compiler> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::trim);
+    let llvm = field("LLVM version")?;
+    Some(Compiler {
+        release: field("release")?.to_owned(),
+        host: field("host")?.to_owned(),
+        llvm_major: llvm.split('.').next()?.parse().ok()?,
+        sysroot,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pinned_release_is_the_one_of_the_toolchain_file() {
+        let text = std::fs::read_to_string(workspace::root().join("rust-toolchain.toml")).unwrap();
+        assert!(text.contains(&format!("channel = \"{RELEASE}\"")), "{text}");
+    }
+
+    #[test]
+    fn versions_are_read_from_rustcs_own_words() {
+        let text = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nhost: x86_64-unknown-linux-gnu\n\
+            release: 1.95.0\nLLVM version: 22.1.2";
+        let compiler = parse_version(text, PathBuf::from("/s")).unwrap();
+        assert_eq!((compiler.release.as_str(), compiler.llvm_major), ("1.95.0", 22));
+        assert_eq!(compiler.host, "x86_64-unknown-linux-gnu");
+        assert_eq!(parse_version("rustc 1.95.0", PathBuf::from("/s")), None);
+        assert_eq!(parse_version(&text.replace("22.1.2", "unknown"), PathBuf::from("/s")), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask setup`: makes sure that this machine has what the other commands need, and installs what is missing.
+//! A machine that has everything is recognised by looking at files, without starting cargo.
+
+mod apt;
+mod bpf;
+mod cache;
+mod compiler;
+mod linker;
+mod rust_src;
+mod system;
+mod typos;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+pub use self::bpf::BpfToolchain;
+pub use self::bpf::ensure as bpf_toolchain;
+pub use self::compiler::Compiler;
+pub use self::linker::VERSION as LINKER_VERSION;
+use crate::{progress, workspace};
+
+/// What `--help` says below the options.
+pub const AFTER_HELP: &str = "\
+Every other command does this first, so there is no need to call it by hand.
+
+What it makes sure of, in this order:
+  system packages   curl, iproute2, openssl, util-linux, python3; with --bench also nginx, haproxy, wrk, nghttp2-client.
+                    Missing ones are installed by apt-get when run as root, and named otherwise.
+  rust-src          the standard library's source of the pinned compiler, for the kernel programs: from rustup,
+                    else from Debian's package of the same version
+  bpf-linker        built once by cargo
+  typos             the spell checker of `cargo xtask check`
+
+Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe.
+
+Environment:
+  XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others
+  XDP_INGRESS_RUST_SRC=debian   take the source from Debian's package even where rustup has it
+  NO_COLOR=1                    no colours
+
+Examples:
+  cargo xtask setup
+  sudo -E cargo xtask setup --bench";
+
+/// Install what is missing on this machine; implied by every other command
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also install what `cargo xtask bench` compares with: nginx, haproxy, wrk, h2load
+    #[arg(long)]
+    bench: bool,
+}
+
+/// What a machine is to be made ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Building userspace and kernel programs.
+    Build,
+    /// `cargo xtask check`.
+    Check,
+    /// `cargo xtask demo`, and the tests that make namespaces.
+    Demo,
+    /// All but the bench.
+    Everything,
+}
+
+/// Runs `cargo xtask setup`.
+///
+/// # Errors
+/// When something is missing and cannot be installed here.
+pub fn run(args: &Args) -> Result<()> {
+    let began = Instant::now();
+    ensure(Purpose::Everything)?;
+    if args.bench {
+        system::ensure(&system::BENCH, "bench")?;
+    }
+    let bpf = bpf_toolchain()?;
+    progress::note(&format!("rustc        {} (LLVM {})", bpf.compiler.release, bpf.compiler.llvm_major));
+    progress::note(&format!("for BPF      {}", bpf.rustc.display()));
+    progress::note(&format!("bpf-linker   {LINKER_VERSION}, {}", bpf.linker.display()));
+    progress::note(&format!("cache        {}", workspace::cache_dir()?.display()));
+    progress::note(&format!("ready in {:.2} s", began.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Makes this machine ready for `purpose`; installs what is missing.
+///
+/// # Errors
+/// When something is missing and cannot be installed here; the error names the command that would help.
+pub fn ensure(purpose: Purpose) -> Result<()> {
+    match purpose {
+        Purpose::Build => {}
+        Purpose::Check => system::ensure(&system::CHECK, "check")?,
+        Purpose::Demo => system::ensure(&system::LAB, "demo")?,
+        Purpose::Everything => system::ensure(&[&system::LAB[..], &system::CHECK].concat(), "setup")?,
+    }
+    bpf_toolchain()?;
+    if matches!(purpose, Purpose::Check | Purpose::Everything) {
+        spell_checker()?;
+    }
+    Ok(())
+}
+
+/// Makes sure of Debian packages by name, for a command called `what`, such as `bench`.
+///
+/// # Errors
+/// When something is missing and cannot be installed here; the error names the command that would help.
+pub fn packages(names: &[&str], what: &str) -> Result<()> {
+    system::ensure(names, what)
+}
+
+/// The spell checker; installs it when it is missing.
+///
+/// # Errors
+/// When it cannot be had here.
+pub fn spell_checker() -> Result<PathBuf> {
+    if let Some(typos) = typos::find()? {
+        return Ok(typos);
+    }
+    let cache = cache::Cache::lock()?;
+    if typos::find()?.is_none() {
+        typos::install(&cache)?;
+    }
+    typos::find()?.context("typos is missing although its installation succeeded")
+}

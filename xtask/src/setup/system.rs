@@ -1,0 +1,98 @@
+//! Programs that come with the distribution. It installs only what is missing, only as root, only through apt-get.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{process, progress};
+
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Debian packages and a program that shows each is there.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("curl", "curl"),
+    ("haproxy", "haproxy"),
+    ("iproute2", "ip"),
+    ("nginx", "nginx"),
+    ("nghttp2-client", "h2load"),
+    ("openssl", "openssl"),
+    ("python3", "python3"),
+    ("util-linux", "nsenter"),
+    ("wrk", "wrk"),
+];
+
+/// For namespaces, real requests and certificates.
+pub(super) const LAB: [&str; 4] = ["curl", "iproute2", "openssl", "util-linux"];
+/// For typos, which is published as a Python wheel.
+pub(super) const CHECK: [&str; 1] = ["python3"];
+/// What is measured, and what measures.
+pub(super) const BENCH: [&str; 6] = ["haproxy", "iproute2", "nghttp2-client", "nginx", "util-linux", "wrk"];
+
+/// Installs those of the Debian packages that are missing; `what` is the command that needs them.
+///
+/// # Errors
+/// When something is missing and cannot be installed here; names the command that would help.
+pub(super) fn ensure(packages: &[&str], what: &str) -> Result<()> {
+    let missing = || packages.iter().copied().filter(|package| process::find_program(program(package)).is_none());
+    let absent: Vec<&str> = missing().collect();
+    if absent.is_empty() {
+        return Ok(());
+    }
+    install(&absent).with_context(|| format!("`cargo xtask {what}` needs programs that are not installed"))?;
+    match missing().next() {
+        Some(package) => bail!("`{}` is still missing after `{package}` was installed", program(package)),
+        None => Ok(()),
+    }
+}
+
+/// Installs Debian packages, as root only.
+///
+/// # Errors
+/// When not root, when there is no apt-get, or when it fails; each names the command that would help.
+pub(super) fn install(packages: &[&str]) -> Result<()> {
+    let names = packages.join(" ");
+    if process::find_program("apt-get").is_none() {
+        bail!("missing on this machine: {names} (names of Debian's packages); install them with its package manager");
+    }
+    if !process::is_root() {
+        bail!("missing on this machine: {names}; run `sudo apt-get install {names}`");
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(["-q", "-y"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
+        command
+    };
+    let mut arguments = vec!["install", "--no-install-recommends"];
+    arguments.extend(packages);
+    let label = format!("installing {names}");
+    let Err(first) = process::run_shown(&label, &mut apt(&arguments), LIMIT) else { return Ok(()) };
+    // A new machine has no package lists, and old lists name files that mirrors have dropped.
+    progress::note("the package lists may be missing or old; fetching them");
+    process::run_shown("apt-get update", &mut apt(&["update"]), LIMIT).with_context(|| format!("{first:#}"))?;
+    process::run_shown(&label, &mut apt(&arguments), LIMIT)
+        .with_context(|| format!("cannot install {names}; `apt-get install {names}` shows why"))
+}
+
+fn program(package: &str) -> &str {
+    PROGRAMS.iter().find(|(name, _)| *name == package).map_or(package, |(_, program)| program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_asked_for_has_a_program_that_shows_it() {
+        for package in LAB.iter().chain(&CHECK).chain(&BENCH) {
+            assert!(PROGRAMS.iter().any(|(name, _)| name == package), "{package}");
+        }
+        assert_eq!(program("iproute2"), "ip");
+        assert_eq!(program("unlisted"), "unlisted");
+    }
+
+    #[test]
+    fn what_is_there_is_not_installed() {
+        assert!(ensure(&["sh"], "x").is_ok());
+    }
+}

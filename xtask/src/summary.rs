@@ -1,0 +1,96 @@
+//! The table at the end of a command that takes several steps. It runs the steps in order, and all of them, so that one
+//! failure does not hide the next.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::progress::{self, Tone, paint};
+
+/// How one step ended without failing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did what it is for.
+    Passed,
+    /// It could not be done here; says why.
+    Skipped(String),
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    result: Result<Outcome>,
+    took: Duration,
+}
+
+/// The steps done so far.
+#[derive(Debug, Default)]
+pub struct Summary {
+    rows: Vec<Row>,
+}
+
+impl Summary {
+    /// Runs a step under a heading and remembers how it ended.
+    pub fn step(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) {
+        progress::heading(name);
+        let began = Instant::now();
+        let result = step();
+        if let Err(error) = &result {
+            eprintln!("{} {error:#}", paint(Tone::Bad, "failed:"));
+        }
+        self.rows.push(Row { name: name.to_owned(), result, took: began.elapsed() });
+    }
+
+    /// Prints the table to standard output.
+    ///
+    /// # Errors
+    /// When a step failed; names them.
+    pub fn finish(self, what: &str) -> Result<()> {
+        println!("\n{}", self.table());
+        let failed: Vec<&str> =
+            self.rows.iter().filter(|row| row.result.is_err()).map(|row| row.name.as_str()).collect();
+        if !failed.is_empty() {
+            bail!("`{what}` failed in: {}", failed.join(", "));
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> String {
+        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+        let line = |row: &Row| {
+            let (tone, word, why) = match &row.result {
+                Ok(Outcome::Passed) => (Tone::Good, "passed ", ""),
+                Ok(Outcome::Skipped(why)) => (Tone::Warn, "SKIPPED", why.as_str()),
+                Err(_) => (Tone::Bad, "FAILED ", "see above"),
+            };
+            let text = format!("{:width$}  {}  {:7.1} s  {why}", row.name, paint(tone, word), row.took.as_secs_f64());
+            text.trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_fails_the_whole_but_does_not_stop_it() {
+        let mut summary = Summary::default();
+        summary.step("first", || bail!("broken"));
+        summary.step("second", || Ok(Outcome::Skipped("no kernel".to_owned())));
+        summary.step("third", || Ok(Outcome::Passed));
+        let table = summary.table();
+        let ends = ["FAILED", "SKIPPED", "passed"];
+        assert!(table.lines().zip(ends).all(|(line, end)| line.contains(end)), "{table}");
+        assert!(table.contains("no kernel"));
+        assert_eq!(summary.finish("x").unwrap_err().to_string(), "`x` failed in: first");
+    }
+
+    #[test]
+    fn a_skip_is_no_failure() {
+        let mut summary = Summary::default();
+        summary.step("only", || Ok(Outcome::Skipped("no kernel".to_owned())));
+        assert!(summary.finish("x").is_ok());
+    }
+}

@@ -1,0 +1,109 @@
+//! `cargo xtask test`: which of cargo's tests belong to which lane, and what each lane needs of the machine.
+//! It knows no test by name.
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::lab::capability;
+use crate::setup::{self, Purpose};
+use crate::summary::{Outcome, Summary};
+use crate::{build, process, progress};
+
+/// What `test --help` says below the options.
+pub const AFTER_HELP: &str = "\
+Lanes:
+  unit     library and binary tests of every package, and the golden translations; no privileges, no network
+  proxy    the proxy in one process with scripted clients and upstreams, on loopback
+  kernel   the kernel programs on crafted packets (BPF_PROG_TEST_RUN) and in namespaces; root, a kernel with XDP and
+           sk_lookup. Skipped loudly where the machine lacks something; with REQUIRE_KERNEL=1 that is an error
+  docs     examples in the documentation
+
+Examples:
+  cargo xtask test
+  cargo xtask test unit proxy
+  sudo -E env REQUIRE_KERNEL=1 cargo xtask test kernel
+  cargo xtask test unit -- exact_host          # only tests whose name contains this";
+
+/// Run everything that can be tested on one machine, or some of its lanes
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The lanes to run; all of them when none is named
+    lane: Vec<Lane>,
+    /// Arguments for the test programs, such as a part of a test's name
+    #[arg(last = true)]
+    pass_on: Vec<String>,
+}
+
+/// A set of tests that need the same of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Lane {
+    /// Libraries, binaries and golden translations
+    Unit,
+    /// The proxy in one process
+    Proxy,
+    /// Kernel programs and namespaces
+    Kernel,
+    /// Examples in the documentation
+    Docs,
+}
+
+/// Runs `cargo xtask test`.
+///
+/// # Errors
+/// When a test fails, does not compile, or a tool is missing.
+pub fn run(args: &Args) -> Result<()> {
+    build::kernel_programs()?;
+    let lanes = if args.lane.is_empty() { Lane::value_variants() } else { &args.lane };
+    let mut summary = Summary::default();
+    for lane in lanes {
+        summary.step(lane.name(), || lane.run(&args.pass_on));
+    }
+    summary.finish("cargo xtask test")
+}
+
+impl Lane {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Proxy => "proxy",
+            Self::Kernel => "kernel",
+            Self::Docs => "docs",
+        }
+    }
+
+    fn run(self, pass_on: &[String]) -> Result<Outcome> {
+        if self == Self::Kernel {
+            if process::is_root() {
+                setup::ensure(Purpose::Demo)?;
+            }
+            if !capability::required_or_skip("cargo xtask test kernel")? {
+                return Ok(Outcome::Skipped("this machine lacks what the tests need, see above".to_owned()));
+            }
+        }
+        for selection in self.selections() {
+            let mut cargo = build::cargo();
+            cargo.arg("test").args(*selection);
+            if !pass_on.is_empty() {
+                cargo.arg("--").args(pass_on);
+            }
+            progress::note(&format!("$ {}", process::show(&cargo)));
+            process::run(&mut cargo)?;
+        }
+        Ok(Outcome::Passed)
+    }
+
+    /// The arguments of each `cargo test` of this lane. A target that does not exist is an error of cargo's.
+    fn selections(self) -> &'static [&'static [&'static str]] {
+        match self {
+            // The workspace includes `ingress-ebpf`, whose pure parts are tested on the host.
+            Self::Unit => {
+                &[&["--workspace", "--lib", "--bins"], &["--package", "ingress-userspace", "--test", "translate"]]
+            }
+            Self::Proxy => &[&["--package", "ingress-userspace", "--test", "proxy"]],
+            Self::Kernel => {
+                &[&["--package", "ingress-userspace", "--no-fail-fast", "--test", "kernel", "--test", "namespaces"]]
+            }
+            Self::Docs => &[&["--workspace", "--doc"]],
+        }
+    }
+}
