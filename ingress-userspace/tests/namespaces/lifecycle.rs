@@ -1,0 +1,123 @@
+//! Crashes, restarts, updates and removal, seen from clients.
+
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use ingress_common::{StatusClass, Total, map};
+use xtask::lab::{
+    client::{Ask, Connection, Protocol, Trust, block_on},
+    load::{Connections, Load},
+    topology::Family,
+    until,
+};
+
+use crate::net::{Net, http};
+
+const SUCCESS: usize = StatusClass::Success as usize;
+
+#[test]
+fn restart_adopts_pinned_state() {
+    let Some((net, mut proxy)) = Net::serving("restart") else { return };
+    let web = Ask::get("web.test", "/");
+    for _ in 0..10 {
+        net.ask(&net.topology.client, http(Family::V4), &web);
+    }
+    let before = net.settled();
+    assert_eq!(before.hosts["web.test"].l7.requests[SUCCESS], 10);
+
+    let killed = Instant::now();
+    proxy.process.kill().expect("the proxy is killed");
+    let refused = until("a refusal", || net.try_ask(&net.topology.client, http(Family::V4), &web).err());
+    let (refused, refused_after) = (refused.expect("a dead proxy refuses"), killed.elapsed());
+    assert!(format!("{refused:#}").contains("refused"), "refused, not hanging: {refused:#}");
+    let meanwhile = net.maps().read().expect("pinned maps are readable without a process");
+    assert_eq!(meanwhile.hosts["web.test"].l7.requests, before.hosts["web.test"].l7.requests);
+    assert!(meanwhile.total(Total::SlotEmpty).packets > 0);
+
+    let restarted = Instant::now();
+    let _second = net.start("second", 9110);
+    let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &web);
+    let served_after = restarted.elapsed();
+    assert_eq!(answer.status, 200);
+    let after = net.settled();
+    assert_eq!(after.hosts["web.test"].id, before.hosts["web.test"].id, "a host keeps its number");
+    assert_eq!(after.hosts["web.test"].l7.requests[SUCCESS], 11, "counters go on");
+    println!(
+        "kill -9: refused after {} ms; restart: served after {} ms",
+        refused_after.as_millis(),
+        served_after.as_millis()
+    );
+}
+
+#[test]
+fn two_processes_overlap_without_a_failed_request() {
+    let Some((net, mut first)) = Net::serving("overlap") else { return };
+    let load = |connections| {
+        let ask = Ask::get("web.test", "/");
+        Load::start(&net.topology.client, http(Family::V4), ask, 2, connections).expect("load starts")
+    };
+    let loads = [load(Connections::New), load(Connections::Kept)];
+
+    let mut second = net.start("second", 9111);
+    loads.iter().for_each(|load| load.pass(200).expect("requests are answered by the second process"));
+    first.process.terminate(Duration::from_secs(40)).expect("the first process drains and ends");
+    loads.iter().for_each(|load| load.pass(200).expect("requests are answered after the first is gone"));
+
+    // And once more: the address of the first is free again.
+    let _third = net.start("third", 9110);
+    second.process.terminate(Duration::from_secs(40)).expect("the second process drains and ends");
+    loads.iter().for_each(|load| load.pass(200).expect("requests are answered after the second is gone"));
+    for (load, name) in loads.into_iter().zip(["new connections", "kept connections"]) {
+        let report = load.stop().expect("load ends");
+        println!("two hand-overs, {name}: {} answered, {} failed", report.answered, report.failed);
+        assert_eq!(report.failed, 0, "{name}: {:?}", report.reasons);
+    }
+}
+
+#[test]
+fn removing_any_link_mid_download_keeps_it() {
+    let Some((net, proxy)) = Net::serving("links") else { return };
+    drop(proxy);
+    let links = net.bpffs.join(map::LAYOUT).join("links");
+    let names = || -> Vec<_> {
+        let entries = fs::read_dir(&links).expect("links are pinned");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    let pinned = names();
+    assert!(pinned.len() >= 2, "XDP and sk_lookup: {pinned:?}");
+    for link in pinned {
+        let _proxy = net.start("again", 9110);
+        let len = 20_000_000;
+        let download = net.topology.client.run(|| {
+            block_on(async {
+                let mut connection =
+                    Connection::open(http(Family::V4), Protocol::Http1, "web.test", &Trust::none()).await?;
+                let mut body = connection.start(&Ask::get("web.test", &format!("/bytes/{len}"))).await?;
+                // The first piece shows that the download runs; the rest is far more than all buffers hold.
+                let first = body.next().await?.map_or(0, |data| data.len() as u64);
+                fs::remove_file(links.join(&link))?;
+                let rest = body.rest().await?;
+                Ok(first + rest)
+            })
+        });
+        assert_eq!(download.expect("the download goes on"), len, "without {link:?}");
+    }
+}
+
+#[test]
+fn unload_leaves_nothing_behind() {
+    let Some((net, proxy)) = Net::serving("unload") else { return };
+    drop(proxy);
+    assert!(net.maps().read().is_ok(), "a normal end keeps the pinned state");
+    let mut unload = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+    unload.arg("unload").arg("--bpffs").arg(&net.bpffs);
+    let status = net.topology.node.run(move || Ok(unload.status()?)).expect("unload runs");
+    assert!(status.success());
+    let left = fs::read_dir(net.bpffs.join(map::LAYOUT)).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "no pin is left");
+    let refused = net.try_ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
+    assert!(format!("{:#}", refused.expect_err("nobody listens")).contains("refused"));
+}
