@@ -2,7 +2,7 @@
 
 use std::{
     io::ErrorKind,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd as _,
 };
 
@@ -39,9 +39,13 @@ fn lookups(datapath: &Datapath) -> [u64; 5] {
 /// Connects to `to` from a socket bound beforehand, so that its choice can be laid before the lookup.
 fn connect(to: &str, before: impl FnOnce(SocketAddr)) -> std::io::Result<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
+    connect_from(to.ip(), to, before)
+}
+
+fn connect_from(from: IpAddr, to: SocketAddr, before: impl FnOnce(SocketAddr)) -> std::io::Result<TcpStream> {
     let domain = socket2::Domain::for_address(to);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-    socket.bind(&SocketAddr::new(to.ip(), 0).into())?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
     before(socket.local_addr()?.as_socket().expect("an address"));
     socket.connect(&to.into())?;
     Ok(socket.into())
@@ -84,8 +88,13 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(NICS)).expect("pinned");
         let mut nics: HashMap<_, u32, Nic> = Map::HashMap(pinned).try_into().expect("a hash");
         nics.insert(1, Nic { mode: 1, pad: 0 }, 0).expect("loopback has the program, as it seems");
+        // The node itself is no client of an interface, whatever interface its route names …
         accepted_by(&listeners[0], &connect(NODE4, |_| ()).expect("connects"));
-        assert_eq!(lookups(&datapath), [4, 2, 1, 0, 0]);
+        assert_eq!(lookups(&datapath), [4, 3, 0, 0, 0]);
+        // … but whoever else comes by it should have been seen.
+        let stranger = connect_from([127, 0, 0, 9].into(), NODE4.parse().expect("an address"), |_| ());
+        accepted_by(&listeners[0], &stranger.expect("connects"));
+        assert_eq!(lookups(&datapath), [4, 3, 1, 0, 0]);
     });
 }
 
