@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use ingress_common::{HostL7Cell, flow::PROTO_TCP, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
-    datapath::{self, Datapath, NicReport, ProgramReport, Report, SteeredPort, XdpMode},
+    datapath::{self, Datapath, DebugLog, NicReport, ProgramReport, Report, SteeredPort, XdpMode},
     model::HostId,
     proxy::{FlowTable, WorkerListeners},
 };
@@ -24,12 +24,16 @@ use crate::{
 
 /// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often the programs' log is read, if it is on.
+const LOG: Duration = Duration::from_millis(100);
 /// How often the flows of processes that have died are removed; one scan of the map.
 const SWEEP: Duration = Duration::from_mins(1);
 
 /// The kernel part of this process.
 pub(super) struct Kernel {
     datapath: Arc<Datapath>,
+    /// What the programs log, if `--bpf-log` asks for it.
+    log: Option<DebugLog>,
     node: Node,
     addresses: Addresses,
     ports: Vec<SteeredPort>,
@@ -78,7 +82,7 @@ impl Kernel {
         }
         let addresses = node.addresses().await?;
         let options = datapath::Options { bpffs, interfaces, xdp_mode, lookup, host_capacity, debug_log: log };
-        let datapath = Datapath::open(&options)
+        let mut datapath = Datapath::open(&options)
             .context("cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it)")?;
         report(datapath.report(), host_capacity);
         let steered = |(index, port): (u32, u16)| SteeredPort {
@@ -89,7 +93,8 @@ impl Kernel {
             flags: 0,
         };
         let ports = (0_u32..).zip(ports).map(steered).collect();
-        Ok(Self { datapath: Arc::new(datapath), node, addresses, ports, steers: lookup })
+        let log = datapath.debug_log();
+        Ok(Self { datapath: Arc::new(datapath), log, node, addresses, ports, steers: lookup })
     }
 
     /// Whether connections come through slots rather than bound ports.
@@ -135,7 +140,7 @@ impl Kernel {
     /// # Errors
     /// If the node's addresses can no longer be read.
     pub(super) async fn look_after(&mut self) -> anyhow::Result<()> {
-        let (mut heartbeat, mut sweep) = (interval(HEARTBEAT), interval(SWEEP));
+        let (mut heartbeat, mut sweep, mut drain) = (interval(HEARTBEAT), interval(SWEEP), interval(LOG));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut superseded = false;
         loop {
@@ -148,6 +153,11 @@ impl Kernel {
                     }
                 }
                 _ = sweep.tick() => self.sweep(),
+                _ = drain.tick(), if self.log.is_some() => {
+                    if let Some(log) = &mut self.log {
+                        log.drain();
+                    }
+                }
                 change = self.node.changed() => {
                     change.context("netlink no longer reports changes of the node's addresses")?;
                     let addresses = self.node.addresses().await?;

@@ -29,9 +29,10 @@ pub struct Options {
     pub upstream_read_timeout: Duration,
     /// Longest time that an endpoint takes no byte of a request. Default 60 s.
     pub upstream_send_timeout: Duration,
-    /// Idle connections kept per endpoint and worker. Default 64.
+    /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and closes
+    /// connections. Default 512.
     pub upstream_idle_per_endpoint: usize,
-    /// Idle connections kept per worker. Default 1024.
+    /// Idle connections kept per worker. Default 4096.
     pub upstream_idle_total: usize,
     /// How long an idle connection to an endpoint is kept. Below the 60 s after which common servers close theirs, so
     /// that reuse seldom meets a closing peer. Default 55 s.
@@ -56,8 +57,8 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             upstream_read_timeout: Duration::from_secs(60),
             upstream_send_timeout: Duration::from_secs(60),
-            upstream_idle_per_endpoint: 64,
-            upstream_idle_total: 1024,
+            upstream_idle_per_endpoint: 512,
+            upstream_idle_total: 4096,
             upstream_idle_timeout: Duration::from_secs(55),
             drain_idle: Duration::from_secs(5),
         }
