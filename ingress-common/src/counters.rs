@@ -26,13 +26,62 @@ pub struct HostNet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HostL7 {
     /// Final responses by [`StatusClass`].
-    pub requests: [u64; StatusClass::COUNT],
+    pub requests: Requests,
     /// Request body bytes received from clients, transfer coding removed.
     pub bytes_in: u64,
     /// Response body bytes handed to clients, transfer coding removed.
     pub bytes_out: u64,
     /// Requests being served now: the only value here that also falls.
     pub active: u64,
+}
+
+/// A count for each [`StatusClass`]; fields and not an array, so that bpftool prints the names.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Requests {
+    pub success: u64,
+    pub redirect: u64,
+    pub client_error: u64,
+    pub server_error: u64,
+    pub aborted: u64,
+}
+
+impl Requests {
+    /// In the order of [`StatusClass::NAMES`].
+    #[must_use]
+    pub const fn to_array(self) -> [u64; StatusClass::COUNT] {
+        let Self { success, redirect, client_error, server_error, aborted } = self;
+        [success, redirect, client_error, server_error, aborted]
+    }
+}
+
+impl core::ops::Add for Requests {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let other = other.to_array();
+        let own = self.to_array();
+        core::array::from_fn(|class| own[class] + other[class]).into()
+    }
+}
+
+impl core::ops::AddAssign<StatusClass> for Requests {
+    /// One more of this class.
+    fn add_assign(&mut self, class: StatusClass) {
+        *match class {
+            StatusClass::Success => &mut self.success,
+            StatusClass::Redirect => &mut self.redirect,
+            StatusClass::ClientError => &mut self.client_error,
+            StatusClass::ServerError => &mut self.server_error,
+            StatusClass::Aborted => &mut self.aborted,
+        } += 1;
+    }
+}
+
+impl From<[u64; StatusClass::COUNT]> for Requests {
+    fn from([success, redirect, client_error, server_error, aborted]: [u64; StatusClass::COUNT]) -> Self {
+        Self { success, redirect, client_error, server_error, aborted }
+    }
 }
 
 /// [`HostL7`] as a process that counts sees it; the same bytes, touched by atomic operations only.
@@ -52,7 +101,7 @@ impl HostL7Cell {
         use core::sync::atomic::Ordering::Relaxed;
         let Self { requests, bytes_in, bytes_out, active } = self;
         HostL7 {
-            requests: core::array::from_fn(|class| requests[class].load(Relaxed)),
+            requests: core::array::from_fn(|class| requests[class].load(Relaxed)).into(),
             bytes_in: bytes_in.load(Relaxed),
             bytes_out: bytes_out.load(Relaxed),
             active: active.load(Relaxed),
@@ -74,7 +123,7 @@ pub enum StatusClass {
 
 impl StatusClass {
     pub const COUNT: usize = 5;
-    /// Label of each class, in the order of [`HostL7::requests`].
+    /// Label of each class, by its number.
     pub const NAMES: [&'static str; Self::COUNT] = ["2xx", "3xx", "4xx", "5xx", "aborted"];
 
     /// The class of a final status code.

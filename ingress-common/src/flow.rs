@@ -46,27 +46,25 @@ pub struct Flow {
 /// Longest host name that [`HostName`] can hold: RFC 1035's limit in text form.
 pub const HOST_NAME_MAX: usize = 253;
 
-/// Key of [`crate::map::HOST_IDS`]: a route's host as text (`example.com`, `*.example.com`, `*`), zero-padded.
+/// Key of [`crate::map::HOST_IDS`]: a route's host as ASCII text (`example.com`, `*.example.com`, `*`), zero-padded.
+///
+/// `i8`, because the build tells bpftool that `i8` is C's `char`, and so it prints the name and not its numbers.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HostName {
-    pub name: [u8; 256],
+    pub name: [i8; 256],
 }
 
 impl HostName {
-    /// The key for `name`, or `None` if it is longer than [`HOST_NAME_MAX`] plus a wildcard label.
+    /// The key for `name`, or `None` if it is not ASCII or longer than [`HOST_NAME_MAX`] plus a wildcard label.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
-        let mut key = Self { name: [0; 256] };
-        key.name.get_mut(..name.len()).filter(|_| name.len() < 256)?.copy_from_slice(name.as_bytes());
+        let mut key = Self::default();
+        let (room, _padding) = key.name[..255].split_at_mut_checked(name.len())?;
+        for (to, from) in room.iter_mut().zip(name.bytes()) {
+            *to = i8::try_from(from).ok()?;
+        }
         Some(key)
-    }
-
-    /// The name without its padding; `None` if it is not UTF-8.
-    #[must_use]
-    pub fn as_str(&self) -> Option<&str> {
-        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
-        core::str::from_utf8(&self.name[..end]).ok()
     }
 }
 
@@ -76,9 +74,16 @@ impl Default for HostName {
     }
 }
 
+impl core::fmt::Display for HostName {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let text = self.name.iter().take_while(|&&byte| byte != 0);
+        text.into_iter().try_for_each(|byte| core::fmt::Write::write_char(f, char::from(byte.cast_unsigned())))
+    }
+}
+
 impl core::fmt::Debug for HostName {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "HostName({:?})", self.as_str())
+        write!(f, "HostName({self})")
     }
 }
 

@@ -59,7 +59,7 @@ impl Collector for Scrape {
         let help = "Final responses by host and class of status; `aborted` broke off before their end";
         let mut metric = encoder.encode_descriptor("host_requests", help, None, counter)?;
         for HostCounters { host, l7, .. } in &self.hosts {
-            for (class, count) in StatusClass::NAMES.iter().zip(l7.requests) {
+            for (class, count) in StatusClass::NAMES.iter().zip(l7.requests.to_array()) {
                 let labels = [("host", host.as_str()), ("class", *class)];
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }

@@ -135,8 +135,11 @@ fn hosts(source: &dyn Source) -> Value {
         .map(|HostCounters { host, id, l7, net }| {
             let HostL7 { requests, bytes_in, bytes_out, active } = l7;
             let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
-            let requests: Map<String, Value> =
-                StatusClass::NAMES.iter().zip(requests).map(|(&name, count)| (name.to_owned(), count.into())).collect();
+            let requests: Map<String, Value> = StatusClass::NAMES
+                .iter()
+                .zip(requests.to_array())
+                .map(|(&name, count)| (name.to_owned(), count.into()))
+                .collect();
             json!({
                 "host": host, "id": id, "requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out,
                 "active": active, "rx_packets": rx_packets, "rx_bytes": rx_bytes, "tx_packets": tx_packets,

@@ -81,7 +81,8 @@ impl Kernel {
             }
         }
         let addresses = node.addresses().await?;
-        let options = datapath::Options { bpffs, interfaces, xdp_mode, lookup, host_capacity, debug_log: log };
+        let options =
+            datapath::Options { bpffs, interfaces, xdp_mode, lookup, host_capacity, debug_log: log, measure: false };
         let mut datapath = Datapath::open(&options)
             .context("cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it)")?;
         report(datapath.report(), host_capacity);

@@ -106,9 +106,7 @@ impl Maps {
     pub fn host_ids(&self) -> Result<BTreeMap<String, u32>, Error> {
         let mut ids = BTreeMap::new();
         self.host_ids.scan(|name, id| {
-            if let Some(name) = name.as_str() {
-                ids.insert(name.to_owned(), *id);
-            }
+            ids.insert(name.to_string(), *id);
         })?;
         Ok(ids)
     }

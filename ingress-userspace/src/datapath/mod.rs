@@ -77,6 +77,8 @@ pub struct Options {
     pub host_capacity: u32,
     /// Whether the programs log what they decide ([`Datapath::debug_log`]). Costs about 1 µs per new connection. Default `false`.
     pub debug_log: bool,
+    /// Whether to load [`TestProgram::Bare`] too. Default `false`.
+    pub measure: bool,
 }
 
 /// How XDP is attached.
@@ -188,7 +190,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProgram {
     Ingress,
-    /// `return XDP_PASS`: what the other is measured against.
+    /// `return XDP_PASS`: what the other is measured against. Loaded only with [`Options::measure`].
     Bare,
 }
 
@@ -220,6 +222,7 @@ impl Default for Options {
             lookup: true,
             host_capacity: HOSTS_DEFAULT,
             debug_log: false,
+            measure: false,
         }
     }
 }
@@ -250,7 +253,9 @@ impl Datapath {
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, options.lookup, &mut programs)?;
         let interfaces = attach_xdp(&pins, &maps, &mut object, &interfaces, options, &mut programs)?;
-        object::load_bare(&mut object)?;
+        if options.measure {
+            object::load_bare(&mut object)?;
+        }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
         let cells = maps.map_host_l7(Access::Write)?;
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;

@@ -135,7 +135,7 @@ mod tests {
         let mut tally = Tally::begin(cell);
         tally.finish(StatusClass::Redirect);
         drop(tally);
-        assert_eq!(cell.load().requests, [0, 1, 0, 0, 1]);
+        assert_eq!(cell.load().requests.to_array(), [0, 1, 0, 0, 1]);
         assert_eq!(cell.load().active, 0);
     }
 

@@ -18,7 +18,7 @@ const INSTRUCTIONS_MAX: u32 = 50_000;
 #[test]
 fn programs_stay_small_and_their_cost_is_printed() {
     sandboxed(|sandbox| {
-        let options = Options { host_capacity: HOSTS_DEFAULT, ..sandbox.options(&[]) };
+        let options = Options { host_capacity: HOSTS_DEFAULT, measure: true, ..sandbox.options(&[]) };
         let datapath = Datapath::open(&options).expect("opens");
         for program in &datapath.report().programs {
             let instructions = program.verified_instructions.expect("a kernel from 5.16 on says");

@@ -71,6 +71,7 @@ impl Sandbox {
             lookup: true,
             host_capacity: 64,
             debug_log: false,
+            measure: false,
         }
     }
 }

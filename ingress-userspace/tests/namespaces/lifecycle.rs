@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_common::{StatusClass, Total, map};
+use ingress_common::{Total, map};
 use xtask::lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
     load::{Connections, Load},
@@ -16,8 +16,6 @@ use xtask::lab::{
 
 use crate::net::{Net, http};
 
-const SUCCESS: usize = StatusClass::Success as usize;
-
 #[test]
 fn restart_adopts_pinned_state() {
     let Some((net, mut proxy)) = Net::serving("restart") else { return };
@@ -26,7 +24,7 @@ fn restart_adopts_pinned_state() {
         net.ask(&net.topology.client, http(Family::V4), &web);
     }
     let before = net.settled();
-    assert_eq!(before.hosts["web.test"].l7.requests[SUCCESS], 10);
+    assert_eq!(before.hosts["web.test"].l7.requests.success, 10);
 
     let killed = Instant::now();
     proxy.process.kill().expect("the proxy is killed");
@@ -44,7 +42,7 @@ fn restart_adopts_pinned_state() {
     assert_eq!(answer.status, 200);
     let after = net.settled();
     assert_eq!(after.hosts["web.test"].id, before.hosts["web.test"].id, "a host keeps its number");
-    assert_eq!(after.hosts["web.test"].l7.requests[SUCCESS], 11, "counters go on");
+    assert_eq!(after.hosts["web.test"].l7.requests.success, 11, "counters go on");
     println!(
         "kill -9: refused after {} ms; restart: served after {} ms",
         refused_after.as_millis(),

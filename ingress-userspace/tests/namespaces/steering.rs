@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ingress_common::{StatusClass, Total};
+use ingress_common::Total;
 use xtask::lab::{
     client::Ask,
     echo::Echo,
@@ -64,7 +64,7 @@ fn node_local_and_pod_to_node_are_served() {
     assert_eq!(counts.total(Total::LookupDefault).packets, 4);
     assert_eq!(counts.total(Total::LookupDecided).packets, 0);
     assert_eq!(counts.total(Total::Undecided).packets, 0);
-    assert_eq!(counts.hosts["web.test"].l7.requests[StatusClass::Success as usize], 4);
+    assert_eq!(counts.hosts["web.test"].l7.requests.success, 4);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn every_accepted_packet_is_counted_for_exactly_one_host() {
     assert_eq!(after.received(), after.total(Total::Accepted));
     for (index, host) in ["web.test", "api.test"].into_iter().enumerate() {
         let (before, after) = (before.hosts[host], after.hosts[host]);
-        assert_eq!(after.l7.requests[0] - before.l7.requests[0], 8, "{host}");
+        assert_eq!(after.l7.requests.success - before.l7.requests.success, 8, "{host}");
         assert_eq!(after.l7.bytes_in - before.l7.bytes_in, sent[index], "{host}");
         assert_eq!(after.l7.bytes_out - before.l7.bytes_out, received[index], "{host}");
         // Packets before the first parsed request belong to host 0, those after it to the host.

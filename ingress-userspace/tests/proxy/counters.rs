@@ -30,9 +30,9 @@ fn requests_and_body_bytes_are_those_of_the_client() {
     }
     let unavailable = client.get("b.test", "/").body.len() as u64;
     let unknown = client.get("other.test", "/").body.len() as u64;
-    proxy.wait_count(1, HostL7 { requests: [20, 0, 0, 0, 0], bytes_in: 100, bytes_out: 200, active: 0 });
-    proxy.wait_count(2, HostL7 { requests: [0, 0, 0, 1, 0], bytes_out: unavailable, ..HostL7::default() });
-    proxy.wait_count(0, HostL7 { requests: [0, 0, 1, 0, 0], bytes_out: unknown, ..HostL7::default() });
+    proxy.wait_count(1, HostL7 { requests: [20, 0, 0, 0, 0].into(), bytes_in: 100, bytes_out: 200, active: 0 });
+    proxy.wait_count(2, HostL7 { requests: [0, 0, 0, 1, 0].into(), bytes_out: unavailable, ..HostL7::default() });
+    proxy.wait_count(0, HostL7 { requests: [0, 0, 1, 0, 0].into(), bytes_out: unknown, ..HostL7::default() });
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn a_request_is_active_until_its_response_has_ended() {
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").head();
     client.at_least(1);
     assert_eq!(proxy.count(1).active, 1);
-    assert_eq!(proxy.count(1).requests, [0; 5]);
+    assert_eq!(proxy.count(1).requests, [0; 5].into());
     drop(client);
-    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1], bytes_out: 1, ..HostL7::default() });
+    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1].into(), bytes_out: 1, ..HostL7::default() });
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_client_that_leaves_before_the_response_counts_as_aborted() {
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
     wait_until("the pod has the request", || origin.heads().len() == 1);
     drop(client);
-    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1], ..HostL7::default() });
+    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1].into(), ..HostL7::default() });
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_response_that_breaks_off_counts_as_aborted() {
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let mut client = proxy.client();
     assert!(client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response().is_none());
-    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1], bytes_out: 3, ..HostL7::default() });
+    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1].into(), bytes_out: 3, ..HostL7::default() });
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn responses_without_a_body_count_their_class() {
     client.send("HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n").head();
     client.get("a.test", "/");
     client.send("HEAD / HTTP/1.1\r\nHost: none.test\r\n\r\n").head();
-    proxy.wait_count(1, HostL7 { requests: [1, 1, 0, 0, 0], ..HostL7::default() });
-    proxy.wait_count(0, HostL7 { requests: [0, 0, 1, 0, 0], ..HostL7::default() });
+    proxy.wait_count(1, HostL7 { requests: [1, 1, 0, 0, 0].into(), ..HostL7::default() });
+    proxy.wait_count(0, HostL7 { requests: [0, 0, 1, 0, 0].into(), ..HostL7::default() });
 }
 
 type Events = Arc<Mutex<Vec<(SocketAddr, SocketAddr, Option<HostId>)>>>;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::btf;
 use super::stamp::Stamp;
 use crate::setup::{BpfToolchain, LINKER_VERSION};
 use crate::{process, progress, workspace};
@@ -42,6 +43,7 @@ pub(super) fn build(toolchain: &BpfToolchain, freshness: Freshness) -> Result<Pa
     process::run(&mut command(toolchain))?;
     let built = workspace::ebpf_target_dir().join(TARGET).join("release/ingress-ebpf");
     let content = fs::read(&built).with_context(|| format!("cargo succeeded but left no `{}`", built.display()))?;
+    let content = btf::name_chars(&content).with_context(|| format!("cannot finish `{}`", built.display()))?;
     // An object that did not change keeps its time, so that userspace is not built anew.
     if !fs::read(&object).is_ok_and(|present| present == content) {
         replace(&object, &content)?;
@@ -77,7 +79,7 @@ fn flags() -> [String; 3] {
 fn stamp(toolchain: &BpfToolchain) -> Result<String> {
     let mut stamp = Stamp::default();
     let rustc = toolchain.rustc.to_string_lossy();
-    for text in [toolchain.compiler.release.as_str(), &rustc, LINKER_VERSION, TARGET] {
+    for text in [toolchain.compiler.release.as_str(), &rustc, LINKER_VERSION, TARGET, btf::VERSION] {
         stamp.text(text);
     }
     flags().iter().for_each(|flag| stamp.text(flag));

@@ -1,6 +1,7 @@
 //! `cargo xtask build` and `build-ebpf`: the kernel programs first, then the program that embeds them.
 //! The product's own build script never starts a second compiler; it takes the object that is made here.
 
+mod btf;
 mod ebpf;
 mod stamp;
 

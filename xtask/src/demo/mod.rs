@@ -184,7 +184,7 @@ fn check(page: Page, stage: &Stage) -> anyhow::Result<()> {
     page.line(format_args!(
         "\n{} {} requests, {} bytes up and {} bytes down: every figure is what it must be",
         page.mark(true),
-        total.requests.iter().sum::<u64>(),
+        total.requests.to_array().iter().sum::<u64>(),
         page::cell(total.bytes_in),
         page::cell(total.bytes_out)
     ));

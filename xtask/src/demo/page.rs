@@ -98,7 +98,7 @@ impl Page {
 
     fn host_line(self, name: &str, who: &str, l7: &HostL7, packets: &str, mark: &str) {
         let HostL7 { requests, bytes_in, bytes_out, active } = *l7;
-        let classes = requests.map(|count| format!("{:>5}", cell(count))).concat();
+        let classes = requests.to_array().map(|count| format!("{:>5}", cell(count))).concat();
         let active = if active == 0 { String::new() } else { format!(" {active} still active") };
         self.line(format_args!(
             "  {name:<26}{who:<7}{classes}{:>12}{:>12}{packets:>9} {mark}{active}",

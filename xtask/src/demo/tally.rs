@@ -45,7 +45,7 @@ impl Tally {
     /// An answer with this status, after so many body bytes sent and received.
     pub(super) fn answer(&mut self, host: &str, server: &str, status: u16, sent: u64, received: u64) {
         let counts = self.hosts.entry(host.into()).or_default();
-        counts.requests[StatusClass::of(status) as usize] += 1;
+        counts.requests += StatusClass::of(status);
         counts.bytes_in += sent;
         counts.bytes_out += received;
         self.served(host, server);
@@ -65,7 +65,7 @@ impl Tally {
 
     pub(super) fn total(&self) -> HostL7 {
         self.hosts.values().fold(HostL7::default(), |sum, host| HostL7 {
-            requests: std::array::from_fn(|class| sum.requests[class] + host.requests[class]),
+            requests: sum.requests + host.requests,
             bytes_in: sum.bytes_in + host.bytes_in,
             bytes_out: sum.bytes_out + host.bytes_out,
             active: 0,

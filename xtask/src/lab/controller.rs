@@ -174,15 +174,16 @@ fn get(namespace: &Namespace, admin: SocketAddr, path: &str) -> anyhow::Result<A
 
 fn parse_host(host: &Value) -> Option<(String, Host)> {
     let number = |name: &str| host[name].as_u64();
-    let mut l7 = HostL7 {
-        requests: [0; StatusClass::COUNT],
+    let mut requests = [0; StatusClass::COUNT];
+    for (count, class) in requests.iter_mut().zip(StatusClass::NAMES) {
+        *count = host["requests"][class].as_u64()?;
+    }
+    let l7 = HostL7 {
+        requests: requests.into(),
         bytes_in: number("bytes_in")?,
         bytes_out: number("bytes_out")?,
         active: number("active")?,
     };
-    for (count, class) in l7.requests.iter_mut().zip(StatusClass::NAMES) {
-        *count = host["requests"][class].as_u64()?;
-    }
     let net = HostNet {
         rx_packets: number("rx_packets")?,
         rx_bytes: number("rx_bytes")?,

@@ -73,8 +73,7 @@ impl Maps {
         let mut hosts = BTreeMap::from([(UNATTRIBUTED_NAME.to_owned(), self.host(UNATTRIBUTED)?)]);
         for entry in self.host_ids.iter() {
             let (name, id) = entry.context("cannot read `host_ids`")?;
-            let name = name.as_str().context("a key of `host_ids` is not text")?;
-            hosts.insert(name.to_owned(), self.host(id)?);
+            hosts.insert(name.to_string(), self.host(id)?);
         }
         let totals = Total::ALL.iter().map(|&(total, name)| anyhow::Ok((name, self.total(total)?)));
         Ok(Counts { hosts, totals: totals.collect::<anyhow::Result<_>>()? })
