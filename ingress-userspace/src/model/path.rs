@@ -1,13 +1,13 @@
-//! Paths as rules match them: case-sensitive, query not included.
+//! Paths as rules match them: case-sensitive, query not included, in the same normal form as the paths of requests.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// How a rule matches the path of a request.
 ///
 /// Ordered by precedence: of the matches that fit a path, the least one wins ([`Ord`] is a total order).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
-    /// This path, byte for byte.
+    /// This path, byte for byte of the normal form ([`decode_unreserved`]).
     Exact(String),
     /// This path and everything below it, element by element: `/a` fits `/a`, `/a/` and `/a/b`, not `/ab`. A slash at the
     /// end changes nothing but the precedence (`/a/` goes before `/a`).
@@ -28,7 +28,7 @@ impl PathMatch {
     /// # Errors
     /// If the path does not begin with `/`, or no normalised path could equal it.
     pub fn exact(path: &str) -> Result<Self, PathError> {
-        validate(path).map(|()| Self::Exact(path.into()))
+        normal(path).map(Self::Exact)
     }
 
     /// A match for `path` and what is below it.
@@ -36,10 +36,10 @@ impl PathMatch {
     /// # Errors
     /// As for [`PathMatch::exact`].
     pub fn prefix(path: &str) -> Result<Self, PathError> {
-        validate(path).map(|()| Self::Prefix(path.into()))
+        normal(path).map(Self::Prefix)
     }
 
-    /// Whether a request for `path` (without query) fits.
+    /// Whether a request for `path` (in normal form, without query) fits.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self {
@@ -64,22 +64,52 @@ pub fn elements(prefix: &str) -> &str {
     prefix.strip_suffix('/').unwrap_or(prefix)
 }
 
-/// The guarantees of the API server for `Exact` and `Prefix` (k/k validation.go, `invalidPathSequences`), asked of every source.
-fn validate(path: &str) -> Result<(), PathError> {
+/// `path` with the escapes of unreserved characters (letters, digits, `-`, `.`, `_`, `~`) decoded: both spellings are the same
+/// path (RFC 3986, 6.2.2.2). Every other escape stays as it is written, and so does a `%` that begins none; borrowed if there
+/// is nothing to decode.
+#[must_use]
+pub fn decode_unreserved(path: &str) -> Cow<'_, str> {
+    let mut decoded = String::new();
+    let mut copied = 0;
+    for (at, _) in path.match_indices('%') {
+        if let Some(character) = unreserved(path.as_bytes().get(at + 1..at + 3)) {
+            decoded.push_str(&path[copied..at]);
+            decoded.push(character);
+            copied = at + 3;
+        }
+    }
+    if copied == 0 {
+        return path.into();
+    }
+    decoded.push_str(&path[copied..]);
+    decoded.into()
+}
+
+/// The character that two hexadecimal digits stand for, if it is unreserved (RFC 3986, 2.3).
+fn unreserved(digits: Option<&[u8]>) -> Option<char> {
+    let Some(&[high, low]) = digits else { return None };
+    let value = char::from(high).to_digit(16)? << 4 | char::from(low).to_digit(16)?;
+    char::from_u32(value).filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~'))
+}
+
+/// The normal form of a path of a rule, with the guarantees of the API server for `Exact` and `Prefix` (k/k validation.go,
+/// `invalidPathSequences`), asked of every source.
+fn normal(path: &str) -> Result<String, PathError> {
+    let path = decode_unreserved(path);
     if !path.starts_with('/') {
-        return Err(PathError::NotAbsolute(path.into()));
+        return Err(PathError::NotAbsolute(path.into_owned()));
     }
     for sequence in ["//", "/./", "/../", "%2f", "%2F"] {
         if path.contains(sequence) {
-            return Err(PathError::NotNormal { path: path.into(), sequence });
+            return Err(PathError::NotNormal { path: path.into_owned(), sequence });
         }
     }
     for sequence in ["/.", "/.."] {
         if path.ends_with(sequence) {
-            return Err(PathError::NotNormal { path: path.into(), sequence });
+            return Err(PathError::NotNormal { path: path.into_owned(), sequence });
         }
     }
-    Ok(())
+    Ok(path.into_owned())
 }
 
 impl PartialOrd for PathMatch {
@@ -146,11 +176,43 @@ mod tests {
 
     #[test]
     fn paths_no_request_can_have_are_refused() {
-        for path in ["", "a", "/a//b", "/a/./b", "/a/../b", "/a%2fb", "/a%2Fb", "/a/..", "/a/."] {
+        for path in ["", "a", "/a//b", "/a/./b", "/a/../b", "/a%2fb", "/a%2Fb", "/a/..", "/a/.", "/a/%2e%2E/b", "/%2e"]
+        {
             assert!(PathMatch::prefix(path).is_err(), "{path}");
         }
         for path in ["/", "/.well-known/acme-challenge/x", "/a.b/..c"] {
             assert!(PathMatch::exact(path).is_ok(), "{path}");
         }
+    }
+
+    #[test]
+    fn escapes_of_unreserved_characters_are_decoded() {
+        for (path, expect) in [
+            ("/", "/"),
+            ("/plain", "/plain"),
+            ("/%61dmin", "/admin"),
+            ("/%41%5A%5a%30%2D%2d%2E%5F%7E%7e", "/AZZ0--._~~"),
+            ("/a%20b%2Fc%2f%25%c3%A9", "/a%20b%2Fc%2f%25%c3%A9"),
+            ("/%2541", "/%2541"),
+            ("/%25%34%31", "/%2541"),
+            ("/é%61é", "/éaé"),
+            ("/%", "/%"),
+            ("/%6", "/%6"),
+            ("/%zz%61", "/%zza"),
+            ("/%6é", "/%6é"),
+            ("/%+1", "/%+1"),
+            ("", ""),
+        ] {
+            let decoded = decode_unreserved(path);
+            assert_eq!(decoded, expect, "{path}");
+            assert_eq!(matches!(decoded, Cow::Borrowed(_)), path == expect, "{path} was copied");
+        }
+    }
+
+    #[test]
+    fn rules_match_the_normal_form() {
+        assert_eq!(PathMatch::prefix("/%61dmin/").expect("valid").as_str(), "/admin/");
+        assert!(PathMatch::exact("/%7Euser").expect("valid").matches("/~user"));
+        assert!(PathMatch::exact("/a%20b").expect("valid").matches("/a%20b"));
     }
 }

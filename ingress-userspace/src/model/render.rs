@@ -20,7 +20,8 @@ impl fmt::Display for RouteTable {
             writeln!(f, "default {action}")?;
         }
         for (pattern, certificate) in certificates {
-            writeln!(f, "certificate {pattern} <- {}", certificate.origin)?;
+            let origin = certificate.as_ref().map_or("(none)", |certificate| &certificate.origin);
+            writeln!(f, "certificate {pattern} <- {origin}")?;
         }
         for (key, upstream) in upstreams {
             let endpoints: Vec<_> = upstream.endpoints.iter().map(|e| e.address.to_string()).collect();

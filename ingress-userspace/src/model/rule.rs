@@ -12,8 +12,9 @@ pub struct RouteTable {
     /// What serves a request that no host or no path matched; `None` answers 404.
     pub default: Option<Action>,
     pub upstreams: BTreeMap<UpstreamKey, Upstream>,
-    /// Certificates by the server name that selects them.
-    pub certificates: BTreeMap<HostPattern, Arc<Certificate>>,
+    /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so the
+    /// fallback certificate stands in, rather than a less specific one that may be another owner's.
+    pub certificates: BTreeMap<HostPattern, Option<Arc<Certificate>>>,
 }
 
 /// The rules of one host.

@@ -84,8 +84,9 @@ async fn failed(worker: &Worker, listener: &TcpListener, reserve: &mut Reserve, 
     worker.shared.stats.accept_errors.fetch_add(1, Relaxed);
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => {
-            tracing::warn!("no file descriptors left; shedding a connection");
+            tracing::warn!("no file descriptors left; shedding a connection and the idle ones to endpoints");
             reserve.shed(listener);
+            worker.pool.clear();
             tokio::time::sleep(PAUSE).await;
         }
         Some(libc::ENOBUFS | libc::ENOMEM) => tokio::time::sleep(PAUSE).await,
@@ -113,9 +114,42 @@ impl Reserve {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
+    use std::{sync::Arc, time::Instant};
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Empty};
+    use ingress_common::HostL7Cell;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::proxy::{Options, Shared, upstream};
+
+    /// A worker with one idle connection to an endpoint, whose end of it comes with it.
+    async fn worker() -> (Rc<Worker>, TcpStream) {
+        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
+        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
+        let worker = Worker::new(shared, Options::default(), Instant::now());
+        let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let connection = worker.pool.connect(endpoint.local_addr().expect("address")).await.expect("connected");
+        let (mut peer, _) = endpoint.accept().await.expect("accepted");
+        peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx").await.expect("sent");
+        let head = |out: &mut Vec<u8>| upstream::write_request_line(out, &http::Method::GET, "/");
+        let body = Empty::<Bytes>::new();
+        let response = upstream::exchange(connection, worker.limits, &http::Method::GET, head, body).await;
+        response.expect("a response").into_body().collect().await.expect("a body");
+        assert_eq!(worker.pool.idle_total(), 1);
+        (worker, peer)
+    }
+
+    #[tokio::test]
+    async fn without_descriptors_idle_connections_to_endpoints_are_given_up() {
+        for (code, kept) in [(libc::EMFILE, 0), (libc::ENFILE, 0), (libc::ECONNABORTED, 1)] {
+            let (worker, _peer) = worker().await;
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+            failed(&worker, &listener, &mut Reserve::new(), &io::Error::from_raw_os_error(code)).await;
+            assert_eq!(worker.pool.idle_total(), kept, "{code}");
+        }
+    }
 
     #[tokio::test]
     async fn a_connection_that_is_shed_is_closed_and_the_reserve_restored() {

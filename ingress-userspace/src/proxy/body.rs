@@ -16,6 +16,10 @@ use super::{
     upstream::{BodyError, ResponseBody},
 };
 
+/// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn, and
+/// each frame taken is a sign of life: see `offers`.
+const FRAME_MAX: usize = 16 * 1024;
+
 /// The body of a client's request.
 #[derive(Debug)]
 pub(super) struct RequestBody {
@@ -26,6 +30,8 @@ pub(super) struct RequestBody {
 /// The body of the response to a client. The request is in flight for as long as this lives.
 pub(super) struct Body {
     source: Source,
+    /// What is left of the latest frame.
+    rest: Bytes,
     bytes: counters::Bytes,
     class: StatusClass,
     in_flight: InFlight,
@@ -92,7 +98,18 @@ impl Body {
         if ended {
             in_flight.finish(class);
         }
-        Self { source, bytes, class, in_flight }
+        Self { source, rest: Bytes::new(), bytes, class, in_flight }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
+        }
+        match &mut self.source {
+            Source::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Source::Own(text) if text.is_empty() => Poll::Ready(None),
+            Source::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+        }
     }
 }
 
@@ -102,11 +119,15 @@ impl HttpBody for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        let frame = match &mut this.source {
-            Source::Upstream(body) => std::task::ready!(Pin::new(body).poll_frame(cx)),
-            Source::Own(text) if text.is_empty() => None,
-            Source::Own(text) => Some(Ok(Frame::data(std::mem::take(text)))),
-        };
+        this.in_flight.resume();
+        let mut frame = std::task::ready!(this.poll_next(cx));
+        if this.in_flight.is_http2() {
+            frame = frame.map(|frame| frame.map(|frame| split(frame, &mut this.rest)));
+            this.in_flight.offer();
+        }
+        if matches!(frame, Some(Err(BodyError::Starved))) {
+            this.in_flight.starved();
+        }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.bytes.add(data.remaining());
         }
@@ -119,16 +140,53 @@ impl HttpBody for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Upstream(body) => body.is_end_stream(),
-            Source::Own(text) => text.is_empty(),
-        }
+        self.rest.is_empty()
+            && match &self.source {
+                Source::Upstream(body) => body.is_end_stream(),
+                Source::Own(text) => text.is_empty(),
+            }
     }
 
+    /// Asked before the first frame only, while nothing is kept back.
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Upstream(body) => body.size_hint(),
             Source::Own(text) => SizeHint::with_exact(text.len() as u64),
         }
+    }
+}
+
+/// The part of `frame` that is not too long; the other goes to `rest`.
+fn split(frame: Frame<Bytes>, rest: &mut Bytes) -> Frame<Bytes> {
+    match frame.into_data() {
+        Ok(mut data) => {
+            if data.len() > FRAME_MAX {
+                *rest = data.split_off(FRAME_MAX);
+            }
+            Frame::data(data)
+        }
+        Err(other) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_frames_are_split_without_loss() {
+        for length in [0, 1, FRAME_MAX, FRAME_MAX + 1, 5 * FRAME_MAX] {
+            let whole: Vec<u8> = (0..=250).cycle().take(length).collect();
+            let (mut rest, mut joined) = (Bytes::from(whole.clone()), Vec::new());
+            while !rest.is_empty() {
+                let frame = split(Frame::data(std::mem::take(&mut rest)), &mut rest);
+                let data = frame.into_data().expect("data");
+                assert!(data.len() <= FRAME_MAX, "{length}");
+                joined.extend_from_slice(&data);
+            }
+            assert!(joined == whole, "{length}");
+        }
+        let mut rest = Bytes::new();
+        assert!(split(Frame::trailers(http::HeaderMap::new()), &mut rest).is_trailers() && rest.is_empty());
     }
 }

@@ -28,10 +28,11 @@ pub struct CertificateProblem {
     pub reason: String,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Loaded {
-    source: Arc<Certificate>,
-    /// `None` if the certificate cannot be used: the fallback stands in, rather than a less specific certificate.
+    /// `None` if the name has no certificate.
+    source: Option<Arc<Certificate>>,
+    /// `None` if there is no certificate, or it cannot be used: the fallback stands in, rather than a less specific certificate.
     key: Option<Arc<CertifiedKey>>,
 }
 
@@ -39,7 +40,7 @@ impl Certificates {
     /// Loads what `previous` does not hold already.
     pub(super) fn load(
         previous: Option<&Self>,
-        table: &BTreeMap<HostPattern, Arc<Certificate>>,
+        table: &BTreeMap<HostPattern, Option<Arc<Certificate>>>,
     ) -> (Self, Vec<CertificateProblem>) {
         let provider = super::tls::provider();
         let mut certificates = Self::default();
@@ -47,15 +48,19 @@ impl Certificates {
         // One Secret usually serves several names.
         let mut loaded: HashMap<*const Certificate, Loaded> = HashMap::new();
         for (pattern, source) in table {
+            let Some(source) = source else {
+                certificates.insert(pattern, Loaded::default());
+                continue;
+            };
             let entry = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
                 let known = previous.and_then(|previous| previous.get(pattern));
                 // An unusable certificate is loaded again, so that its problem is reported for every snapshot.
                 let known = known.filter(|known| known.key.is_some() && known.is(source));
                 known.cloned().unwrap_or_else(|| match load(source, &provider) {
-                    Ok(key) => Loaded { source: Arc::clone(source), key: Some(Arc::new(key)) },
+                    Ok(key) => Loaded { source: Some(Arc::clone(source)), key: Some(Arc::new(key)) },
                     Err(reason) => {
                         problems.push(CertificateProblem { origin: Arc::clone(&source.origin), reason });
-                        Loaded { source: Arc::clone(source), key: None }
+                        Loaded { source: Some(Arc::clone(source)), key: None }
                     }
                 })
             });
@@ -91,7 +96,7 @@ impl Certificates {
 
 impl Loaded {
     fn is(&self, source: &Arc<Certificate>) -> bool {
-        Arc::ptr_eq(&self.source, source) || self.source == *source
+        self.source.as_ref().is_some_and(|own| Arc::ptr_eq(own, source) || own == source)
     }
 }
 
@@ -136,9 +141,9 @@ mod tests {
         Arc::new(Certificate::from_pem(origin, cert.as_bytes(), key.as_bytes()).expect("valid pem"))
     }
 
-    fn table(entries: &[(&str, &Arc<Certificate>)]) -> BTreeMap<HostPattern, Arc<Certificate>> {
+    fn table(entries: &[(&str, &Arc<Certificate>)]) -> BTreeMap<HostPattern, Option<Arc<Certificate>>> {
         let entry = |(host, certificate): &(&str, &Arc<Certificate>)| {
-            (HostPattern::parse(host).expect("valid host"), Arc::clone(certificate))
+            (HostPattern::parse(host).expect("valid host"), Some(Arc::clone(certificate)))
         };
         entries.iter().map(entry).collect()
     }
@@ -173,6 +178,22 @@ mod tests {
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&first, "b.test")));
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&second, "a.test")));
         assert_eq!(find(&second, "c.test").cert, a.chain);
+    }
+
+    #[test]
+    fn a_name_without_certificate_is_left_to_the_fallback() {
+        let (wild, any) = (certificate("x/wild"), certificate("y/any"));
+        let mut table = table(&[("*.b.test", &wild), ("", &any)]);
+        table.insert(HostPattern::parse("a.b.test").expect("valid host"), None);
+        let (first, problems) = Certificates::load(None, &table);
+        assert_eq!(problems, [], "who claims the name has been told");
+        let (second, _) = Certificates::load(Some(&first), &table);
+        for certificates in [&first, &second] {
+            assert!(certificates.find(Some("a.b.test")).is_none());
+            assert!(certificates.find(Some("c.b.test")).is_some() && certificates.find(None).is_some());
+        }
+        table.insert(HostPattern::Any, None);
+        assert!(Certificates::load(Some(&second), &table).0.find(None).is_none());
     }
 
     #[test]

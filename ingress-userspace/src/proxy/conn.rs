@@ -22,12 +22,20 @@ use ingress_common::{HostL7Cell, StatusClass};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    task::AbortHandle,
 };
 
 use crate::model::HostId;
 
 use super::{
-    counters::Tally, headers, progress::Progress, scan::Place, serve::serve, shared::FlowTable, wire::Wire,
+    counters::Tally,
+    headers,
+    offers::{Offers, Stream},
+    progress::Progress,
+    scan::Place,
+    serve::serve,
+    shared::FlowTable,
+    wire::Wire,
     worker::Worker,
 };
 
@@ -49,6 +57,9 @@ pub(super) struct Conn {
     pub(super) forwarded: Box<[u8]>,
     pub(super) progress: Progress,
     http2: Cell<bool>,
+    pub(super) offers: Offers,
+    /// Tasks of HTTP/2 streams whose request has not begun.
+    spawned: RefCell<Vec<AbortHandle>>,
     /// Host of the latest request, as entered in the flow table.
     host: Cell<Option<HostId>>,
     order: Cell<Order>,
@@ -69,6 +80,7 @@ pub(super) enum Order {
 /// A request in flight on a connection.
 pub(super) struct InFlight {
     tally: Tally,
+    stream: Stream,
     conn: Rc<Conn>,
 }
 
@@ -79,6 +91,8 @@ impl Conn {
         Rc::new(Self {
             progress: Progress::new(worker.now()),
             http2: Cell::new(false),
+            offers: Offers::default(),
+            spawned: RefCell::default(),
             forwarded: headers::forwarded(remote.ip(), secure, local.port()),
             worker,
             remote,
@@ -100,7 +114,18 @@ impl Conn {
                 flows.insert(self.remote, self.local, host);
             }
         }
-        InFlight { tally: Tally::begin(self.worker.shared.counters.cell(host)), conn: Rc::clone(self) }
+        let tally = Tally::begin(self.worker.shared.counters.cell(host));
+        InFlight { tally, stream: self.stream(), conn: Rc::clone(self) }
+    }
+
+    /// The stream whose task this is.
+    fn stream(&self) -> Stream {
+        if !self.is_http2() {
+            return Stream::None;
+        }
+        let mut spawned = self.spawned.borrow_mut();
+        let own = tokio::task::try_id().and_then(|id| spawned.iter().position(|task| task.id() == id));
+        own.map_or(Stream::None, |own| Stream::Open(spawned.swap_remove(own)))
     }
 
     /// Orders only ever become stricter.
@@ -151,10 +176,30 @@ impl InFlight {
     pub(super) fn finish(&mut self, class: StatusClass) {
         self.tally.finish(class);
     }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.stream.is_http2()
+    }
+
+    /// A frame of the response is handed over.
+    pub(super) fn offer(&mut self) {
+        self.stream.offer(&self.conn.offers, self.conn.worker.now());
+    }
+
+    /// More of the response is asked for.
+    pub(super) fn resume(&mut self) {
+        self.stream.resume(&self.conn.offers);
+    }
+
+    /// The client stopped sending.
+    pub(super) fn starved(&self) {
+        self.conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
+    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        self.resume();
         self.conn.progress.end_request(self.conn.worker.now());
     }
 }
@@ -199,7 +244,7 @@ async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<C
 
 async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<Conn>) {
     let options = &conn.worker.options;
-    let mut builder = http2::Builder::new(LocalExecutor);
+    let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(options.streams_max)
@@ -244,15 +289,16 @@ where
 }
 
 /// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's `LocalSet` owns them.
-#[derive(Clone, Copy)]
-struct LocalExecutor;
+#[derive(Clone)]
+struct LocalExecutor(Rc<Conn>);
 
 impl<F> hyper::rt::Executor<F> for LocalExecutor
 where
     F: Future<Output = ()> + 'static,
 {
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
+        let task = tokio::task::spawn_local(future);
+        self.0.spawned.borrow_mut().push(task.abort_handle());
     }
 }
 

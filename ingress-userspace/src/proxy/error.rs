@@ -38,6 +38,18 @@ pub(super) fn target_too_long() -> Answer {
     answer(StatusCode::URI_TOO_LONG, "request target is too long")
 }
 
+/// An endpoint is this node itself: the request would come back for ever.
+pub(super) fn loop_detected() -> Answer {
+    answer(StatusCode::LOOP_DETECTED, "the request has been here before")
+}
+
+/// The routes are not known yet.
+pub(super) fn starting() -> Answer {
+    let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "no configuration yet");
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
 pub(super) fn no_route() -> Answer {
     answer(StatusCode::NOT_FOUND, "no route for this host and path")
 }
@@ -53,6 +65,7 @@ pub(super) fn forward(error: &ForwardError) -> Answer {
         ForwardError::Connect { timed_out: true } => {
             answer(StatusCode::GATEWAY_TIMEOUT, "no backend accepted a connection in time")
         }
+        ForwardError::Exhausted => answer(StatusCode::SERVICE_UNAVAILABLE, "the proxy is out of resources"),
         ForwardError::Connect { timed_out: false } => answer(StatusCode::BAD_GATEWAY, "no backend could be reached"),
         ForwardError::Exchange(error) => exchange(error),
     }
@@ -63,6 +76,7 @@ fn exchange(error: &ExchangeError) -> Answer {
         ExchangeError::RequestBody(_) => {
             closing(answer(StatusCode::BAD_REQUEST, "the request body is malformed or incomplete"))
         }
+        ExchangeError::Starved => closing(answer(StatusCode::REQUEST_TIMEOUT, "the request body did not go on")),
         ExchangeError::Timeout { .. } => answer(StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time"),
         ExchangeError::Closed
         | ExchangeError::Reset

@@ -8,16 +8,19 @@
 //! | no connection | another endpoint, at most three in all; the request was not touched |
 //! | a kept connection turned out closed | the same endpoint on a new connection, if nothing was sent or the method is idempotent |
 //! | a new connection closed before any byte of a response | another endpoint, once, if nothing was sent or the method is idempotent |
+//! | no resources of this node for a connection | as for no connection, and the endpoint is not blamed |
 //! | a time-out, a malformed response | never: the endpoint may be at work on it |
 //!
 //! In every case only while the body is untouched.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::{Method, Response};
 
 use super::{
     body::RequestBody,
     headers::Head,
-    pick::{EndpointState, Tried, UpstreamState},
+    pick::{Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, ResponseBody},
     worker::Worker,
 };
@@ -29,6 +32,9 @@ pub(super) enum ForwardError {
     NoEndpoints,
     #[error("no endpoint accepted a connection")]
     Connect { timed_out: bool },
+    /// Nothing that an endpoint could help.
+    #[error("this node has no resources for a connection")]
+    Exhausted,
     #[error("the exchange with an endpoint failed")]
     Exchange(#[source] ExchangeError),
 }
@@ -72,11 +78,11 @@ struct Attempt {
 /// One endpoint: on a kept connection first, and on a new one if that proves stale.
 async fn attempt(
     worker: &Worker,
-    endpoint: &EndpointState,
+    endpoint: Picked<'_>,
     head: &Head<'_>,
     mut body: RequestBody,
 ) -> Result<Response<ResponseBody<RequestBody>>, Attempt> {
-    if let Some(kept) = worker.pool.idle(endpoint.address) {
+    if let Some(kept) = worker.pool.idle(endpoint.address()) {
         match exchange(worker, kept, head, body).await {
             Ok(response) => {
                 endpoint.succeeded();
@@ -89,13 +95,11 @@ async fn attempt(
             },
         }
     }
-    let connection = match worker.pool.connect(endpoint.address).await {
+    let connection = match worker.pool.connect(endpoint.address()).await {
         Ok(connection) => connection,
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-            endpoint.failed(worker.now_ms());
-            let timed_out = matches!(error, ConnectError::Timeout { .. });
-            return Err(Attempt { error: ForwardError::Connect { timed_out }, retry: Some(body) });
+            return Err(Attempt { error: unconnected(&error, endpoint, worker.now_ms()), retry: Some(body) });
         }
     };
     match exchange(worker, connection, head, body).await {
@@ -108,6 +112,17 @@ async fn attempt(
             Err(failed(worker, endpoint, error, unsent))
         }
     }
+}
+
+/// Blames the endpoint, unless it is this node that failed.
+fn unconnected(error: &ConnectError, endpoint: Picked<'_>, now_ms: u64) -> ForwardError {
+    let timed_out = match error {
+        ConnectError::Exhausted { .. } => return ForwardError::Exhausted,
+        ConnectError::Timeout { .. } => true,
+        ConnectError::Refused { .. } | ConnectError::Io { .. } => false,
+    };
+    endpoint.failed(now_ms);
+    ForwardError::Connect { timed_out }
 }
 
 async fn exchange(
@@ -126,15 +141,19 @@ fn retry(error: &ExchangeError, written: bool, unsent: Option<RequestBody>, meth
         ExchangeError::Timeout { .. }
         | ExchangeError::Malformed(_)
         | ExchangeError::HeadTooLarge
-        | ExchangeError::RequestBody(_) => false,
+        | ExchangeError::RequestBody(_)
+        | ExchangeError::Starved => false,
     };
     unsent.filter(|_| closed && (!written || method.is_idempotent()))
 }
 
-fn failed(worker: &Worker, endpoint: &EndpointState, error: ExchangeError, retry: Option<RequestBody>) -> Attempt {
-    tracing::debug!(endpoint = %endpoint.address, error = &error as &dyn std::error::Error, "exchange failed");
+fn failed(worker: &Worker, endpoint: Picked<'_>, error: ExchangeError, retry: Option<RequestBody>) -> Attempt {
+    tracing::debug!(endpoint = %endpoint.address(), error = &error as &dyn std::error::Error, "exchange failed");
     match error {
         ExchangeError::RequestBody(_) => {}
+        ExchangeError::Starved => {
+            worker.shared.stats.timed_out.fetch_add(1, Relaxed);
+        }
         // One bad answer is the answer's fault as likely as the endpoint's; only silence and closing keep it out.
         ExchangeError::Malformed(_) | ExchangeError::HeadTooLarge => {}
         ExchangeError::Closed | ExchangeError::Reset | ExchangeError::Timeout { .. } | ExchangeError::Io(_) => {
@@ -142,4 +161,39 @@ fn failed(worker: &Worker, endpoint: &EndpointState, error: ExchangeError, retry
         }
     }
     Attempt { error: ForwardError::Exchange(error), retry }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use super::*;
+    use crate::model::{Endpoint, Upstream};
+
+    #[test]
+    fn what_this_node_lacks_is_not_the_endpoints_failure() {
+        let address = ([10, 0, 0, 1], 80).into();
+        let other = ([10, 0, 0, 2], 80).into();
+        for (code, blamed) in [
+            (libc::EMFILE, false),
+            (libc::ENFILE, false),
+            (libc::EADDRNOTAVAIL, false),
+            (libc::ENOBUFS, false),
+            (libc::ENOMEM, false),
+            (libc::ECONNREFUSED, true),
+            (libc::ETIMEDOUT, true),
+            (libc::EHOSTUNREACH, true),
+        ] {
+            let endpoints = [address, other].map(|address| Endpoint { address }).into();
+            let state = UpstreamState::carry(&Upstream { endpoints }, None);
+            let picked = state.pick(|| 0, &mut Tried::default()).expect("an endpoint");
+            let error = ConnectError::new(address, Duration::ZERO, io::Error::from_raw_os_error(code));
+            let failed = unconnected(&error, picked, 0);
+            assert_eq!(matches!(failed, ForwardError::Exhausted), !blamed, "{error}");
+            let next: Vec<_> =
+                (0..2).filter_map(|_| state.pick(|| 1, &mut Tried::default())).map(Picked::address).collect();
+            assert_eq!(next.contains(&address), !blamed, "{error}");
+            assert_eq!(super::super::error::forward(&failed).status() == 503, !blamed, "{error}");
+        }
+    }
 }

@@ -8,11 +8,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use super::{
     authority::Authority,
     upstream::{write_header, write_request_line},
+    via,
 };
 
 /// What of a request goes into the forwarded head.
 pub(super) struct Head<'r> {
     pub(super) method: &'r http::Method,
+    /// That the client speaks.
+    pub(super) version: http::Version,
     /// Normal path and query.
     pub(super) target: &'r str,
     pub(super) authority: &'r Authority<'r>,
@@ -24,7 +27,7 @@ pub(super) struct Head<'r> {
 impl Head<'_> {
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { method, target, authority, headers, forwarded } = self;
+        let Self { method, version, target, authority, headers, forwarded } = self;
         write_request_line(out, method, target);
         out.extend_from_slice(b"host: ");
         authority.write(out);
@@ -34,7 +37,7 @@ impl Head<'_> {
             match class(name.as_str()) {
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
-                Class::Pass | Class::Drop | Class::Cookie | Class::RequestId => {}
+                Class::Pass | Class::Drop | Class::Cookie | Class::RequestId | Class::Via => {}
             }
         }
         write_cookies(out, headers);
@@ -43,6 +46,7 @@ impl Head<'_> {
         authority.write(out);
         out.extend_from_slice(b"\r\n");
         write_request_id(out, headers);
+        via::write(out, *version, headers);
     }
 }
 
@@ -68,12 +72,14 @@ enum Class {
     Drop,
     Cookie,
     RequestId,
+    Via,
 }
 
 /// `name` is in lower case. Sorted by length, so that most names are settled by one comparison of numbers.
 fn class(name: &str) -> Class {
     match name.len() {
         2 if name == "te" => Class::Drop,
+        3 if name == "via" => Class::Via,
         4 if name == "host" => Class::Drop,
         6 if name == "cookie" => Class::Cookie,
         6 if name == "expect" => Class::Drop,
@@ -89,7 +95,18 @@ fn class(name: &str) -> Class {
         17 if name == "transfer-encoding" => Class::Drop,
         19 if name == "proxy-authorization" => Class::Drop,
         _ if name.starts_with("x-forwarded-") => Class::Drop,
+        _ if name.contains('_') => class_of_alias(name),
         _ => Class::Pass,
+    }
+}
+
+/// CGI and what descends from it (RFC 3875, 4.1.18) take `_` and `-` for the same: `X_Real_IP` must not say what `X-Real-IP`
+/// may not.
+#[cold]
+fn class_of_alias(name: &str) -> Class {
+    match class(&name.replace('_', "-")) {
+        Class::Pass | Class::Protected => Class::Pass,
+        Class::Drop | Class::Cookie | Class::RequestId | Class::Via => Class::Drop,
     }
 }
 
@@ -162,7 +179,7 @@ fn next_request_id() -> [u8; 32] {
     })
 }
 
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }
@@ -175,8 +192,8 @@ mod tests {
     fn check(fields: &[(&'static str, &str)], expect: &str) {
         let written = write(fields);
         let own = ["host: a.test", "x-forwarded-for: 192.0.2.7", "x-forwarded-host: a.test"];
-        let rest: Vec<_> =
-            written.lines().skip(1).filter(|line| !own.contains(line) && !line.starts_with("x-request-id: ")).collect();
+        let made = |line: &str| own.contains(&line) || line.starts_with("x-request-id: ") || line.starts_with("via: ");
+        let rest: Vec<_> = written.lines().skip(1).filter(|line| !made(line)).collect();
         assert_eq!(rest.join("|"), expect, "{fields:?}");
         for line in own {
             assert_eq!(written.lines().filter(|l| *l == line).count(), 1, "{line}: {written}");
@@ -191,6 +208,7 @@ mod tests {
         let authority = Authority::parse(b"a.test").expect("valid authority");
         let head = Head {
             method: &http::Method::GET,
+            version: http::Version::HTTP_11,
             target: "/x?y",
             authority: &authority,
             headers: &headers,
@@ -237,6 +255,26 @@ mod tests {
             block,
             "x-forwarded-for: 192.0.2.7\r\nx-real-ip: 192.0.2.7\r\nx-forwarded-proto: https\r\nx-forwarded-scheme: https\r\nx-forwarded-port: 443\r\n"
         );
+    }
+
+    #[test]
+    fn an_underscore_says_nothing_that_a_hyphen_may_not() {
+        for name in [
+            "x_forwarded_for",
+            "x_forwarded-for",
+            "x-forwarded_for",
+            "x_real_ip",
+            "x-real_ip",
+            "x_forwarded_proto",
+            "x_forwarded_anything",
+            "x_request_id",
+            "content_length",
+            "transfer_encoding",
+            "proxy_authorization",
+        ] {
+            check(&[(name, "evil"), ("x-a", "1")], "x-a: 1");
+        }
+        check(&[("x_a", "1"), ("content_type", "x"), ("_", "y")], "x_a: 1|content_type: x|_: y");
     }
 
     #[test]

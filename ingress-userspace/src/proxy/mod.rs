@@ -21,6 +21,7 @@ mod error;
 mod forward;
 mod headers;
 mod listen;
+mod offers;
 mod options;
 mod path;
 mod pick;
@@ -32,6 +33,7 @@ mod shared;
 mod snapshot;
 mod tls;
 pub mod upstream;
+mod via;
 mod wire;
 mod worker;
 

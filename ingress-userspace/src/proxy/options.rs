@@ -17,7 +17,8 @@ pub struct Options {
     pub head_timeout: Duration,
     /// How long a connection without a request in flight stays open. Default 75 s.
     pub idle_timeout: Duration,
-    /// Longest pause within a request body, and longest time that a client takes no byte of a response. Default 60 s.
+    /// Longest pause within a request body, and longest time that a client takes no byte of a response. Ends the connection, or
+    /// the stream of HTTP/2; a body that stops before there is a response gets 408 where it still can. Default 60 s.
     pub stall_timeout: Duration,
     /// From accept to the end of the TLS handshake. Default 5 s.
     pub handshake_timeout: Duration,

@@ -1,12 +1,15 @@
 //! The one normal form of a request's path, used both to match and to forward, so that no backend sees another path than
 //! the one that was matched. It does not look at the query.
 //!
-//! - `.` and `..` segments are resolved (RFC 3986, 5.2.4), also when a dot is written `%2e`; above the root → 400.
+//! - Escapes of letters, digits and `-._~` are decoded (RFC 3986, 6.2.2.2): `/%61dmin` is `/admin`.
+//! - `.` and `..` segments are resolved (RFC 3986, 5.2.4), after that, so also when a dot is written `%2e`; above the root → 400.
 //! - Runs of `/` become one.
 //! - `%00` → 400, and so is a `%` that two hexadecimal digits do not follow.
 //! - Every other escape stays as it was sent. In particular `%2f` is data, never a separator: `/a%2fb` is one segment.
 
 use std::borrow::Cow;
+
+use crate::model::path::decode_unreserved;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
@@ -29,10 +32,11 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
         return Err(PathError::NotAbsolute);
     }
     check_escapes(path.as_bytes())?;
-    if is_normal(path) {
-        return Ok(path.into());
+    let path = decode_unreserved(path);
+    if is_resolved(&path) {
+        return Ok(path);
     }
-    resolve(path).map(Cow::Owned)
+    resolve(&path).map(Cow::Owned)
 }
 
 fn check_escapes(path: &[u8]) -> Result<(), PathError> {
@@ -46,16 +50,12 @@ fn check_escapes(path: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-fn is_normal(path: &str) -> bool {
+/// Whether no segment is empty, but for the last, or made of one or two dots.
+fn is_resolved(path: &str) -> bool {
+    let irregular =
+        |rest: &[u8]| matches!(rest, [b'/', ..] | [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..]);
     let bytes = path.as_bytes();
-    memchr::memchr_iter(b'/', bytes).all(|at| match bytes.get(at + 1) {
-        Some(b'/') => false,
-        Some(b'.' | b'%') => {
-            let rest = &path[at + 1..];
-            dots(rest.split_once('/').map_or(rest, |(segment, _)| segment)) == Dots::None
-        }
-        _ => true,
-    })
+    !memchr::memchr_iter(b'/', bytes).any(|at| irregular(&bytes[at + 1..]))
 }
 
 fn resolve(path: &str) -> Result<String, PathError> {
@@ -65,15 +65,15 @@ fn resolve(path: &str) -> Result<String, PathError> {
     let mut directory = true;
     while let Some(segment) = segments.next() {
         directory = segments.peek().is_some();
-        match dots(segment) {
-            Dots::None => {
-                out.push('/');
-                out.push_str(segment);
-            }
-            Dots::One => directory = true,
-            Dots::Two => {
+        match segment {
+            "." => directory = true,
+            ".." => {
                 out.truncate(out.rfind('/').ok_or(PathError::AboveRoot)?);
                 directory = true;
+            }
+            _ => {
+                out.push('/');
+                out.push_str(segment);
             }
         }
     }
@@ -81,33 +81,6 @@ fn resolve(path: &str) -> Result<String, PathError> {
         out.push('/');
     }
     Ok(out)
-}
-
-#[derive(PartialEq, Eq)]
-enum Dots {
-    None,
-    One,
-    Two,
-}
-
-/// Whether a segment consists of one or two dots, each written `.`, `%2e` or `%2E`.
-fn dots(segment: &str) -> Dots {
-    let strip = |text: &str| -> Option<usize> {
-        match text.as_bytes() {
-            [b'.', ..] => Some(1),
-            [b'%', b'2', b'e' | b'E', ..] => Some(3),
-            _ => None,
-        }
-    };
-    let Some(first) = strip(segment) else { return Dots::None };
-    let rest = &segment[first..];
-    if rest.is_empty() {
-        return Dots::One;
-    }
-    match strip(rest) {
-        Some(second) if second == rest.len() => Dots::Two,
-        _ => Dots::None,
-    }
 }
 
 #[cfg(test)]
@@ -135,7 +108,11 @@ mod tests {
             ("/a%2fb", Ok("/a%2fb")),
             ("/a%2F..%2Fb", Ok("/a%2F..%2Fb")),
             ("/%2541", Ok("/%2541")),
-            ("/%2ehidden", Ok("/%2ehidden")),
+            ("/%2ehidden", Ok("/.hidden")),
+            ("/%61dmin", Ok("/admin")),
+            ("/x%2F/%61/%7E%2d%5F%30", Ok("/x%2F/a/~-_0")),
+            ("/%25%36%31", Ok("/%2561")),
+            ("/a%20b%3f%C3%a9", Ok("/a%20b%3f%C3%a9")),
             ("//", Ok("/")),
             ("//a", Ok("/a")),
             ("/a//b///c", Ok("/a/b/c")),
@@ -170,13 +147,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_normal_form_is_a_fixed_point(path in "(/|/\\.|/\\.\\.|/%2e|/%2E\\.|/a|/b%2f|/\\.\\.c){0,12}/?") {
+        fn the_normal_form_is_a_fixed_point(
+            path in "(/|/\\.|/\\.\\.|/%2e|/%2E\\.|/a|/b%2f|/\\.\\.c|%25|%61|%32|%7e|%c3|25|61|2e){0,12}/?",
+        ) {
             if let Ok(normal) = normalise(&path) {
                 prop_assert_eq!(normalise(&normal), Ok(Cow::Borrowed(&*normal)));
                 prop_assert!(normal.starts_with('/'));
                 for sequence in ["//", "/./", "/../"] {
                     prop_assert!(!normal.contains(sequence), "{}", normal);
                 }
+                prop_assert!(["%61", "%32", "%7e", "%2e", "%2E"].iter().all(|escape| !normal.contains(escape)), "{}", normal);
                 prop_assert!(!normal.ends_with("/.") && !normal.ends_with("/.."));
             }
         }

@@ -1,7 +1,8 @@
 //! Chooses the endpoint for a request: round robin, passing over endpoints that failed of late. It opens no connection.
 //!
 //! Failures are learned from traffic only (passive): a connect error or a time-out keeps the endpoint out for a time that
-//! doubles with each further failure, and one success clears it. When every endpoint is out, none is.
+//! doubles with each further failure, and one success clears it. Requests that were under way together and fail together are
+//! one failure. When every endpoint is out, none is.
 
 use std::{
     net::SocketAddr,
@@ -31,8 +32,16 @@ pub(super) struct UpstreamState {
 /// One endpoint and what traffic has shown of it.
 #[derive(Debug)]
 pub(super) struct EndpointState {
-    pub(super) address: SocketAddr,
+    address: SocketAddr,
     health: Arc<Health>,
+}
+
+/// An endpoint chosen for a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Picked<'u> {
+    endpoint: &'u EndpointState,
+    /// Its failures when it was chosen. A later count means that another request has reported what this one runs into.
+    failures: u32,
 }
 
 /// Outlives snapshots: the same endpoint of the same upstream keeps it.
@@ -76,7 +85,7 @@ impl UpstreamState {
 
     /// The next endpoint in turn that is neither out nor tried already; if all that remain are out, the next of those.
     /// `None` when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
-    pub(super) fn pick(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<&EndpointState> {
+    pub(super) fn pick(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
         if tried.count >= count.min(TRIES_MAX) {
             return None;
@@ -95,10 +104,11 @@ impl UpstreamState {
         last_resort.map(|index| self.take(index, tried))
     }
 
-    fn take(&self, index: usize, tried: &mut Tried) -> &EndpointState {
+    fn take(&self, index: usize, tried: &mut Tried) -> Picked<'_> {
         tried.indices[tried.count] = u32::try_from(index).unwrap_or(u32::MAX);
         tried.count += 1;
-        &self.endpoints[index]
+        let endpoint = &self.endpoints[index];
+        Picked { endpoint, failures: endpoint.health.failures.load(Relaxed) }
     }
 }
 
@@ -110,20 +120,32 @@ impl Tried {
     }
 }
 
-// === impl EndpointState ===
+// === impl Picked ===
 
-impl EndpointState {
-    pub(super) fn failed(&self, now_ms: u64) {
-        let failures = self.health.failures.fetch_add(1, Relaxed);
-        let out = OUT_FIRST_MS.saturating_mul(1 << failures.min(10)).min(OUT_MAX_MS);
-        self.health.out_until_ms.store(now_ms + out, Relaxed);
+impl Picked<'_> {
+    pub(super) fn address(self) -> SocketAddr {
+        self.endpoint.address
     }
 
-    pub(super) fn succeeded(&self) {
+    /// The request found the endpoint wanting. Counts once for all that were chosen before it was known.
+    pub(super) fn failed(self, now_ms: u64) {
+        let Self { endpoint: EndpointState { address: _, health }, failures } = self;
+        // Tried while it was out because there was nothing better: it is out as it is.
+        if health.is_out(|| now_ms) {
+            return;
+        }
+        if health.failures.compare_exchange(failures, failures.saturating_add(1), Relaxed, Relaxed).is_ok() {
+            let out = OUT_FIRST_MS.saturating_mul(1 << failures.min(10)).min(OUT_MAX_MS);
+            health.out_until_ms.store(now_ms + out, Relaxed);
+        }
+    }
+
+    pub(super) fn succeeded(self) {
+        let health = &self.endpoint.health;
         // A plain read first: the line stays shared between the workers in the usual case.
-        if self.health.failures.load(Relaxed) != 0 {
-            self.health.failures.store(0, Relaxed);
-            self.health.out_until_ms.store(0, Relaxed);
+        if health.failures.load(Relaxed) != 0 {
+            health.failures.store(0, Relaxed);
+            health.out_until_ms.store(0, Relaxed);
         }
     }
 }
@@ -152,7 +174,12 @@ mod tests {
     }
 
     fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
-        (0..count).filter_map(|_| state.pick(|| now_ms, &mut Tried::default()).map(|e| e.address.port())).collect()
+        (0..count).filter_map(|_| state.pick(|| now_ms, &mut Tried::default()).map(|e| e.address().port())).collect()
+    }
+
+    /// Endpoint `index` as a request that is sent there now has it.
+    fn take(state: &UpstreamState, index: usize) -> Picked<'_> {
+        state.take(index, &mut Tried::default())
     }
 
     #[test]
@@ -165,7 +192,7 @@ mod tests {
     fn one_request_tries_each_endpoint_once_and_at_most_three() {
         let state = state(&[1, 2, 3, 4]);
         let mut tried = Tried::default();
-        let ports: Vec<_> = std::iter::from_fn(|| state.pick(|| 0, &mut tried)).map(|e| e.address.port()).collect();
+        let ports: Vec<_> = std::iter::from_fn(|| state.pick(|| 0, &mut tried)).map(|e| e.address().port()).collect();
         assert_eq!(ports, [1, 2, 3]);
         let state = self::state(&[1, 2]);
         let mut tried = Tried::default();
@@ -175,31 +202,49 @@ mod tests {
     #[test]
     fn a_failed_endpoint_sits_out_longer_each_time_until_it_succeeds() {
         let state = state(&[1, 2]);
-        state.endpoints[0].failed(1000);
+        take(&state, 0).failed(1000);
         assert_eq!(picks(&state, 1499, 4), [2, 2, 2, 2]);
         assert_eq!(picks(&state, 1500, 2), [1, 2]);
-        state.endpoints[0].failed(2000);
+        take(&state, 0).failed(2000);
         assert_eq!(picks(&state, 2999, 2), [2, 2]);
         assert!(picks(&state, 3000, 2).contains(&1));
-        for _ in 0..40 {
-            state.endpoints[0].failed(5000);
+        for time in 1..=40 {
+            take(&state, 0).failed(time * 20_000);
         }
-        assert_eq!(picks(&state, 5000 + OUT_MAX_MS - 1, 2), [2, 2]);
-        state.endpoints[0].succeeded();
+        assert_eq!(picks(&state, 800_000 + OUT_MAX_MS - 1, 2), [2, 2]);
+        assert!(picks(&state, 800_000 + OUT_MAX_MS, 2).contains(&1));
+        take(&state, 0).succeeded();
+        assert!(picks(&state, 800_000, 2).contains(&1));
+    }
+
+    #[test]
+    fn requests_that_fail_together_are_one_failure() {
+        let state = state(&[1, 2]);
+        let under_way: Vec<_> = (0..20).map(|_| take(&state, 0)).collect();
+        for (picked, now_ms) in under_way.into_iter().zip((1000..).step_by(100)) {
+            picked.failed(now_ms);
+        }
+        assert_eq!(picks(&state, 1499, 2), [2, 2]);
+        assert!(picks(&state, 1500, 2).contains(&1));
+        // The next one counts.
+        take(&state, 0).failed(4000);
+        assert_eq!(picks(&state, 4999, 2), [2, 2]);
+        // Those that are tried although the endpoint is out do not.
+        (0..20).for_each(|_| take(&state, 0).failed(4500));
         assert!(picks(&state, 5000, 2).contains(&1));
     }
 
     #[test]
     fn when_all_are_out_none_is() {
         let state = state(&[1, 2]);
-        state.endpoints.iter().for_each(|e| e.failed(0));
+        (0..2).for_each(|index| take(&state, index).failed(0));
         assert_eq!(picks(&state, 1, 4), [1, 2, 1, 2]);
     }
 
     #[test]
     fn health_carries_over_by_address() {
         let first = state(&[1, 2]);
-        first.endpoints[1].failed(0);
+        take(&first, 1).failed(0);
         assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&upstream(&[1, 2]), Some(&first))));
         let second = UpstreamState::carry(&upstream(&[2, 3]), Some(&first));
         assert_eq!(picks(&second, 1, 3), [3, 3, 3]);

@@ -95,6 +95,10 @@ impl Progress {
             return Due::Stalled;
         }
         match self.place.get() {
+            // HTTP/2 ends an idle connection with the client's help, and what is left of a response keeps it open.
+            Place::Between if self.active.get() == 0 && passed >= options.idle_timeout + options.stall_timeout => {
+                Due::Stalled
+            }
             Place::Between if self.active.get() == 0 && passed >= options.idle_timeout => Due::Idle,
             Place::Head if self.active.get() == 0 && passed >= options.head_timeout => Due::Stalled,
             Place::Body if self.reading.get() && passed >= options.stall_timeout => Due::Stalled,
@@ -152,6 +156,8 @@ mod tests {
         check(&[(0, between), (0, begin)], 1000, Due::Nothing);
         check(&[(0, between), (0, begin), (1000, end)], 1074, Due::Nothing);
         check(&[(0, between), (0, begin), (1000, end)], 1075, Due::Idle);
+        check(&[(0, between)], 134, Due::Idle);
+        check(&[(0, between)], 135, Due::Stalled);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
     headers::Head,
     path,
     snapshot::Snapshot,
-    upstream::strip_hop_by_hop,
+    via,
 };
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
@@ -76,6 +76,9 @@ impl<'r> Matching<'r> {
         if target_len(uri) > conn.worker.options.target_max {
             return Err(host(error::target_too_long()));
         }
+        if headers.contains_key(header::VIA) && via::is_loop(headers) {
+            return Err(host(error::loop_detected()));
+        }
         // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if any.
         let path = match uri.path() {
             "*" if *method == Method::OPTIONS => Cow::Borrowed("*"),
@@ -91,12 +94,16 @@ impl<'r> Matching<'r> {
         let in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
         let bodiless = parts.method == Method::HEAD;
         let action = match found.matched {
+            Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
             Matched::Default(action) => action,
             Matched::Route(route) => {
                 let https_port = conn.worker.options.https_port;
                 let subject = Subject { host: &authority.host, target: &target, secure: conn.secure, https_port };
-                if let Verdict::Redirect { status, location } = filter::apply(&route.filters, subject) {
+                // `*` is no path: there is nowhere to redirect it to.
+                if target != "*"
+                    && let Verdict::Redirect { status, location } = filter::apply(&route.filters, subject)
+                {
                     return own(in_flight, error::redirect(status, &location), bodiless);
                 }
                 route.target
@@ -108,6 +115,7 @@ impl<'r> Matching<'r> {
         };
         let head = Head {
             method: &parts.method,
+            version: parts.version,
             target: &target,
             authority: &authority,
             headers: &parts.headers,
@@ -125,14 +133,13 @@ impl<'r> Matching<'r> {
     }
 }
 
-/// Makes an upstream's response one of ours.
+/// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.
 fn relay(
     response: Response<super::upstream::ResponseBody<RequestBody>>,
     bodiless: bool,
     in_flight: InFlight,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
-    strip_hop_by_hop(&mut parts.headers);
     parts.headers.entry(header::SERVER).or_insert(error::SERVER);
     // hyper speaks the client's version; that of the upstream ends here.
     parts.version = Version::HTTP_11;

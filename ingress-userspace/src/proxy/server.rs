@@ -24,7 +24,10 @@ use super::{
 pub struct Server {
     shared: Arc<Shared>,
     signal: watch::Sender<Signal>,
+    /// Those that have not ended.
     workers: Vec<Running>,
+    /// Connections that the ended ones cut off.
+    cut: usize,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,7 @@ impl Server {
     pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
         let started = Instant::now();
         let signal = watch::Sender::new(Signal::Serve);
-        let mut server = Self { shared, signal, workers: Vec::with_capacity(listeners.len()) };
+        let mut server = Self { shared, signal, workers: Vec::with_capacity(listeners.len()), cut: 0 };
         for (number, listeners) in listeners.into_iter().enumerate() {
             let running = server.start_worker(number, listeners, options.clone(), started)?;
             server.workers.push(running);
@@ -111,26 +114,27 @@ impl Server {
     /// With [`super::ListenMode::Slots`], first give the slots to a successor: connections that wait in a listener's backlog
     /// are still served, later ones would be refused. Responses say `Connection: close`, HTTP/2 connections get GOAWAY,
     /// idle HTTP/1 connections are closed after [`Options::drain_idle`].
-    pub async fn drain(self, timeout: Duration) -> Drained {
+    ///
+    /// Dropping the future leaves the workers draining: [`Server::stop`] then ends them, and every request is counted.
+    pub async fn drain(&mut self, timeout: Duration) -> Drained {
         self.end(Signal::Drain { deadline: Instant::now() + timeout }).await
     }
 
-    /// Ends the workers at once, cutting connections off.
-    pub async fn stop(self) -> Drained {
+    /// Ends the workers at once, cutting connections off. The requests in flight are counted as aborted when it returns.
+    pub async fn stop(mut self) -> Drained {
         self.end(Signal::Stop).await
     }
 
-    async fn end(mut self, signal: Signal) -> Drained {
+    async fn end(&mut self, signal: Signal) -> Drained {
         self.signal.send_replace(signal);
-        let mut cut = 0;
-        for Running { thread, done } in std::mem::take(&mut self.workers) {
-            cut += done.await.unwrap_or(0);
+        while let Some(Running { thread: _, done }) = self.workers.last_mut() {
+            self.cut += done.await.unwrap_or(0);
             // The report is the last thing that the thread does.
-            if thread.join().is_err() {
+            if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {
                 tracing::error!("a worker panicked");
             }
         }
-        Drained { cut }
+        Drained { cut: self.cut }
     }
 }
 

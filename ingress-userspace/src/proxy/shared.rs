@@ -65,7 +65,7 @@ pub struct StatsView {
     pub handshake_errors: u64,
     /// HTTP/1 connections ended for bytes that two parsers could read differently.
     pub refused_framing: u64,
-    /// Connections ended for a head, a body or a response that made no progress.
+    /// Connections and HTTP/2 streams ended for a head, a body or a response that made no progress.
     pub timed_out: u64,
 }
 
@@ -78,7 +78,7 @@ pub enum SharedError {
 }
 
 impl Shared {
-    /// The state of a node that serves nothing yet: every request gets 404 until the first [`Shared::publish`].
+    /// The state of a node that serves nothing yet: every request gets 503 until the first [`Shared::publish`].
     ///
     /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF map.
     ///

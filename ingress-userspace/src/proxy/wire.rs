@@ -55,10 +55,8 @@ impl<IO> Wire<IO> {
 
     /// Follows what was read into `buf` after `before`.
     fn follow(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
-        let Some(scanner) = &mut self.scanner else {
-            self.conn.progress.read(Place::Between, self.conn.worker.now());
-            return Ok(());
-        };
+        // What an HTTP/2 client sends tells nothing of whether it is idle: it may be no more than an answer to a PING.
+        let Some(scanner) = &mut self.scanner else { return Ok(()) };
         let verdict = scanner.scan(&buf.filled()[before..]);
         self.conn.progress.read(scanner.place(), self.conn.worker.now());
         let Err(Violation { good }) = verdict else { return Ok(()) };

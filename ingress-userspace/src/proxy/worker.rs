@@ -66,6 +66,7 @@ impl Worker {
         let limits = Limits {
             read_timeout: options.upstream_read_timeout,
             send_timeout: options.upstream_send_timeout,
+            client_timeout: options.stall_timeout,
             ..Limits::default()
         };
         let pool = Pool::new(PoolOptions {
@@ -128,16 +129,19 @@ impl Worker {
     fn tick(&self) {
         let now = Instant::now();
         self.now.set(now);
+        let mut timed_out = 0;
         for conn in self.connections.borrow().values() {
+            timed_out += conn.offers.expire(now, self.options.stall_timeout);
             match conn.progress.due(now, &self.options) {
                 Due::Nothing => {}
                 Due::Idle => conn.order(Order::Finish),
                 Due::Stalled => {
-                    self.shared.stats.timed_out.fetch_add(1, Relaxed);
+                    timed_out += 1;
                     conn.order(Order::Close);
                 }
             }
         }
+        self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
         self.pool.prune(now);
         drop(self.snapshot());
     }

@@ -8,7 +8,7 @@ use crate::support::{Client, DEADLINE, Origin, Proxy, Table, wait_until};
 
 /// Drains in a thread of its own; the result comes when the workers have ended.
 fn drain(proxy: &mut Proxy, timeout: Duration) -> thread::JoinHandle<Drained> {
-    let server = proxy.server.take().expect("running");
+    let mut server = proxy.server.take().expect("running");
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
         runtime.block_on(server.drain(timeout))
@@ -75,6 +75,23 @@ fn idle_connections_end_after_their_time_and_busy_ones_at_the_deadline() {
     assert_eq!(drained.join().expect("drained"), Drained { cut: 1 });
     assert!(busy.is_closed());
     wait_until("the request cut off is counted", || proxy.count(1).requests.aborted == 1);
+}
+
+#[test]
+fn a_drain_that_is_given_up_still_counts_what_it_cuts() {
+    let origin = Origin::start(|peer| peer.until_closed());
+    let mut proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let mut client = proxy.client();
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    wait_until("the pod has the request", || proxy.count(1).active == 1);
+    let mut server = proxy.server.take().expect("running");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("runtime");
+    let drained = runtime.block_on(async {
+        tokio::time::timeout(Duration::from_millis(50), server.drain(DEADLINE)).await.expect_err("one is in flight");
+        server.stop().await
+    });
+    assert_eq!(drained, Drained { cut: 1 });
+    assert_eq!((proxy.count(1).requests.aborted, proxy.count(1).active), (1, 0));
 }
 
 #[test]

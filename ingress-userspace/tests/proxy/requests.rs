@@ -1,8 +1,11 @@
 //! What a well-formed request becomes.
 
-use ingress_userspace::model::{Action, Filter, Unavailable};
+use ingress_userspace::{
+    model::{Action, Filter, Unavailable},
+    proxy::Options,
+};
 
-use crate::support::{Origin, Proxy, Table};
+use crate::support::{Origin, Proxy, Table, wait_until};
 
 #[test]
 fn requests_on_one_connection_reach_the_pod_of_their_host() {
@@ -30,11 +33,13 @@ fn the_head_says_who_asked_and_drops_what_is_not_the_pods() {
          X-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nUpgrade: h2c\r\nTE: trailers\r\nX-Request-Id: id-1\r\n\r\n",
     );
     let response = client.response();
+    let via = response.text().lines().find_map(|line| line.strip_prefix("via: 1.1 xdp-ingress-")).expect("a via");
+    assert!(via.len() == 8 && via.bytes().all(|byte| byte.is_ascii_hexdigit()), "{via}");
     let port = proxy.http.port();
     let expect = format!(
         "get /x/z?q=//&r=.. http/1.1\r\nhost: a.test:81\r\nx-keep: 2\r\nx-forwarded-for: 127.0.0.1\r\nx-real-ip: 127.0.0.1\r\n\
          x-forwarded-proto: http\r\nx-forwarded-scheme: http\r\nx-forwarded-port: {port}\r\nx-forwarded-host: a.test:81\r\n\
-         x-request-id: id-1\r\n\r\n"
+         x-request-id: id-1\r\nvia: 1.1 xdp-ingress-{via}\r\n\r\n"
     );
     assert_eq!(response.text(), expect);
     assert_eq!(response.header("server"), Some("xdp-ingress"));
@@ -107,6 +112,59 @@ fn plain_requests_are_redirected_except_acme_challenges() {
     assert_eq!(client.get("a.test", "/.well-known/acme-challenge/t").text(), "pod");
     let escape = client.get("a.test", "/.well-known/acme-challenge/../../x");
     assert_eq!((escape.status, escape.header("location")), (308, Some("https://a.test/x")));
+}
+
+#[test]
+fn a_request_about_the_server_is_not_redirected() {
+    let origin = Origin::answering("pod");
+    let filters = vec![Filter::RedirectHttps { status: 308 }];
+    let mut table = Table::default().host_with("a.test", &[origin.address], filters);
+    // Only the fallback of a host takes `*`.
+    for routes in table.0.hosts.values_mut() {
+        routes.fallback = routes.rules.pop();
+    }
+    let proxy = Proxy::start(&table);
+    let mut client = proxy.client();
+    let response = client.send("OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n").response();
+    assert_eq!((response.status, response.header("location")), (200, None));
+    assert!(origin.heads()[0].starts_with("options * http/1.1\r\n"), "{:?}", origin.heads());
+    assert_eq!(client.get("a.test", "/").status, 308);
+}
+
+#[test]
+fn escaping_a_path_evades_no_rule() {
+    let origin = Origin::mirror();
+    let table = Table::default().host("a.test", &[origin.address]);
+    let proxy = Proxy::start(&table.path("a.test", "/admin", Action::Refuse(Unavailable::NoService)));
+    let mut client = proxy.client();
+    for path in ["/admin", "/%61dmin", "/%61%64min/x", "/x/%2e%2E/adm%69n", "//admin"] {
+        assert_eq!(client.get("a.test", path).status, 503, "{path}");
+    }
+    let response = client.get("a.test", "/%62%2f%7Ec?%61");
+    assert!(response.text().starts_with("get /b%2f~c?%61 http/1.1\r\n"), "{}", response.text());
+}
+
+#[test]
+fn before_the_first_configuration_clients_are_asked_to_come_again() {
+    let origin = Origin::answering("pod");
+    let proxy = Proxy::start_empty(&Options::default(), None);
+    let mut client = proxy.client();
+    let response = client.get("a.test", "/");
+    assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));
+    proxy.publish(&Table::default().host("a.test", &[origin.address]));
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    assert_eq!(client.get("b.test", "/").status, 404);
+}
+
+#[test]
+fn a_request_that_comes_back_ends_there() {
+    let proxy = Proxy::start(&Table::default());
+    proxy.publish(&Table::default().host("a.test", &[proxy.http]));
+    let mut client = proxy.client();
+    assert_eq!(client.get("a.test", "/").status, 508);
+    assert_eq!(client.send("GET / HTTP/1.1\r\nHost: a.test\r\nVia: 1.1 other\r\n\r\n").response().status, 508);
+    // Once for the client and once for itself, each.
+    wait_until("each is counted twice", || proxy.count(1).requests.server_error == 4);
 }
 
 #[test]

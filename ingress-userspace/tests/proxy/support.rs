@@ -50,6 +50,14 @@ impl Table {
         self.rule(host, filters, Action::Forward(key))
     }
 
+    /// The rule of `host` for `path` and below, before its others.
+    pub(crate) fn path(mut self, host: &str, path: &str, action: Action) -> Self {
+        let rule =
+            Rule { path: PathMatch::prefix(path).expect("valid path"), owner: "p".into(), filters: vec![], action };
+        self.0.hosts.entry(HostPattern::parse(host).expect("valid host")).or_default().rules.insert(0, rule);
+        self
+    }
+
     pub(crate) fn rule(mut self, host: &str, filters: Vec<Filter>, action: Action) -> Self {
         let path = PathMatch::prefix("/").expect("valid path");
         let rule = Rule { path, owner: format!("default/{host}").into(), filters, action };
@@ -79,6 +87,13 @@ impl Proxy {
     }
 
     pub(crate) fn start_with(table: &Table, options: &Options, flows: Option<Box<dyn FlowTable>>) -> Self {
+        let proxy = Self::start_empty(options, flows);
+        proxy.publish(table);
+        proxy
+    }
+
+    /// One that was told no routes yet.
+    pub(crate) fn start_empty(options: &Options, flows: Option<Box<dyn FlowTable>>) -> Self {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
@@ -86,9 +101,7 @@ impl Proxy {
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");
         let server = Server::start(Arc::clone(&shared), listeners, options).expect("started");
-        let proxy = Self { shared, http, https, server: Some(server), cells };
-        proxy.publish(table);
-        proxy
+        Self { shared, http, https, server: Some(server), cells }
     }
 
     pub(crate) fn publish(&self, table: &Table) {

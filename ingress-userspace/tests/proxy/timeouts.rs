@@ -67,6 +67,22 @@ fn a_body_that_stops_ends_the_connection() {
 }
 
 #[test]
+fn a_pod_is_not_blamed_for_a_body_that_stops() {
+    let origin = Origin::start(|peer| {
+        if peer.request().is_some() {
+            peer.answer("pod");
+        }
+    });
+    let proxy = proxy(&origin, &Options { stall_timeout: SHORT, ..Options::default() });
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nabc");
+    // Either the exchange or the connection runs out first.
+    assert!(client.try_response().is_none_or(|response| response.status == 408));
+    assert!(client.is_closed());
+    assert_eq!(proxy.client().get("a.test", "/").text(), "pod");
+}
+
+#[test]
 fn a_client_that_takes_nothing_is_cut_off() {
     let origin = Origin::start(|peer| {
         peer.request();

@@ -1,12 +1,23 @@
 //! HTTPS and HTTP/2: the certificate for a name, tickets, streams.
 
-use std::sync::Arc;
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use ingress_userspace::model::{Certificate, HostPattern};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use ingress_userspace::{
+    model::{Certificate, HostPattern},
+    proxy::Options,
+};
 use rustls::{
     ClientConfig, HandshakeKind, RootCertStore,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -16,10 +27,13 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::support::{Origin, Proxy, Table};
+use crate::support::{DEADLINE, Origin, Proxy, Table, wait_until};
+
+const SHORT: Duration = Duration::from_millis(100);
 
 /// Takes any certificate; its signatures are checked all the same.
 #[derive(Debug)]
@@ -83,7 +97,7 @@ fn with_certificate(mut table: Table, host: &str) -> (Table, CertificateDer<'sta
     let certificate =
         Certificate::from_pem("default/tls", made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes());
     let certificate = Arc::new(certificate.expect("valid pem"));
-    table.0.certificates.insert(HostPattern::parse(host).expect("valid host"), certificate);
+    table.0.certificates.insert(HostPattern::parse(host).expect("valid host"), Some(certificate));
     (table, made.cert.der().clone())
 }
 
@@ -129,11 +143,17 @@ async fn https_is_told_to_the_pod_and_sessions_are_resumed() {
     }
 }
 
-async fn http2(proxy: &Proxy) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
+async fn http2(proxy: &Proxy) -> SendRequest<Full<Bytes>> {
+    http2_with(proxy, Builder::new(TokioExecutor::new())).await
+}
+
+async fn http2_with<B>(proxy: &Proxy, builder: Builder<TokioExecutor>) -> SendRequest<B>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+{
     let stream = connect(proxy, &config(&["h2"]), "a.test").await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let (client, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("handshake");
+    let (client, connection) = builder.handshake(TokioIo::new(stream)).await.expect("handshake");
     tokio::spawn(async move { drop(connection.await) });
     client
 }
@@ -208,10 +228,7 @@ async fn an_http2_upload_arrives_whole() {
 
 #[tokio::test]
 async fn what_is_no_handshake_is_cut_off_in_time() {
-    let options = ingress_userspace::proxy::Options {
-        handshake_timeout: std::time::Duration::from_millis(100),
-        ..Default::default()
-    };
+    let options = Options { handshake_timeout: SHORT, ..Options::default() };
     let proxy = Proxy::start_with(&Table::default(), &options, None);
     let mut silent = TcpStream::connect(proxy.https).await.expect("connected");
     let mut buffer = Vec::new();
@@ -219,7 +236,7 @@ async fn what_is_no_handshake_is_cut_off_in_time() {
     let mut plain = TcpStream::connect(proxy.https).await.expect("connected");
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("sent");
     drop(plain.read_to_end(&mut buffer).await);
-    crate::support::wait_until("both are counted", || proxy.shared.stats().handshake_errors == 2);
+    wait_until("both are counted", || proxy.shared.stats().handshake_errors == 2);
 }
 
 #[tokio::test]
@@ -238,8 +255,8 @@ async fn draining_finishes_http2_streams_and_ends_the_connection() {
     while origin.heads().is_empty() {
         tokio::task::yield_now().await;
     }
-    let server = proxy.server.take().expect("running");
-    let drained = tokio::spawn(server.drain(crate::support::DEADLINE));
+    let mut server = proxy.server.take().expect("running");
+    let drained = tokio::spawn(async move { server.drain(DEADLINE).await });
     while TcpStream::connect(proxy.http).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -248,4 +265,88 @@ async fn draining_finishes_http2_streams_and_ends_the_connection() {
     assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "late");
     assert_eq!(drained.await.expect("joined").cut, 0);
     client.ready().await.expect_err("the connection has ended");
+}
+
+/// A body that begins and then neither goes on nor ends.
+struct Stuck(Option<Bytes>);
+
+impl Body for Stuck {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |data| Poll::Ready(Some(Ok(Frame::data(data)))))
+    }
+}
+
+#[tokio::test]
+async fn an_http2_upload_that_stops_ends_in_time() {
+    // The pod of the first host waits for the whole request, that of the second begins its response before.
+    let waiting = Origin::start(|peer| drop(peer.request()));
+    let begun = Origin::start(|peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
+        peer.until_closed();
+    });
+    let table = Table::default().host("a.test", &[waiting.address]).host("b.test", &[begun.address]);
+    let proxy = Proxy::start_with(&table, &Options { stall_timeout: SHORT, ..Options::default() }, None);
+    let mut client = http2_with(&proxy, Builder::new(TokioExecutor::new())).await;
+    for (host, status, whole, timed_out) in
+        [("a.test", 408, true, 1), ("b.test", 200, false, 2), ("a.test", 408, true, 3)]
+    {
+        let stuck = Stuck(Some(Bytes::from_static(b"abc")));
+        let request = Request::post(format!("https://{host}/")).body(stuck).expect("valid request");
+        let response = timeout(DEADLINE, client.send_request(request)).await.expect("in time").expect("a response");
+        assert_eq!(response.status(), status, "{host}");
+        let body = timeout(DEADLINE, response.into_body().collect()).await.expect("in time");
+        assert_eq!(body.is_ok(), whole, "{host}");
+        assert_eq!(proxy.shared.stats().timed_out, timed_out, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
+    const SIZE: usize = 1 << 20;
+    let origin = Origin::start(|peer| {
+        while let Some((head, _)) = peer.request() {
+            let size = if head.contains("/large") { SIZE } else { 10 };
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"));
+            peer.send(vec![b'x'; size]);
+        }
+    });
+    let table = Table::default().host("a.test", &[origin.address]);
+    let proxy = Proxy::start_with(&table, &Options { stall_timeout: SHORT, ..Options::default() }, None);
+    // Bodies that are not read close their stream's window; that of the connection stays open.
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1024).initial_connection_window_size(1 << 20);
+    let mut client = http2_with(&proxy, builder).await;
+    let request = |path: &str| Request::get(format!("https://a.test{path}")).body(Full::<Bytes>::default());
+    let stuck = client.send_request(request("/large").expect("valid request")).await.expect("a response");
+    let deadline = std::time::Instant::now() + DEADLINE;
+    while proxy.shared.stats().timed_out == 0 {
+        assert!(std::time::Instant::now() < deadline, "the stream was not ended");
+        let response = client.send_request(request("/small").expect("valid request")).await.expect("a response");
+        assert_eq!(response.into_body().collect().await.expect("a body").to_bytes().len(), 10);
+    }
+    let response = client.send_request(request("/large").expect("valid request")).await.expect("a response");
+    assert_eq!(response.into_body().collect().await.expect("a body").to_bytes().len(), SIZE);
+    stuck.into_body().collect().await.expect_err("the stream was reset");
+    assert_eq!((proxy.count(1).requests.aborted, proxy.shared.stats().timed_out), (1, 1));
+}
+
+#[tokio::test]
+async fn pings_do_not_keep_an_idle_http2_connection() {
+    let proxy = Proxy::start_with(&Table::default(), &Options { idle_timeout: SHORT, ..Options::default() }, None);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).keep_alive_interval(SHORT / 10).keep_alive_while_idle(true);
+    let mut client: SendRequest<Full<Bytes>> = http2_with(&proxy, builder).await;
+    let request = Request::get("https://a.test/").body(Full::default()).expect("valid request");
+    assert_eq!(client.send_request(request).await.expect("a response").status(), StatusCode::NOT_FOUND);
+    let closed = async {
+        while client.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, closed).await.expect("the connection ends");
+    assert_eq!(proxy.shared.stats().timed_out, 0);
 }

@@ -15,11 +15,12 @@ pub(super) struct Policy {
 }
 
 /// Which requests over plain HTTP are redirected to HTTPS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// None.
     Never,
-    /// Those for hosts that have TLS: the default.
+    /// Those for hosts that have TLS, whichever Ingress gives it to them: the default.
+    #[default]
     WithTls,
     /// All.
     Always,

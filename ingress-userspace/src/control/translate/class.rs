@@ -13,8 +13,10 @@ use crate::control::{
 pub struct Classes {
     /// An IngressClass with this `spec.controller` is ours. Default `xdp-ingress.io/controller`.
     pub controller: String,
-    /// The class that is ours by its name alone where the chain cannot be followed: as value of the legacy annotation
-    /// `kubernetes.io/ingress.class`, which needs no IngressClass, and see `by_name`. Default `xdp`.
+    /// The class that is ours by its name alone, where no IngressClass says whose it is: accepted as value of the legacy
+    /// annotation `kubernetes.io/ingress.class` while no IngressClass has this name, and, with `by_name`, in
+    /// `spec.ingressClassName` while there is no IngressClass at all. In every other case `spec.controller` of the
+    /// IngressClass decides, and the name means nothing. Default `xdp`.
     pub name: String,
     /// Serve Ingresses that name no class. Off by default: in a shared cluster they may be another controller's.
     pub watch_without_class: bool,
@@ -22,7 +24,7 @@ pub struct Classes {
     /// Ingress is created; a directory of manifests has no admission. Default off.
     pub apply_default_class: bool,
     /// Accept `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of manifests need
-    /// not hold one. Default off.
+    /// not hold one. On for manifests, off for a cluster. Default off.
     pub by_name: bool,
 }
 
@@ -54,7 +56,7 @@ impl Classes {
         class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(self.controller.as_str())
     }
 
-    /// Whether `spec.ingressClassName: name` makes an Ingress ours.
+    /// Whether `spec.ingressClassName: name` makes an Ingress ours: the controller of that IngressClass decides.
     fn owns_field(&self, name: &str, cluster: &Cluster) -> bool {
         match cluster.classes.get(&ObjectName::new("", name)) {
             Some(Stored { object, origin: _ }) => self.owns(object),
@@ -62,7 +64,7 @@ impl Classes {
         }
     }
 
-    /// Whether the annotation's value makes an Ingress ours.
+    /// Whether the annotation's value makes an Ingress ours: it may, but need not, name an IngressClass.
     fn owns_annotation(&self, name: &str, cluster: &Cluster) -> bool {
         match cluster.classes.get(&ObjectName::new("", name)) {
             Some(Stored { object, origin: _ }) => self.owns(object),

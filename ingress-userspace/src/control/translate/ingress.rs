@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::{
 
 use super::{
     Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS,
-    annotations::{self, Policy, Redirect, Service},
+    annotations::{self, Service},
     service,
 };
 use crate::{
@@ -16,11 +16,8 @@ use crate::{
         change::ObjectName,
         outcome::{ObjectRef, Reason},
     },
-    model::{Action, Filter, HostPattern, PathError, PathMatch, Rule, Unavailable},
+    model::{Action, HostPattern, PathError, PathMatch, Rule, Unavailable},
 };
-
-/// 308 keeps the method, unlike 301 and 302.
-const REDIRECT_STATUS: u16 = 308;
 
 /// What `ingress` asks for. Everything it cannot have is reported on `object`.
 pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Claims {
@@ -41,14 +38,14 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
-    let mut builder = Builder { name, owner: name.to_string().into(), policy, tls_hosts: &tls_hosts, object, context };
+    let mut builder = Builder { name, owner: name.to_string().into(), service: policy.service, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
             Some(backend) => hosts.push(HostClaim {
                 pattern: HostPattern::Any,
                 rules: Vec::new(),
-                fallback: Some(builder.rule(&HostPattern::Any, everything(), backend)),
+                fallback: Some(builder.rule(everything(), backend)),
             }),
             None => builder.context.report(
                 object,
@@ -58,7 +55,19 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
         }
     }
     hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
-    Claims { hosts, certificates }
+    let mut tls: BTreeSet<_> =
+        hosts.iter().map(|host| &host.pattern).filter(|host| is_covered(host, &tls_hosts)).cloned().collect();
+    tls.extend(tls_hosts);
+    Claims { hosts, tls, redirect: policy.redirect, certificates }
+}
+
+/// Whether one of the hosts of `tls` covers every host of `pattern`.
+fn is_covered(pattern: &HostPattern, tls: &BTreeSet<HostPattern>) -> bool {
+    tls.iter().any(|tls| match (tls, pattern) {
+        (HostPattern::Any, _) => true,
+        (HostPattern::Wildcard(_), HostPattern::Exact(host)) => tls.matches(host.as_str()),
+        _ => tls == pattern,
+    })
 }
 
 fn too_large(ingress: &Ingress, spec: &IngressSpec) -> Option<String> {
@@ -77,7 +86,7 @@ fn too_large(ingress: &Ingress, spec: &IngressSpec) -> Option<String> {
     (hosts > MAX_PATHS).then(|| format!("`spec.tls` holds {hosts} hosts, allowed are {MAX_PATHS}; split the Ingress"))
 }
 
-/// The hosts that have TLS, and the Secrets meant for them.
+/// The hosts that `tls` names, and the Secrets meant for them.
 fn tls_claims(
     name: &ObjectName,
     tls: &[IngressTLS],
@@ -139,8 +148,7 @@ fn shorten(error: &impl std::fmt::Display) -> String {
 struct Builder<'b, 'c> {
     name: &'b ObjectName,
     owner: Arc<str>,
-    policy: Policy,
-    tls_hosts: &'b BTreeSet<HostPattern>,
+    service: Service,
     object: &'b ObjectRef,
     context: &'b mut Context<'c>,
 }
@@ -166,7 +174,7 @@ impl Builder<'_, '_> {
             self.context.report(self.object, Reason::NoBackend, message);
         }
         let rules = paths.iter().filter_map(|path| self.path(&pattern, path)).collect();
-        let fallback = default_backend.map(|backend| self.rule(&pattern, everything(), backend));
+        let fallback = default_backend.map(|backend| self.rule(everything(), backend));
         Some(HostClaim { pattern, rules, fallback })
     }
 
@@ -188,7 +196,7 @@ impl Builder<'_, '_> {
             }
         };
         match parsed {
-            Ok(path) => Some(self.rule(pattern, path, backend)),
+            Ok(path) => Some(self.rule(path, backend)),
             Err(error @ (PathError::NotAbsolute(_) | PathError::NotNormal { .. })) => {
                 let message = format!("{}; the path is skipped for host `{pattern}`", shorten(&error));
                 self.context.report(self.object, Reason::InvalidPath, message);
@@ -197,26 +205,11 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn rule(&mut self, pattern: &HostPattern, path: PathMatch, backend: &IngressBackend) -> Rule {
-        let action = match self.policy.service {
+    fn rule(&mut self, path: PathMatch, backend: &IngressBackend) -> Rule {
+        let action = match self.service {
             Service::Full => service::resolve(&self.name.namespace, backend, self.object, self.context),
             Service::Refuse | Service::Withhold => Action::Refuse(Unavailable::Policy),
         };
-        let redirects = match self.policy.redirect {
-            Redirect::Never => false,
-            Redirect::WithTls => self.has_tls(pattern),
-            Redirect::Always => true,
-        };
-        let filters = if redirects { vec![Filter::RedirectHttps { status: REDIRECT_STATUS }] } else { Vec::new() };
-        Rule { path, owner: Arc::clone(&self.owner), filters, action }
-    }
-
-    /// Whether a `tls` entry of this Ingress covers every host of `pattern`.
-    fn has_tls(&self, pattern: &HostPattern) -> bool {
-        self.tls_hosts.iter().any(|tls| match (tls, pattern) {
-            (HostPattern::Any, _) => true,
-            (HostPattern::Wildcard(_), HostPattern::Exact(host)) => tls.matches(host.as_str()),
-            _ => tls == pattern,
-        })
+        Rule { path, owner: Arc::clone(&self.owner), filters: Vec::new(), action }
     }
 }

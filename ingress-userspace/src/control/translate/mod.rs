@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each Ingress becomes its claims by itself; claims are merged oldest Ingress first, so the first to claim a host and
-//! path has it. One bad object never blocks another, and a rule that cannot be honoured answers an error.
+//! path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims are there. One bad object never blocks another, and a rule that cannot be honoured answers an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -22,7 +22,9 @@ use super::{
     cluster::{Cluster, Stored},
     outcome::{ObjectRef, Outcome, Reason},
 };
-use crate::model::{Action, Certificate, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey};
+use crate::model::{
+    Action, Certificate, Filter, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey, path,
+};
 
 mod annotations;
 mod class;
@@ -31,6 +33,7 @@ mod ingress;
 mod secret;
 mod service;
 
+use annotations::Redirect;
 pub use class::Classes;
 
 /// A route table and what there is to say about the objects it came from.
@@ -48,6 +51,9 @@ const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// Rules and paths of one Ingress, together. The API server has no such limit but its 1.5 MiB for an object, into which
 /// about this many fit; a file of a manifests directory has none.
 const MAX_PATHS: usize = 10_000;
+
+/// 308 keeps the method, unlike 301 and 302.
+const REDIRECT_STATUS: u16 = 308;
 
 /// Translates everything that belongs to `classes`.
 #[must_use]
@@ -88,12 +94,17 @@ struct Context<'c> {
 #[derive(Default)]
 struct Claims {
     hosts: Vec<HostClaim>,
+    /// Hosts to which it gives TLS: those that its `tls` names, and those of its rules that these cover.
+    tls: BTreeSet<HostPattern>,
+    /// What its rules make of plain HTTP.
+    redirect: Redirect,
     /// Secrets, of the same namespace, by the name that selects them.
     certificates: Vec<(HostPattern, ObjectName)>,
 }
 
 struct HostClaim {
     pattern: HostPattern,
+    /// Without filters, which follow from the claims of all.
     rules: Vec<Rule>,
     fallback: Option<Rule>,
 }
@@ -102,14 +113,22 @@ struct HostClaim {
 #[derive(Default)]
 struct Merged {
     hosts: BTreeMap<HostPattern, MergedHost>,
+    /// Hosts to which any Ingress gives TLS.
+    tls: BTreeSet<HostPattern>,
     /// The Ingress that has the host, and its certificate if it is usable.
     certificates: BTreeMap<HostPattern, (ObjectRef, Option<Arc<Certificate>>)>,
 }
 
 #[derive(Default)]
 struct MergedHost {
-    rules: BTreeMap<PathMatch, (Rule, ObjectRef)>,
-    fallback: Option<(Rule, ObjectRef)>,
+    rules: BTreeMap<PathMatch, MergedRule>,
+    fallback: Option<MergedRule>,
+}
+
+struct MergedRule {
+    rule: Rule,
+    owner: ObjectRef,
+    redirect: Redirect,
 }
 
 // === impl Context ===
@@ -124,25 +143,26 @@ impl Context<'_> {
 
 impl Merged {
     fn add(&mut self, claims: Claims, object: &ObjectRef, context: &mut Context<'_>) {
-        let Claims { hosts, certificates } = claims;
+        let Claims { hosts, tls, redirect, certificates } = claims;
+        self.tls.extend(tls);
         for HostClaim { pattern, rules, fallback } in hosts {
             let host = self.hosts.entry(pattern.clone()).or_default();
             for rule in rules {
-                match host.rules.entry(rule.path.clone()) {
-                    Entry::Vacant(entry) => drop(entry.insert((rule, object.clone()))),
-                    Entry::Occupied(entry) => {
-                        let what = format!("path `{}` of host `{pattern}`", rule.path);
-                        report_conflict(context, object, &entry.get().1, &what);
-                    }
+                if let Some(winner) = host.winner(&rule.path, object) {
+                    let what = format!("path `{}` of host `{pattern}`", rule.path);
+                    report_conflict(context, object, winner, &what);
+                } else {
+                    host.rules.insert(rule.path.clone(), MergedRule { rule, owner: object.clone(), redirect });
                 }
             }
             let Some(rule) = fallback else { continue };
             match &host.fallback {
-                None => host.fallback = Some((rule, object.clone())),
+                None => host.fallback = Some(MergedRule { rule, owner: object.clone(), redirect }),
                 // Two rules of one Ingress for the same host share its one default backend.
-                Some((_, winner)) if winner == object => {}
-                Some((_, winner)) => {
-                    report_conflict(context, object, winner, &format!("the default backend of host `{pattern}`"));
+                Some(winner) if winner.owner == *object => {}
+                Some(winner) => {
+                    let what = format!("the default backend of host `{pattern}`");
+                    report_conflict(context, object, &winner.owner, &what);
                 }
             }
         }
@@ -167,12 +187,13 @@ impl Merged {
 
     /// The table of these claims, with those of `upstreams` that they lead to.
     fn into_table(self, mut upstreams: BTreeMap<UpstreamKey, Upstream>) -> RouteTable {
-        let Self { hosts, certificates } = self;
+        let Self { hosts, tls, certificates } = self;
         let hosts: BTreeMap<_, _> = hosts
             .into_iter()
             .map(|(pattern, MergedHost { rules, fallback })| {
-                let rules = rules.into_values().map(|(rule, _)| rule).collect();
-                (pattern, HostRoutes { rules, fallback: fallback.map(|(rule, _)| rule) })
+                let has_tls = tls.contains(&pattern);
+                let rules = rules.into_values().map(|rule| rule.settle(has_tls)).collect();
+                (pattern, HostRoutes { rules, fallback: fallback.map(|rule| rule.settle(has_tls)) })
             })
             .collect();
         // A rule that lost to an older one may have been the only one with its upstream.
@@ -185,11 +206,46 @@ impl Merged {
             })
             .collect();
         upstreams.retain(|key, _| used.contains(key));
-        let certificates = certificates
-            .into_iter()
-            .filter_map(|(pattern, (_, certificate))| certificate.map(|certificate| (pattern, certificate)))
-            .collect();
+        let certificates = certificates.into_iter().map(|(pattern, (_, certificate))| (pattern, certificate)).collect();
         RouteTable { hosts, default: None, upstreams, certificates }
+    }
+}
+
+// === impl MergedHost ===
+
+impl MergedHost {
+    /// Who has `path` already, so that `object` cannot have it.
+    ///
+    /// `/a/` and `/a` are the same set of paths as prefixes, so one Ingress has both or neither.
+    fn winner(&self, path: &PathMatch, object: &ObjectRef) -> Option<&ObjectRef> {
+        let owner = |path: &PathMatch| self.rules.get(path).map(|rule| &rule.owner);
+        let other_spelling = match path {
+            PathMatch::Exact(_) => None,
+            PathMatch::Prefix(prefix) => {
+                let elements = path::elements(prefix);
+                let is_short = elements.len() == prefix.len();
+                Some(PathMatch::Prefix(if is_short { format!("{elements}/") } else { elements.to_owned() }))
+            }
+        };
+        owner(path).or_else(|| owner(&other_spelling?).filter(|owner| *owner != object))
+    }
+}
+
+// === impl MergedRule ===
+
+impl MergedRule {
+    /// The rule as it stands when it is known whether any Ingress gives its host TLS.
+    fn settle(self, has_tls: bool) -> Rule {
+        let Self { mut rule, owner: _, redirect } = self;
+        let redirects = match redirect {
+            Redirect::Never => false,
+            Redirect::WithTls => has_tls,
+            Redirect::Always => true,
+        };
+        if redirects {
+            rule.filters.push(Filter::RedirectHttps { status: REDIRECT_STATUS });
+        }
+        rule
     }
 }
 

@@ -11,6 +11,11 @@ pub enum ConnectError {
     Timeout { address: SocketAddr, after: Duration },
     #[error("`{address}` refused the connection")]
     Refused { address: SocketAddr },
+    /// This node lacks what a connection needs: descriptors, memory, ports. It says nothing of the endpoint.
+    #[error(
+        "no resources for a connection to `{address}` (raise the limit of open files, or widen the range of local ports)"
+    )]
+    Exhausted { address: SocketAddr, source: io::Error },
     #[error("cannot connect to `{address}`")]
     Io { address: SocketAddr, source: io::Error },
 }
@@ -45,6 +50,9 @@ pub enum ExchangeError {
     /// The client's side broke, not the upstream's.
     #[error("request body broke off")]
     RequestBody(#[source] BoxError),
+    /// It is the client that was waited for.
+    #[error("request body did not go on in time")]
+    Starved,
     #[error("connection to the upstream failed")]
     Io(#[source] io::Error),
 }
@@ -63,6 +71,9 @@ pub enum BodyError {
     /// The client's side broke, not the upstream's.
     #[error("request body broke off")]
     RequestBody(#[source] BoxError),
+    /// It is the client that was waited for.
+    #[error("request body did not go on in time")]
+    Starved,
     #[error("connection to the upstream failed")]
     Io(#[source] io::Error),
 }
@@ -111,6 +122,7 @@ pub enum Malformed {
 pub(super) enum TransferError {
     Timeout(Waiting),
     RequestBody(BoxError),
+    Starved,
     Read(io::Error),
 }
 
@@ -119,6 +131,7 @@ impl From<TransferError> for ExchangeError {
         match error {
             TransferError::Timeout(what) => Self::Timeout { what },
             TransferError::RequestBody(source) => Self::RequestBody(source),
+            TransferError::Starved => Self::Starved,
             TransferError::Read(error) if is_reset(&error) => Self::Reset,
             TransferError::Read(error) => Self::Io(error),
         }
@@ -130,6 +143,7 @@ impl From<TransferError> for BodyError {
         match error {
             TransferError::Timeout(what) => Self::Timeout { what },
             TransferError::RequestBody(source) => Self::RequestBody(source),
+            TransferError::Starved => Self::Starved,
             TransferError::Read(error) if is_reset(&error) => Self::Reset,
             TransferError::Read(error) => Self::Io(error),
         }
@@ -171,6 +185,20 @@ impl fmt::Display for Waiting {
             Self::Head => "to send a response head",
             Self::Body => "to send more of the response body",
         })
+    }
+}
+
+impl ConnectError {
+    /// Why connecting to `address` failed with `source`, within a time-out of `after`.
+    pub(in crate::proxy) fn new(address: SocketAddr, after: Duration, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM) => {
+                Self::Exhausted { address, source }
+            }
+            Some(libc::ECONNREFUSED) => Self::Refused { address },
+            Some(libc::ETIMEDOUT) => Self::Timeout { address, after },
+            _ => Self::Io { address, source },
+        }
     }
 }
 

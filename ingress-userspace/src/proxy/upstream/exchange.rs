@@ -85,14 +85,13 @@ where
             self.received |= read > 0;
             return Poll::Ready(Ok(read));
         }
-        let (limit, what) = match sending {
-            Sending::Blocked => (self.limits.send_timeout, Waiting::Send),
-            Sending::Finished => (self.limits.read_timeout, waiting),
-            // It is the client that is waited for, with a time-out of its own.
-            Sending::Starved => return Poll::Pending,
+        let (limit, error) = match sending {
+            Sending::Blocked => (self.limits.send_timeout, TransferError::Timeout(Waiting::Send)),
+            Sending::Finished => (self.limits.read_timeout, TransferError::Timeout(waiting)),
+            Sending::Starved => (self.limits.client_timeout, TransferError::Starved),
         };
         ready!(self.connection.poll_overdue(cx, limit));
-        Poll::Ready(Err(TransferError::Timeout(what)))
+        Poll::Ready(Err(error))
     }
 
     /// Sends what can be sent.

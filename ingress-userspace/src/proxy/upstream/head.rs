@@ -294,19 +294,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 // === hop-by-hop fields ===
 
-/// Removes what concerns one connection only (RFC 9110, 7.6.1): the fields that `Connection` nominates and the well-known ones.
-///
-/// Fields that framing, routing or authorisation rely on stay even if nominated: `Connection: authorization` must not turn one
-/// request into another. `trailer` stays, because trailers are forwarded.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
-        strip_nominated(headers);
-    }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
-    }
-}
-
+/// What concerns one connection only (RFC 9110, 7.6.1). `trailer` is not among it, because trailers are forwarded.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -327,6 +315,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         && HOP_BY_HOP.contains(&name)
 }
 
+/// Removes the fields that `Connection` nominates. Those that framing, routing or authorisation rely on stay all the same:
+/// `Connection: set-cookie` must not turn one response into another.
 fn strip_nominated(headers: &mut HeaderMap) {
     let nominated: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)

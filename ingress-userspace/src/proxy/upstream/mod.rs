@@ -20,15 +20,17 @@ pub use body::ResponseBody;
 pub use connection::Connection;
 pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malformed, Waiting};
 pub use exchange::exchange;
-pub use head::{strip_hop_by_hop, write_header, write_request_line};
+pub use head::{write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
 
 /// Bounds of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest wait between two reads once the request is sent; 60 s. While the client still owes a part of the request's body,
-    /// it is the client that is waited for, and this does not run.
+    /// it is the client that is waited for, and `client_timeout` runs instead.
     pub read_timeout: Duration,
+    /// Longest wait for more of the request's body while the upstream says nothing either; 60 s.
+    pub client_timeout: Duration,
     /// Longest wait between two writes while the upstream takes no bytes; 60 s.
     pub send_timeout: Duration,
     /// Largest response head in bytes; 64 KiB.
@@ -41,6 +43,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             read_timeout: Duration::from_secs(60),
+            client_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),
             head_max: 64 * 1024,
             headers_max: 100,

@@ -100,12 +100,16 @@ impl Pool {
         };
         match connected {
             Ok(stream) => Ok(Connection::new(stream, address, self.clone())),
-            Err(error) => Err(match error.kind() {
-                io::ErrorKind::ConnectionRefused => ConnectError::Refused { address },
-                io::ErrorKind::TimedOut => ConnectError::Timeout { address, after },
-                _ => ConnectError::Io { address, source: error },
-            }),
+            Err(error) => Err(self.unconnected(address, error)),
         }
+    }
+
+    /// Descriptors that idle connections hold are worth more to the connections that are wanted.
+    pub(super) fn unconnected(&self, address: SocketAddr, error: io::Error) -> ConnectError {
+        if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+            self.clear();
+        }
+        ConnectError::new(address, self.0.options.connect_timeout, error)
     }
 
     /// Drops what has been idle for too long or was closed. To be called once a second: it is also the pool's clock.
@@ -122,6 +126,12 @@ impl Pool {
             *total -= before - entries.len();
             !entries.is_empty()
         });
+    }
+
+    /// Closes what is idle: its descriptors are needed for something else.
+    pub fn clear(&self) {
+        let idle = self.0.idle.take();
+        tracing::debug!(connections = idle.total, "closed the idle connections to endpoints");
     }
 
     /// Number of idle connections.

@@ -9,7 +9,8 @@
 //! Ingresses, IngressClasses, Services and EndpointSlices are watched whole; of Secrets only those that an Ingress names,
 //! each by itself, so that no right to list Secrets is needed. ConfigMaps are not watched while nothing refers to one.
 //!
-//! The first batch is sent when every watch has its first list. An error removes nothing: objects go when the server says
+//! The first batch is sent when every watch has its first list. Later, an Ingress that names another Secret is told together
+//! with the Secret, and with the end of the one it named before, so that its hosts always have a certificate. An error removes nothing: objects go when the server says
 //! so, or when a complete later list is without them.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
@@ -29,7 +30,7 @@ use kube::{
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{strip, strip_secret};
@@ -61,6 +62,10 @@ const QUIET: Duration = Duration::from_millis(1);
 /// … but a stream of events without a pause is told after this time.
 const MAX_DELAY: Duration = Duration::from_millis(20);
 
+/// How long changes wait for the first lists of Secrets that Ingresses have begun to name. An answer usually takes some ms; a
+/// server that gives none must not keep endpoints from being told.
+const MAX_HOLD: Duration = Duration::from_secs(2);
+
 /// Sends what the API server tells, until the receiver goes.
 ///
 /// # Errors
@@ -83,30 +88,49 @@ pub async fn follow(config: KubernetesConfig, batches: mpsc::Sender<Batch>) -> R
 /// As [`follow`], with a client.
 pub(crate) async fn follow_client(client: Client, namespace: Option<&str>, batches: mpsc::Sender<Batch>) {
     let (sender, mut events) = mpsc::channel(QUEUED_EVENTS);
-    let mut watches = Watches { client, namespace, events: sender, tasks: JoinSet::new(), secrets: BTreeMap::new() };
+    let (tasks, secrets) = (JoinSet::new(), BTreeMap::new());
+    let mut watches = Watches { client, namespace, events: sender, tasks, secrets, may_have_ended: false };
     let mut tracker = Tracker::default();
     watches.start(&mut tracker);
     let mut batch = Batch::default();
     let mut is_first = true;
+    let mut held_until = None;
     loop {
-        let (id, event) = tokio::select! {
+        tokio::select! {
             // `watches` keeps a sender, so the channel does not end before this loop does.
-            Some(event) = events.recv() => event,
+            Some((id, event)) = events.recv() => {
+                batch.changes.extend(tracker.on(id, event));
+                let deadline = Instant::now() + MAX_DELAY;
+                while let Ok(Some((id, event))) = timeout_at(deadline.min(Instant::now() + QUIET), events.recv()).await {
+                    batch.changes.extend(tracker.on(id, event));
+                }
+            }
+            () = expiry(held_until) => tracker.give_up_waiting(),
             () = batches.closed() => return,
-        };
-        batch.changes.extend(tracker.on(id, event));
-        let deadline = Instant::now() + MAX_DELAY;
-        while let Ok(Some((id, event))) = timeout_at(deadline.min(Instant::now() + QUIET), events.recv()).await {
-            batch.changes.extend(tracker.on(id, event));
         }
-        watches.follow_references(&mut tracker, &mut batch);
-        if (is_first && !tracker.is_settled()) || (!is_first && batch.changes.is_empty()) {
+        watches.begin_references(&mut tracker);
+        if !tracker.is_settled() {
+            if !is_first {
+                held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
+            }
+            continue;
+        }
+        held_until = None;
+        watches.end_references(&mut tracker, &mut batch);
+        if !is_first && batch.changes.is_empty() {
             continue;
         }
         is_first = false;
         if batches.send(std::mem::take(&mut batch)).await.is_err() {
             return;
         }
+    }
+}
+
+async fn expiry(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -117,6 +141,8 @@ struct Watches<'n> {
     events: mpsc::Sender<(WatchId, Event)>,
     tasks: JoinSet<()>,
     secrets: BTreeMap<ObjectName, (WatchId, AbortHandle)>,
+    /// Whether references changed since watches were last ended.
+    may_have_ended: bool,
 }
 
 // === impl Watches ===
@@ -143,17 +169,13 @@ impl Watches<'_> {
         });
     }
 
-    /// Starts watches for Secrets that Ingresses name now, and ends those of Secrets that none names any more.
-    fn follow_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
+    /// Starts watches for Secrets that Ingresses name now.
+    fn begin_references(&mut self, tracker: &mut Tracker) {
         if !tracker.take_references_changed() {
             return;
         }
-        let wanted = tracker.referenced_secrets();
-        for (_, (id, task)) in self.secrets.extract_if(.., |name, _| !wanted.contains(name)) {
-            task.abort();
-            batch.changes.extend(tracker.close(id));
-        }
-        for name in wanted {
+        self.may_have_ended = true;
+        for name in tracker.referenced_secrets() {
             if self.secrets.contains_key(&name) {
                 continue;
             }
@@ -162,6 +184,18 @@ impl Watches<'_> {
             let fields = format!("metadata.name={}", name.name);
             let task = self.watch(id, api, Some(fields), |object: Secret| Object::Secret(strip_secret(object)));
             self.secrets.insert(name, (id, task));
+        }
+    }
+
+    /// Ends the watches of Secrets that no Ingress names any more; they go in the same batch as the change that did it.
+    fn end_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
+        if !std::mem::take(&mut self.may_have_ended) {
+            return;
+        }
+        let wanted = tracker.referenced_secrets();
+        for (_, (id, task)) in self.secrets.extract_if(.., |name, _| !wanted.contains(name)) {
+            task.abort();
+            batch.changes.extend(tracker.close(id));
         }
     }
 

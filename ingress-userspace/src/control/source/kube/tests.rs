@@ -7,25 +7,47 @@ use std::{
 
 use http::{Request, Response};
 use kube::client::Body;
-use tokio::time::timeout;
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use super::*;
 use crate::control::change::{Change, Kind};
 
-/// Answers by path and kind of request, in order; a request without an answer waits forever, as a watch without events.
+/// Answers by kind of request, path and name, in order; a request without an answer waits for one, as a watch without events.
 #[derive(Default)]
 struct Server {
     script: Mutex<HashMap<String, VecDeque<(u16, String)>>>,
+    extended: Notify,
 }
 
 impl Server {
     fn answer(&self, request: &str, status: u16, body: impl Into<String>) -> &Self {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         script.entry(request.into()).or_default().push_back((status, body.into()));
+        self.extended.notify_waiters();
         self
     }
 
-    fn next(&self, request: &Request<Body>) -> Option<(u16, String)> {
+    async fn next(&self, request: String) -> (u16, String) {
+        loop {
+            let extended = self.extended.notified();
+            let mut extended = std::pin::pin!(extended);
+            extended.as_mut().enable();
+            let answer = {
+                let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+                script.get_mut(&request).and_then(VecDeque::pop_front)
+            };
+            match answer {
+                Some(answer) => return answer,
+                None => extended.await,
+            }
+        }
+    }
+
+    /// A request as the script names it: `watch ingresses`, or `list secrets/s` for the one with that name.
+    fn describe(request: &Request<Body>) -> String {
         let query = request.uri().query().unwrap_or_default();
         let verb = match (query.contains("watch=true"), query.contains("sendInitialEvents=true")) {
             (true, true) => "stream",
@@ -33,16 +55,19 @@ impl Server {
             (false, _) => "list",
         };
         let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
-        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-        script.get_mut(&format!("{verb} {kind}"))?.pop_front()
+        let name = query.split('&').find_map(|field| field.strip_prefix("fieldSelector=metadata.name%3D"));
+        match name {
+            Some(name) => format!("{verb} {kind}/{name}"),
+            None => format!("{verb} {kind}"),
+        }
     }
 
     fn client(self: &Arc<Self>) -> Client {
         let server = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let answer = server.next(&request);
+            let server = Arc::clone(&server);
             async move {
-                let Some((status, body)) = answer else { return std::future::pending().await };
+                let (status, body) = server.next(Self::describe(&request)).await;
                 Response::builder().status(status).body(Body::from(body.into_bytes()))
             }
         });
@@ -151,7 +176,7 @@ async fn secrets_are_watched_while_an_ingress_names_them() {
     server
         .answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"))
         .answer("watch ingresses", 200, event("ADDED", &with))
-        .answer("stream secrets", 200, event("ADDED", &object("Secret", "s", "")) + &bookmark("Secret", "v1"));
+        .answer("stream secrets/s", 200, event("ADDED", &object("Secret", "s", "")) + &bookmark("Secret", "v1"));
     check(&server, 0, &["+Ingress n/a", "+Secret n/s"]).await;
 }
 
@@ -162,8 +187,91 @@ async fn a_secret_that_may_not_be_read_holds_nothing_up() {
     server
         .answer("stream ingresses", 422, status(422))
         .answer("list ingresses", 200, list("Ingress", &[ingress]))
-        .answer("stream secrets", 403, status(403));
+        .answer("stream secrets/s", 403, status(403));
     check(&server, 1, &["+Ingress n/a"]).await;
+}
+
+/// The changes of each batch, against those expected; `act` is called with the number of batches so far.
+async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl AsyncFn(usize)) {
+    let (sender, mut batches) = crate::control::source::queue();
+    let follow = follow_client(server.client(), None, sender);
+    let compare = async {
+        for (number, expect) in expect.iter().enumerate() {
+            act(number).await;
+            let batch = timeout(Duration::from_secs(20), batches.recv()).await.expect("a batch in time");
+            let changes: Vec<_> = batch.expect("the source goes on").changes.into_iter().map(describe).collect();
+            assert_eq!(changes, *expect, "batch {number}");
+        }
+    };
+    tokio::select! {
+        () = follow => panic!("the source ended"),
+        () = compare => {}
+    }
+}
+
+fn naming(secret: &str) -> String {
+    object("Ingress", "a", &format!(r#","spec":{{"tls":[{{"secretName":"{secret}"}}]}}"#))
+}
+
+/// A server with Ingress `a`, which names Secret `s`, which is there.
+fn server_with_secret() -> Arc<Server> {
+    let server = server();
+    let secret = event("ADDED", &object("Secret", "s", ""));
+    server
+        .answer("stream ingresses", 200, event("ADDED", &naming("s")) + &bookmark("Ingress", "networking.k8s.io/v1"))
+        .answer("stream secrets/s", 200, secret + &bookmark("Secret", "v1"));
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_is_told_with_the_ingress_that_begins_to_name_it() {
+    let found = (200, event("ADDED", &object("Secret", "t", "")) + &bookmark("Secret", "v1"));
+    let absent = (200, bookmark("Secret", "v1"));
+    let forbidden = (403, status(403));
+    for ((code, body), expect) in [
+        (found, &["+Ingress n/a", "+Secret n/t", "-Secret n/s"][..]),
+        (absent, &["+Ingress n/a", "-Secret n/s"]),
+        (forbidden, &["+Ingress n/a", "-Secret n/s"]),
+    ] {
+        let server = server_with_secret();
+        let act = async |number| {
+            if number == 1 {
+                server.answer("watch ingresses", 200, event("MODIFIED", &naming("t")));
+                // The server takes its time, but not all of it.
+                sleep(MAX_HOLD / 2).await;
+                server.answer("stream secrets/t", code, body.clone());
+            }
+        };
+        check_batches(&server, &[&["+Ingress n/a", "+Secret n/s"], expect], act).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_not_answered_holds_changes_up_for_a_while_and_once() {
+    let server = server_with_secret();
+    let started = Mutex::new(None);
+    let act = async |number| match number {
+        1 => {
+            *started.lock().expect("no panic") = Some(Instant::now());
+            server.answer("watch ingresses", 200, event("MODIFIED", &naming("t")));
+        }
+        2 => {
+            let waited = started.lock().expect("no panic").expect("it began").elapsed();
+            assert!(waited >= MAX_HOLD && waited < MAX_HOLD * 2, "{waited:?}");
+            *started.lock().expect("no panic") = Some(Instant::now());
+            server.answer("watch ingresses", 200, event("MODIFIED", &naming("t")));
+        }
+        3 => {
+            let waited = started.lock().expect("no panic").expect("it began").elapsed();
+            assert!(waited < MAX_HOLD, "{waited:?}");
+            let late = event("ADDED", &object("Secret", "t", "")) + &bookmark("Secret", "v1");
+            server.answer("stream secrets/t", 200, late);
+        }
+        _ => {}
+    };
+    let expect: [&[&str]; 4] =
+        [&["+Ingress n/a", "+Secret n/s"], &["+Ingress n/a", "-Secret n/s"], &["+Ingress n/a"], &["+Secret n/t"]];
+    check_batches(&server, &expect, act).await;
 }
 
 #[test]

@@ -68,9 +68,16 @@ impl Tracker {
         known.into_iter().map(Change::Remove).collect()
     }
 
-    /// Whether every watch has had a complete list, or was refused one that is not required.
+    /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any more.
     pub(super) fn is_settled(&self) -> bool {
         self.watches.values().all(|watch| watch.is_settled)
+    }
+
+    /// Takes every watch that is not required as settled, whatever it has had.
+    pub(super) fn give_up_waiting(&mut self) {
+        for watch in self.watches.values_mut() {
+            watch.is_settled |= watch.need == Need::Optional;
+        }
     }
 
     pub(super) fn on(&mut self, id: WatchId, event: Event) -> Vec<Change> {

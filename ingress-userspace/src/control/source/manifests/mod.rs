@@ -44,11 +44,21 @@ const RESCAN: Duration = Duration::from_secs(2);
 /// The first batch is sent even if it is empty.
 ///
 /// # Errors
-/// If `root` is no directory, or its changes cannot be watched.
+/// If `root` is no directory, or its changes cannot be watched, at the start. Later, while the changes of a directory that
+/// took its place cannot be watched, they are found by looking.
 pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), Error> {
+    follow_with(root, batches, Watch::start).await
+}
+
+async fn follow_with(
+    root: PathBuf,
+    batches: mpsc::Sender<Batch>,
+    start: impl Fn(&Path, &Arc<Signals>) -> Result<Watch, Error>,
+) -> Result<(), Error> {
     let mut directory = Directory::open(&root)?;
     let signals = Arc::new(Signals::default());
-    let mut watcher = Watch::start(&root, &signals)?;
+    let mut watch = Some(start(&root, &signals)?);
+    let mut is_warned = false;
     let mut is_first = true;
     loop {
         let (returned, batch) = scan(directory, &signals).await?;
@@ -60,11 +70,26 @@ pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), E
             }
         }
         if directory.was_replaced() {
-            watcher = Watch::start(&root, &signals)?;
+            watch = None;
+        }
+        if watch.is_none() {
+            match start(&root, &signals) {
+                Ok(started) => {
+                    (watch, is_warned) = (Some(started), false);
+                    // What changed since the scan was not watched.
+                    continue;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_warned, true) {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(error, "the manifests are looked at every {RESCAN:?} until they can be watched");
+                    }
+                }
+            }
         }
         let deadline = signals.next_expiry().map_or(RESCAN, |expiry| expiry.min(RESCAN));
         tokio::select! {
-            () = batches.closed() => break,
+            () = batches.closed() => return Ok(()),
             signalled = time::timeout(deadline, signals.changed()) => {
                 if signalled.is_ok() {
                     settle(&signals).await;
@@ -72,8 +97,6 @@ pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), E
             }
         }
     }
-    drop(watcher);
-    Ok(())
 }
 
 /// Waits until no more changes come, but not forever.
@@ -93,6 +116,7 @@ async fn scan(mut directory: Directory, signals: &Arc<Signals>) -> Result<(Direc
 }
 
 /// The subscription to changes; it ends when dropped.
+#[derive(Debug)]
 struct Watch {
     _watcher: notify::RecommendedWatcher,
 }

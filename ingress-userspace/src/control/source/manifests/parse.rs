@@ -1,6 +1,7 @@
 //! Reads the objects of one manifest file. It opens no files and remembers nothing.
 //!
-//! Each YAML document is read by itself, so that a broken one does not take the others with it.
+//! Each YAML document is read by itself, so that a broken one does not take the others with it. What is, or may be, a Secret
+//! is never quoted in a remark.
 
 use std::{path::Path, sync::Arc};
 
@@ -90,7 +91,17 @@ struct Place {
 struct Failure {
     line: Option<usize>,
     reason: String,
+    /// Whether the reason may hold values of the document.
+    may_quote: bool,
 }
+
+/// Said of every Secret that cannot be read: the reader's own words may hold what is in it.
+const MALFORMED_SECRET: &str = "`data` and `stringData` must map names to text, base64 in `data`";
+
+/// Said of what cannot be read as any object, if the reader's own words may hold values: it may be a Secret.
+const MALFORMED: &str = "it is not an object with text for `apiVersion`, `kind` and `metadata.name`";
+const DUPLICATE_KEY: &str = "a mapping holds the same key twice";
+const MALFORMED_LIST: &str = "`items` must be a sequence of objects";
 
 struct Reader {
     origin: Origin,
@@ -134,8 +145,20 @@ fn from_yaml<T: DeserializeOwned>(place: Place, text: &str) -> Result<T, Failure
         // The text counts lines within the document; the file's line is given beside it.
         let reason = reason.split(" at line ").next().unwrap_or_default().lines().next().unwrap_or_default().trim();
         let reason = reason.strip_prefix("error: ").unwrap_or(reason).to_owned();
-        Failure { line: line.map(|line| place.line + line.saturating_sub(1)), reason }
+        let line = line.map(|line| place.line + line.saturating_sub(1));
+        match error {
+            // The key is quoted, and may be a value in the wrong place.
+            serde_saphyr::Error::DuplicateMappingKey { .. } => Failure { line, ..DUPLICATE_KEY.into() },
+            error => Failure { line, reason, may_quote: may_quote(&error) },
+        }
     })
+}
+
+/// Whether the text of `error` may hold values of the document, beyond the one character that breaks the syntax.
+fn may_quote(error: &serde_saphyr::Error) -> bool {
+    use serde_saphyr::Error::{Budget, Eof, ExternalMessage, Unexpected};
+    // `ExternalMessage` is what the scanner says of the syntax.
+    !matches!(error, Budget { .. } | Eof { .. } | ExternalMessage { .. } | Unexpected { .. })
 }
 
 /// Something an object of any kind can be read from.
@@ -158,7 +181,7 @@ impl Decode for Yaml<'_> {
 
 impl Decode for Json<'_> {
     fn decode<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        T::deserialize(self.0).map_err(|error| Failure { line: None, reason: error.to_string() })
+        T::deserialize(self.0).map_err(|error| Failure { line: None, reason: error.to_string(), may_quote: true })
     }
 }
 
@@ -179,7 +202,8 @@ fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
         Kind::EndpointSlice => plain!(EndpointSlice),
         Kind::ConfigMap => plain!(ConfigMap),
         Kind::Secret => {
-            let mut object: Secret = source.decode()?;
+            let malformed = |failure: Failure| Failure { reason: MALFORMED_SECRET.into(), may_quote: false, ..failure };
+            let mut object: Secret = source.decode().map_err(malformed)?;
             namespace(kind, &mut object.metadata);
             Object::Secret(strip_secret(object))
         }
@@ -199,23 +223,28 @@ impl Reader {
         match document.decode::<Option<Head>>() {
             Ok(Some(head)) => self.document(&head, place, &document),
             Ok(None) => {}
-            Err(failure) => self.fail(&Head::default(), place, failure),
+            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
         }
     }
 
     fn json(&mut self, text: &str) {
         let place = Place { document: 1, line: 1 };
-        let failure = |error: serde_json::Error| Failure { line: Some(error.line()), reason: error.to_string() };
+        // Of the syntax, `serde_json` says what it expects, and not what it found.
+        let failure = |error: serde_json::Error| Failure {
+            line: Some(error.line()),
+            reason: error.to_string(),
+            may_quote: error.is_data(),
+        };
         match serde_json::from_str::<Value>(text).map_err(failure) {
             Ok(value) => self.value(&value, place),
-            Err(failure) => self.fail(&Head::default(), place, failure),
+            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
         }
     }
 
     fn value(&mut self, value: &Value, place: Place) {
         match Json(value).decode::<Head>() {
             Ok(head) => self.document(&head, place, &Json(value)),
-            Err(failure) => self.fail(&Head::default(), place, failure),
+            Err(failure) => self.fail(&Head::default(), place, failure.or(MALFORMED)),
         }
     }
 
@@ -223,7 +252,7 @@ impl Reader {
         if head.kind.as_deref() == Some("List") {
             match source.decode::<List>() {
                 Ok(List { items }) => items.iter().for_each(|item| self.value(item, place)),
-                Err(failure) => self.fail(head, place, failure),
+                Err(failure) => self.fail(head, place, failure.or(MALFORMED_LIST)),
             }
             return;
         }
@@ -259,7 +288,7 @@ impl Reader {
             },
             _ => file(&self.origin),
         };
-        let Failure { line, reason } = failure;
+        let Failure { line, reason, may_quote: _ } = failure;
         let Place { document, line: first } = place;
         let message = format!(
             "document {document}, line {}: {reason}; what was read of it before stays until it is corrected",
@@ -274,110 +303,20 @@ pub(super) fn file(origin: &Origin) -> ObjectRef {
     ObjectRef { kind: "File".into(), namespace: "".into(), name: "".into(), origin: origin.clone() }
 }
 
+// === impl Failure ===
+
+impl Failure {
+    /// The same, with `reason` in place of one that may quote the document.
+    fn or(self, reason: &str) -> Self {
+        if self.may_quote { Self { reason: reason.into(), may_quote: false, ..self } } else { self }
+    }
+}
+
 impl From<&str> for Failure {
     fn from(reason: &str) -> Self {
-        Self { line: None, reason: reason.into() }
+        Self { line: None, reason: reason.into(), may_quote: false }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(name: &str, text: &str, objects: &[&str], remarks: &[&str]) {
-        let path: Arc<Path> = Path::new(name).into();
-        let parsed = parse(&path, text);
-        let names: Vec<_> = parsed.objects.iter().map(|o| format!("{} {}", o.kind().as_str(), o.id().name)).collect();
-        assert_eq!(names, objects, "{text}");
-        assert_eq!(parsed.remarks.len(), remarks.len(), "{:?}", parsed.remarks);
-        for (remark, expect) in parsed.remarks.iter().zip(remarks) {
-            assert!(remark.to_string().contains(expect), "{remark} does not contain {expect}");
-        }
-    }
-
-    const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n";
-
-    #[test]
-    fn documents_are_read_one_by_one() {
-        check(
-            "a.yaml",
-            &format!("# only a comment\n---\n{SERVICE}---\n---\n{SERVICE}"),
-            &["Service default/a"; 2],
-            &[],
-        );
-        check("a.yaml", &format!("{SERVICE}--- # next\n{SERVICE}...\n"), &["Service default/a"; 2], &[]);
-        check("a.yaml", &SERVICE.replace('\n', "\r\n"), &["Service default/a"], &[]);
-        check("a.yaml", "", &[], &[]);
-    }
-
-    #[test]
-    fn a_broken_document_does_not_take_the_others_with_it() {
-        let broken = format!("{SERVICE}---\nkind: [\n---\n{SERVICE}");
-        check(
-            "a.yaml",
-            &broken,
-            &["Service default/a"; 2],
-            &["warning InvalidObject File (a.yaml): document 2, line "],
-        );
-        let mistyped = "apiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec:\n  ports:\n  - port: x\n";
-        check(
-            "a.yaml",
-            &format!("{SERVICE}---\n{mistyped}"),
-            &["Service default/a"],
-            &["warning InvalidObject Service default/b (a.yaml): document 2, line 11: "],
-        );
-    }
-
-    #[test]
-    fn objects_without_kind_or_name_are_reported() {
-        check("a.yaml", "a: b", &[], &["`apiVersion` and `kind` are needed"]);
-        check("a.yaml", "just text", &[], &["document 1, line 1"]);
-        check("a.yaml", "apiVersion: v1\nkind: Service\n", &[], &["`metadata.name` is needed"]);
-    }
-
-    #[test]
-    fn unknown_kinds_are_noted_once_per_file() {
-        let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
-        let old = "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: p}\n";
-        check(
-            "a.yaml",
-            &format!("{pod}---\n{pod}---\n{old}"),
-            &[],
-            &["note UnknownKind Ingress (a.yaml): objects of `extensions/v1beta1`", "note UnknownKind Pod"],
-        );
-    }
-
-    #[test]
-    fn lists_and_json_hold_the_same_objects() {
-        let item = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}}"#;
-        check("a.json", item, &["Service n/a"], &[]);
-        let list = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{item}, {{"kind": "x"}}, {item}]}}"#);
-        check("a.json", &list, &["Service n/a"; 2], &["`apiVersion` and `kind` are needed"]);
-        check("a.yaml", &list, &["Service n/a"; 2], &["`apiVersion` and `kind` are needed"]);
-        check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: "]);
-    }
-
-    #[test]
-    fn an_alias_bomb_is_refused_quickly() {
-        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
-        for level in 1..12 {
-            let alias = format!("*a{}", level - 1);
-            bomb += &format!("a{level}: &a{level} [{}]\n", [alias.as_str(); 10].join(", "));
-        }
-        let bomb = format!("apiVersion: v1\nkind: List\nitems:\n- {}", bomb.replace('\n', "\n  "));
-        let started = std::time::Instant::now();
-        let path: Arc<Path> = Path::new("a.yaml").into();
-        let parsed = parse(&path, &bomb);
-        assert!(parsed.objects.is_empty() && !parsed.remarks.is_empty(), "{parsed:?}");
-        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
-    }
-
-    #[test]
-    fn secrets_keep_only_certificates_and_no_text_quotes_them() {
-        let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {tls.crt: a, password: hunter2}\n";
-        let path: Arc<Path> = Path::new("a.yaml").into();
-        assert!(!format!("{:?}", parse(&path, secret)).contains("hunter2"));
-        let broken = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {tls.key: hunter2!}\n";
-        assert!(!format!("{:?}", parse(&path, broken)).contains("hunter2"));
-    }
-}
+mod tests;

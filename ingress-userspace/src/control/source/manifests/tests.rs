@@ -5,6 +5,7 @@ use std::{
     fs::{self, OpenOptions},
     io::Write as _,
     os::unix::fs::symlink,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use tempfile::TempDir;
@@ -226,4 +227,45 @@ fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
     let batch = directory.scan(&nothing, |_| false).expect("changes");
     assert!(batch.changes.len() == 2 && directory.was_replaced());
     assert!(directory.scan(&nothing, |_| false).is_none(), "nothing changed");
+}
+
+#[tokio::test]
+async fn a_directory_that_took_the_place_of_another_is_followed_even_if_it_cannot_be_watched() {
+    const REFUSED: usize = 2;
+    let outer = TempDir::new().expect("a directory");
+    let root = outer.path().join("manifests");
+    fs::create_dir(&root).expect("created");
+    fs::write(root.join("a.yaml"), service("a")).expect("a file");
+    let starts = Arc::new(AtomicUsize::new(0));
+    let start = {
+        let starts = Arc::clone(&starts);
+        move |root: &Path, signals: &Arc<Signals>| match starts.fetch_add(1, Ordering::SeqCst) {
+            1..=REFUSED => Err(Error::Watch { path: root.into(), source: notify::Error::generic("used up") }),
+            _ => Watch::start(root, signals),
+        }
+    };
+    let (sender, batches) = crate::control::source::queue();
+    let task = tokio::spawn(follow_with(root.clone(), sender, start));
+    let mut follower =
+        Follower { root: outer, batches, task, objects: BTreeMap::new(), remarks: Vec::new(), removals: Vec::new() };
+    follower.until(&["a"], &[]).await;
+    fs::rename(&root, follower.path("elsewhere")).expect("renamed");
+    fs::create_dir(&root).expect("created");
+    fs::write(root.join("b.yaml"), service("b")).expect("a file");
+    follower.until(&["b"], &[]).await;
+    // Not watched, but looked at.
+    fs::write(root.join("c.yaml"), service("c")).expect("a file");
+    follower.until(&["b", "c"], &[]).await;
+    let deadline = time::Instant::now() + Duration::from_secs(20);
+    for round in 0.. {
+        let is_watched = starts.load(Ordering::SeqCst) == REFUSED + 2;
+        let name = format!("d{round}");
+        fs::write(root.join("c.yaml"), service(&name)).expect("a file");
+        follower.until(&["b", &name], &[]).await;
+        if is_watched {
+            break;
+        }
+        assert!(time::Instant::now() < deadline, "it is watched again when that is possible");
+    }
+    assert_eq!(starts.load(Ordering::SeqCst), REFUSED + 2, "a watch that works is kept");
 }

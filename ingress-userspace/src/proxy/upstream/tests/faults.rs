@@ -5,7 +5,9 @@ use super::*;
 fn run_paused<F: Future>(future: F) -> F::Output {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("runtime");
-    LocalSet::new().block_on(&runtime, future)
+    LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(Duration::from_secs(3600), future).await.expect("the test ends in time")
+    })
 }
 
 /// A body that never has anything to give.
@@ -69,9 +71,27 @@ fn an_upstream_that_takes_nothing_is_given_up_after_the_send_timeout() {
 fn waiting_for_the_client_is_not_held_against_the_upstream() {
     run_paused(async {
         let origin = Origin::new(Peer::linger).await;
+        let limits = Limits { client_timeout: Duration::from_secs(90), ..Limits::default() };
+        let begin = tokio::time::Instant::now();
+        let connection = pool().connect(origin.address).await.expect("connect");
+        let sent = exchange(connection, limits, &Method::POST, line(&Method::POST), Silent).await;
+        let failure = sent.expect_err("the body never comes");
+        assert!(matches!(failure.error, ExchangeError::Starved), "{:?}", failure.error);
+        let waited = begin.elapsed();
+        assert!((90..92).contains(&waited.as_secs()), "{waited:?}");
+    });
+}
+
+#[test]
+fn a_client_that_stops_within_the_response_ends_it() {
+    run_paused(async {
+        let origin = Origin::answering(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello").await;
         let pool = pool();
-        let exchange = send(&pool, &origin, Method::POST, Silent);
-        assert!(tokio::time::timeout(Duration::from_secs(3600), exchange).await.is_err());
+        let mut body = send(&pool, &origin, Method::POST, Silent).await.expect("response").into_body();
+        body.frame().await.expect("frame").expect("sound");
+        let error = body.frame().await.expect("not the end").expect_err("starved");
+        assert!(matches!(error, BodyError::Starved), "{error:?}");
+        assert_eq!(pool.idle_total(), 0);
     });
 }
 

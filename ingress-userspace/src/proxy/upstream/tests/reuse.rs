@@ -118,3 +118,16 @@ fn refusal_names_the_address() {
         assert_eq!(error.to_string(), format!("`{address}` refused the connection"));
     });
 }
+
+#[test]
+fn without_descriptors_idle_connections_are_given_up() {
+    run(async {
+        let origin = Origin::answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        for (code, kept) in [(libc::EMFILE, 0), (libc::ENFILE, 0), (libc::EADDRNOTAVAIL, 1), (libc::ECONNREFUSED, 1)] {
+            let pool = pool();
+            get(&pool, &origin).await.expect("response");
+            drop(pool.unconnected(origin.address, std::io::Error::from_raw_os_error(code)));
+            assert_eq!(pool.idle_total(), kept, "{code}");
+        }
+    });
+}

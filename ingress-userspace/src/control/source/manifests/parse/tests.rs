@@ -1,0 +1,162 @@
+//! The reader of manifests: texts, and what is read of them.
+
+use super::*;
+
+fn check(name: &str, text: &str, objects: &[&str], remarks: &[&str]) {
+    let path: Arc<Path> = Path::new(name).into();
+    let parsed = parse(&path, text);
+    let names: Vec<_> = parsed.objects.iter().map(|o| format!("{} {}", o.kind().as_str(), o.id().name)).collect();
+    assert_eq!(names, objects, "{text}");
+    assert_eq!(parsed.remarks.len(), remarks.len(), "{:?}", parsed.remarks);
+    for (remark, expect) in parsed.remarks.iter().zip(remarks) {
+        assert!(remark.to_string().contains(expect), "{remark} does not contain {expect}");
+    }
+}
+
+const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n";
+
+#[test]
+fn documents_are_read_one_by_one() {
+    check("a.yaml", &format!("# only a comment\n---\n{SERVICE}---\n---\n{SERVICE}"), &["Service default/a"; 2], &[]);
+    check("a.yaml", &format!("{SERVICE}--- # next\n{SERVICE}...\n"), &["Service default/a"; 2], &[]);
+    check("a.yaml", &SERVICE.replace('\n', "\r\n"), &["Service default/a"], &[]);
+    check("a.yaml", "", &[], &[]);
+}
+
+#[test]
+fn a_broken_document_does_not_take_the_others_with_it() {
+    let broken = format!("{SERVICE}---\nkind: [\n---\n{SERVICE}");
+    check("a.yaml", &broken, &["Service default/a"; 2], &["warning InvalidObject File (a.yaml): document 2, line "]);
+    let mistyped = "apiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec:\n  ports:\n  - port: x\n";
+    check(
+        "a.yaml",
+        &format!("{SERVICE}---\n{mistyped}"),
+        &["Service default/a"],
+        &["warning InvalidObject Service default/b (a.yaml): document 2, line 11: "],
+    );
+}
+
+#[test]
+fn objects_without_kind_or_name_are_reported() {
+    check("a.yaml", "a: b", &[], &["`apiVersion` and `kind` are needed"]);
+    check("a.yaml", "just text", &[], &["document 1, line 1"]);
+    check("a.yaml", "apiVersion: v1\nkind: Service\n", &[], &["`metadata.name` is needed"]);
+}
+
+#[test]
+fn unknown_kinds_are_noted_once_per_file() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
+    let old = "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: p}\n";
+    check(
+        "a.yaml",
+        &format!("{pod}---\n{pod}---\n{old}"),
+        &[],
+        &["note UnknownKind Ingress (a.yaml): objects of `extensions/v1beta1`", "note UnknownKind Pod"],
+    );
+}
+
+#[test]
+fn lists_and_json_hold_the_same_objects() {
+    let item = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}}"#;
+    check("a.json", item, &["Service n/a"], &[]);
+    let list = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{item}, {{"kind": "x"}}, {item}]}}"#);
+    check("a.json", &list, &["Service n/a"; 2], &["`apiVersion` and `kind` are needed"]);
+    check("a.yaml", &list, &["Service n/a"; 2], &["`apiVersion` and `kind` are needed"]);
+    check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: "]);
+}
+
+#[test]
+fn an_alias_bomb_is_refused_quickly() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let alias = format!("*a{}", level - 1);
+        bomb += &format!("a{level}: &a{level} [{}]\n", [alias.as_str(); 10].join(", "));
+    }
+    let bomb = format!("apiVersion: v1\nkind: List\nitems:\n- {}", bomb.replace('\n', "\n  "));
+    let started = std::time::Instant::now();
+    let path: Arc<Path> = Path::new("a.yaml").into();
+    let parsed = parse(&path, &bomb);
+    assert!(parsed.objects.is_empty() && !parsed.remarks.is_empty(), "{parsed:?}");
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn secrets_keep_only_certificates_and_no_text_quotes_them() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {tls.crt: a, password: hunter2}\n";
+    let path: Arc<Path> = Path::new("a.yaml").into();
+    assert!(!format!("{:?}", parse(&path, secret)).contains("hunter2"));
+    let broken = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {tls.key: hunter2!}\n";
+    assert!(!format!("{:?}", parse(&path, broken)).contains("hunter2"));
+}
+
+#[test]
+fn a_secret_that_cannot_be_read_is_never_quoted() {
+    /// Distinct, and nothing of it in any fixed text.
+    const VALUE: &str = "LS0tQkVHSU4hunter2";
+    let secret = |rest: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{rest}\n");
+    let json = |rest: &str| format!(r#"{{"apiVersion": "v1", "kind": "Secret", "metadata": {{"name": "s"}}, {rest}}}"#);
+    let list = |item: &str| format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{item}]}}"#);
+    let malformed = "InvalidObject Secret default/s (a.";
+    let unknown = "InvalidObject File (a.";
+    let in_json = [
+        format!(r#""data": "{VALUE}""#),
+        format!(r#""data": ["{VALUE}"]"#),
+        format!(r#""data": {{"tls.key": "{VALUE}!"}}"#),
+        format!(r#""stringData": {{"tls.key": {{"{VALUE}": 5}}}}"#),
+        r#""data": {"tls.key": 12345}"#.to_owned(),
+    ];
+    let mut cases = Vec::new();
+    for data in &in_json {
+        let item = json(data);
+        cases.push((secret(data), malformed));
+        cases.push((list(&item), malformed));
+        cases.push((item, malformed));
+    }
+    cases.extend([
+        (secret(&format!("data:\n  tls.key: {VALUE}\n  tls.key: {VALUE}")), unknown),
+        (secret(&format!("stringData:\n  {VALUE}: a\n  {VALUE}: b")), unknown),
+        (secret(&format!("data: *{VALUE}")), unknown),
+        // What it is cannot be known: it may be a Secret.
+        (secret(&format!("metadata: {VALUE}")), unknown),
+        (format!("\"{VALUE}\""), unknown),
+        (VALUE.to_owned(), unknown),
+        (format!("[{VALUE}]"), unknown),
+        (format!("kind: Secret\nmetadata: {VALUE}"), unknown),
+        (format!("kind: Secret\nmetadata: {{name: [{VALUE}]}}"), unknown),
+        (format!("kind: {{{VALUE}: {VALUE}}}"), unknown),
+        (format!("kind: Secret\ndata: {{tls.key: {VALUE}"), unknown),
+        (format!("kind: Secret\ndata: \"{VALUE}\\q\""), unknown),
+        (format!("kind: List\nitems: {VALUE}"), unknown),
+        (list(&format!("\"{VALUE}\"")), unknown),
+        (list(&format!(r#"{{"kind": "Secret", "metadata": "{VALUE}"}}"#)), unknown),
+        (format!("\"{VALUE}\""), unknown),
+        (format!(r#"{{"data": "{VALUE}"#), unknown),
+        (format!(r#"{{"data": {VALUE}}}"#), unknown),
+    ]);
+    for (text, expect) in &cases {
+        for name in ["a.yaml", "a.json"] {
+            let path: Arc<Path> = Path::new(name).into();
+            let parsed = parse(&path, text);
+            let debug = format!("{parsed:?}");
+            assert!(!debug.contains("hunter2") && !debug.contains("12345"), "{text}: {debug}");
+            assert!(parsed.objects.is_empty(), "{text}: {debug}");
+            let remark = parsed.remarks.first().map(ToString::to_string).unwrap_or_default();
+            if name == "a.yaml" || text.starts_with('{') {
+                assert!(remark.contains(expect) && remark.contains(": document 1, line "), "{text}: {remark}");
+                assert_eq!(*expect == malformed, remark.contains(MALFORMED_SECRET), "{text}: {remark}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_line() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  tls.key: [x]\n";
+    let expect = format!("Secret default/s (a.yaml): document 2, line 10: {MALFORMED_SECRET}; ");
+    check("a.yaml", &format!("{SERVICE}---\n{secret}"), &["Service default/a"], &[&expect]);
+    check("a.yaml", "a: b\nmetadata: {name: [x]}\n", &[], &["document 1, line 2: expected string scalar; "]);
+    check("a.yaml", "a: b\nmetadata: x\n", &[], &["document 1, line 2: expected mapping start; "]);
+    check("a.yaml", "a: b\n\nc: d\na: c\n", &[], &[&format!("document 1, line 4: {DUPLICATE_KEY}; ")]);
+    check("a.json", r#"{"metadata": "x"}"#, &[], &[&format!("document 1, line 1: {MALFORMED}; ")]);
+    check("a.json", "{\n\"a\": }", &[], &["document 1, line 2: expected value"]);
+}
