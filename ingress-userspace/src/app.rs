@@ -31,8 +31,8 @@ use ingress_userspace::{
     proxy::{self, Drained, ListenMode, ListenOptions, Options, Server, Shared},
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{oneshot, watch},
 };
 use tracing::{error, info};
 
@@ -66,88 +66,92 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         host_capacity,
         ..
     } = settings;
-    let ports = [http_port, https_port];
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut kernel = match kernel {
-        Some(settings) => Some(Kernel::open(settings, ports, workers, host_capacity).await?),
+        Some(settings) => Some(Kernel::open(settings, [http_port, https_port], workers, host_capacity).await?),
         None => None,
     };
     let cells = kernel.as_ref().map_or_else(|| heap_cells(host_capacity), Kernel::host_cells);
     let flows = kernel.as_ref().map(Kernel::flow_table);
-    let numbers = match &kernel {
-        Some(kernel) => HostNumbers::Kernel(kernel.datapath()),
-        None => HostNumbers::memory(host_capacity),
-    };
+    let datapath = kernel.as_ref().map(Kernel::datapath);
     let shared = Arc::new(Shared::new(cells, flows).context("cannot set up the proxy")?);
     let mode = match &kernel {
         Some(kernel) if kernel.steers() => ListenMode::Slots,
         _ => ListenMode::Bind { address: Ipv6Addr::UNSPECIFIED.into(), http_port, https_port },
     };
     let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
-    let slots = if mode == ListenMode::Slots { kernel::slots(&listeners)? } else { Vec::new() };
-    let options = Options { https_port, ..Options::default() };
-    let server = Server::start(Arc::clone(&shared), listeners, &options).context("cannot start the workers")?;
+    if let Some(kernel) = &mut kernel {
+        kernel.hold(&listeners)?;
+    }
 
     let progress = Arc::new(Progress::default());
     let view = Arc::new(View {
         shared: Arc::clone(&shared),
         cells,
-        kernel: kernel.as_ref().map(Kernel::datapath),
+        kernel: datapath.clone(),
         progress: Arc::clone(&progress),
         ready: AtomicBool::new(false),
     });
-    let admin = tokio::spawn(admin::serve(admin_addr, Arc::clone(&view) as Arc<dyn admin::Source>));
-    let mut control = Control::start(source, classes, Publisher::new(shared, numbers, progress))?;
+    let (wanted, admin_wanted) = watch::channel(true);
+    let admin = tokio::spawn(admin::serve(admin_addr, Arc::clone(&view) as Arc<dyn admin::Source>, admin_wanted));
+    let numbers = datapath.map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
+    let mut control = Control::start(source, classes, Publisher::new(Arc::clone(&shared), numbers, progress))?;
 
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut server = None;
+    let options = Options { https_port, ..Options::default() };
+    let work = async {
+        // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
+        control.first_snapshot().await?;
+        server = Some(Server::start(shared, listeners, &options).context("cannot start the workers")?);
+        operate(&mut control, kernel.as_mut(), &view, &wanted).await
+    };
     let result = tokio::select! {
-        result = operate(&mut control, kernel.as_mut(), slots, &view, workers) => result,
+        result = work => result,
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    info!(seconds = drain_timeout.as_secs(), "draining; a second signal ends it at once");
 
     view.ready.store(false, Relaxed);
-    drain(server, drain_timeout, &mut [&mut terminate, &mut interrupt]).await;
+    if let Some(kernel) = &mut kernel {
+        // Or the kernel would go on to queue connections that nobody accepts.
+        kernel.release();
+    }
+    if let Some(server) = server {
+        drain(server, drain_timeout, [&mut terminate, &mut interrupt]).await;
+    }
     control.stop();
     admin.abort();
     result
 }
 
-/// Waits for the first snapshot, takes the node over, and then looks after the kernel part until something ends it.
+/// Takes the node over and then looks after the kernel part until something ends it.
 async fn operate(
     control: &mut Control,
     kernel: Option<&mut Kernel>,
-    slots: Vec<kernel::Slot>,
     view: &View,
-    workers: u32,
+    wanted: &watch::Sender<bool>,
 ) -> anyhow::Result<()> {
-    control.first_snapshot().await?;
-    match kernel {
-        None => {
-            view.ready.store(true, Relaxed);
-            info!(workers, kernel = "off", "ready");
-            control.ended().await
-        }
-        Some(kernel) => {
-            kernel.take_over(slots)?;
-            view.ready.store(true, Relaxed);
-            info!(workers, kernel = "on", epoch = kernel.epoch(), "ready");
-            tokio::select! {
-                result = control.ended() => result,
-                result = kernel.look_after() => result,
-            }
-        }
+    let Some(kernel) = kernel else {
+        view.ready.store(true, Relaxed);
+        info!(kernel = "off", "ready");
+        return control.ended().await;
+    };
+    kernel.take_over()?;
+    view.ready.store(true, Relaxed);
+    info!(kernel = "on", epoch = kernel.epoch(), "ready");
+    tokio::select! {
+        result = control.ended() => result,
+        result = kernel.look_after(wanted) => result,
     }
 }
 
 /// Lets connections end; a second signal ends it at once.
-async fn drain(server: Server, timeout: Duration, signals: &mut [&mut tokio::signal::unix::Signal; 2]) {
-    let [first, second] = signals;
+async fn drain(mut server: Server, timeout: Duration, [first, second]: [&mut Signal; 2]) {
+    info!(seconds = timeout.as_secs(), connections = server.connections(), "draining; a second signal ends it at once");
     let Drained { cut } = tokio::select! {
         drained = server.drain(timeout) => drained,
-        _ = first.recv() => return info!("second signal: leaving at once"),
-        _ = second.recv() => return info!("second signal: leaving at once"),
+        () = async { tokio::select! { _ = first.recv() => {}, _ = second.recv() => {} } } => server.stop().await,
     };
     info!(cut, "drained");
 }

@@ -11,10 +11,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ingress_userspace::datapath;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::{
     cli::{Cli, Command, UnloadArgs},
-    settings::Settings,
+    settings::{Settings, SettingsError},
 };
 
 fn main() -> ExitCode {
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xdp-ingress: {error:#}");
-            ExitCode::FAILURE
+            // Options that contradict each other are wrong usage as much as unknown ones, for which clap exits with 2.
+            if error.is::<SettingsError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -32,6 +34,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => {
             let settings = Settings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
+            raise_descriptor_limit();
             app::run(settings)
         }
         Command::Unload(UnloadArgs { bpffs }) => {
@@ -44,5 +47,14 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             }
             Ok(())
         }
+    }
+}
+
+/// A proxy needs two descriptors for each request in flight; the usual soft limit of 1,024 is a relic of select(2).
+fn raise_descriptor_limit() {
+    let raised =
+        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of file descriptors; raise `ulimit -n`, or few connections fit");
     }
 }

@@ -16,6 +16,7 @@ use rtnetlink::{
         route::{RouteAttribute, RouteMessage, RouteNextHop, RouteType},
     },
 };
+use tokio::time::{Instant, timeout_at};
 
 /// Interfaces that hold addresses which are not the node's own: kube-proxy's ipvs mode puts every Service there,
 /// NodeLocal DNSCache its listen addresses.
@@ -23,6 +24,8 @@ const FOREIGN_ADDRESSES: [&str; 2] = ["kube-ipvs0", "nodelocaldns"];
 
 /// A burst of address changes (a NIC coming up, a CNI starting) counts as one after this much quiet.
 const SETTLE: Duration = Duration::from_millis(50);
+/// … but a stream of changes without a pause is reported after this time.
+const SETTLE_MAX: Duration = Duration::from_millis(500);
 
 /// Address → index of its interface.
 pub(crate) type Addresses = BTreeMap<IpAddr, u32>;
@@ -31,6 +34,8 @@ pub(crate) type Addresses = BTreeMap<IpAddr, u32>;
 pub(crate) struct Node {
     handle: Handle,
     changes: futures_util::stream::BoxStream<'static, ()>,
+    /// A change that was seen and not yet reported.
+    dirty: bool,
 }
 
 impl Node {
@@ -44,7 +49,7 @@ impl Node {
             new_multicast_connection(&groups).context("cannot open a netlink socket to read the node's addresses")?;
         // Ends with `self`: the connection stops when its handle and receiver are gone.
         tokio::spawn(connection);
-        Ok(Self { handle, changes: messages.map(|_| ()).boxed() })
+        Ok(Self { handle, changes: messages.map(|_| ()).boxed(), dirty: false })
     }
 
     /// The addresses that packets for this node can carry. Loopback is left out: what a process binds there is its own.
@@ -97,12 +102,18 @@ impl Node {
         Ok(indices.iter().filter_map(|index| names.get(index).cloned()).collect())
     }
 
-    /// Waits until addresses or links may have changed; `None` when netlink is gone.
+    /// Waits until addresses or links may have changed; `None` when netlink is gone. Safe to cancel: a change that was seen is
+    /// reported by the next call.
     pub(crate) async fn changed(&mut self) -> Option<()> {
-        self.changes.next().await?;
-        while let Ok(more) = tokio::time::timeout(SETTLE, self.changes.next()).await {
+        if !self.dirty {
+            self.changes.next().await?;
+            self.dirty = true;
+        }
+        let latest = Instant::now() + SETTLE_MAX;
+        while let Ok(more) = timeout_at(latest.min(Instant::now() + SETTLE), self.changes.next()).await {
             more?;
         }
+        self.dirty = false;
         Some(())
     }
 

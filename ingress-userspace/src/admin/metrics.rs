@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ingress_common::StatusClass;
+use ingress_userspace::proxy::StatsView;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -25,6 +26,7 @@ pub(super) fn encode(source: &dyn Source) -> Result<String, fmt::Error> {
         hosts: source.hosts(),
         totals: source.totals(),
         control: source.control(),
+        proxy: source.proxy(),
         ready: source.ready(),
     }));
     let mut out = String::new();
@@ -38,6 +40,7 @@ struct Scrape {
     hosts: Vec<HostCounters>,
     totals: Vec<(&'static str, ingress_common::Traffic)>,
     control: ControlState,
+    proxy: StatsView,
     ready: bool,
 }
 
@@ -76,6 +79,7 @@ impl Collector for Scrape {
             ConstGauge::new(l7.active).encode(metric.encode_family(&[("host", host.as_str())])?)?;
         }
         self.encode_totals(&mut encoder)?;
+        self.encode_connections(&mut encoder)?;
         self.encode_control(&mut encoder)
     }
 }
@@ -95,8 +99,32 @@ impl Scrape {
         Ok(())
     }
 
+    fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let StatsView { connections: _, accepted, accept_errors, handshake_errors, refused_framing, timed_out } =
+            self.proxy;
+        for (name, help, value) in [
+            ("connections_accepted", "Client connections accepted", accepted),
+            (
+                "connection_accept_errors",
+                "Client connections lost at accept, or shed for lack of file descriptors",
+                accept_errors,
+            ),
+            ("connection_handshake_errors", "TLS handshakes that failed or took too long", handshake_errors),
+            (
+                "connection_refused_framing",
+                "Connections ended for bytes that two parsers could read differently",
+                refused_framing,
+            ),
+            ("connection_timed_out", "Connections ended because a head, body or response made no progress", timed_out),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
+        }
+        Ok(())
+    }
+
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity, connections } = self.control;
+        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity } = self.control;
         for (name, help, value) in [
             ("ready", "1 once a snapshot is served, 0 before and while draining", u64::from(self.ready)),
             ("snapshot_generation", "Number of the snapshot being served", generation),
@@ -108,7 +136,7 @@ impl Scrape {
                 "Hosts counted as unattributed because host-capacity is used up",
                 hosts_over_capacity as u64,
             ),
-            ("client_connections", "Client connections open now", connections as u64),
+            ("client_connections", "Client connections open now, handshakes included", self.proxy.connections as u64),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(metric)?;

@@ -18,8 +18,9 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ingress_common::{HostL7, HostNet, StatusClass, Traffic};
+use ingress_userspace::proxy::StatsView;
 use serde_json::{Map, Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tracing::{debug, info, warn};
 
 /// How long a request's head may take.
@@ -37,6 +38,7 @@ pub(crate) trait Source: std::fmt::Debug + Send + Sync + 'static {
     /// Packets and bytes by reason; empty without the kernel part.
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
     fn control(&self) -> ControlState;
+    fn proxy(&self) -> StatsView;
 }
 
 /// Counters of one host.
@@ -56,11 +58,20 @@ pub(crate) struct ControlState {
     pub(crate) upstreams: usize,
     pub(crate) warnings: usize,
     pub(crate) hosts_over_capacity: usize,
-    pub(crate) connections: usize,
 }
 
-/// Serves `source` at `address` for ever; a taken address is tried again until it is free.
-pub(crate) async fn serve(address: SocketAddr, source: Arc<dyn Source>) -> Infallible {
+/// Serves `source` at `address` while `wanted` holds; a taken address is tried again until it is free.
+pub(crate) async fn serve(address: SocketAddr, source: Arc<dyn Source>, mut wanted: watch::Receiver<bool>) {
+    // An error says that nobody can want anything any more.
+    while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+        tokio::select! {
+            _never = accept(address, &source) => {}
+            _left = wanted.wait_for(|wanted| !*wanted) => info!(%address, "admin address left to the successor"),
+        }
+    }
+}
+
+async fn accept(address: SocketAddr, source: &Arc<dyn Source>) -> Infallible {
     let listener = bind(address).await;
     info!(%address, "admin address open");
     let mut connections = JoinSet::new();
@@ -71,7 +82,7 @@ pub(crate) async fn serve(address: SocketAddr, source: Arc<dyn Source>) -> Infal
         }
         match listener.accept().await {
             Ok((stream, _)) => {
-                let source = Arc::clone(&source);
+                let source = Arc::clone(source);
                 connections.spawn(async move {
                     let service = service_fn(move |request| {
                         let response = answer(&request, source.as_ref());

@@ -1,20 +1,23 @@
 //! Looks after the kernel part while the process runs: which interfaces, which addresses, which slots, the heartbeat.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context;
-use ingress_common::{HostL7Cell, flow::PROTO_TCP, steer::SLOTS_PER_PORT};
+use ingress_common::{HostL7Cell, flow::PROTO_TCP, map::NODE_ADDRS_MAX, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
-    datapath::{self, Datapath, DebugLog, NicReport, ProgramReport, Report, SteeredPort, XdpMode},
+    datapath::{self, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode},
     model::HostId,
     proxy::{FlowTable, WorkerListeners},
 };
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
 use tracing::{info, warn};
 
 use crate::{
@@ -36,29 +39,17 @@ pub(super) struct Kernel {
     log: Option<DebugLog>,
     node: Node,
     addresses: Addresses,
+    /// The kernel does not know of `addresses` yet.
+    stale: bool,
     ports: Vec<SteeredPort>,
     steers: bool,
+    slots: Vec<Slot>,
 }
 
 /// A listener and the slot it is meant for.
-pub(super) struct Slot {
+struct Slot {
     number: u32,
     listener: OwnedFd,
-}
-
-/// Duplicates of the listeners, to be put into slots later; the workers own the originals.
-///
-/// # Errors
-/// If there are no file descriptors left.
-pub(super) fn slots(listeners: &[WorkerListeners]) -> anyhow::Result<Vec<Slot>> {
-    let mut slots = Vec::with_capacity(listeners.len() * 2);
-    for (worker, WorkerListeners { http, https }) in (0_u32..).zip(listeners) {
-        for (port, listener) in (0_u32..).zip([http, https]) {
-            let listener = listener.as_fd().try_clone_to_owned().context("cannot duplicate a listener")?;
-            slots.push(Slot { number: port * SLOTS_PER_PORT + worker, listener });
-        }
-    }
-    Ok(slots)
 }
 
 impl Kernel {
@@ -95,7 +86,30 @@ impl Kernel {
         };
         let ports = (0_u32..).zip(ports).map(steered).collect();
         let log = datapath.debug_log();
-        Ok(Self { datapath: Arc::new(datapath), log, node, addresses, ports, steers: lookup })
+        let datapath = Arc::new(datapath);
+        Ok(Self { datapath, log, node, addresses, stale: true, ports, steers: lookup, slots: Vec::new() })
+    }
+
+    /// Keeps duplicates of the listeners for their slots; the workers own the originals.
+    ///
+    /// # Errors
+    /// If there are no file descriptors left.
+    pub(super) fn hold(&mut self, listeners: &[WorkerListeners]) -> anyhow::Result<()> {
+        if !self.steers {
+            return Ok(());
+        }
+        for (worker, WorkerListeners { http, https }) in (0_u32..).zip(listeners) {
+            for (port, listener) in (0_u32..).zip([http, https]) {
+                let listener = listener.as_fd().try_clone_to_owned().context("cannot duplicate a listener")?;
+                self.slots.push(Slot { number: port * SLOTS_PER_PORT + worker, listener });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the duplicates up: with the workers' own listeners closed, the slots empty themselves.
+    pub(super) fn release(&mut self) {
+        self.slots.clear();
     }
 
     /// Whether connections come through slots rather than bound ports.
@@ -119,38 +133,53 @@ impl Kernel {
         Box::new(Flows(self.datapath.flows()))
     }
 
-    /// Puts our listeners into the slots, and makes the kernel steer to them: from here on new connections are ours.
+    /// Puts our listeners into the slots and makes the node ours: from here on new connections come to this process.
     ///
     /// # Errors
     /// If the kernel refuses; then some slots may be ours already, which serve.
-    pub(super) fn take_over(&self, slots: Vec<Slot>) -> anyhow::Result<()> {
-        self.beat();
-        for Slot { number, listener } in &slots {
+    pub(super) fn take_over(&mut self) -> anyhow::Result<()> {
+        // First of all, so that no flow is ever entered under an epoch that nobody knows of.
+        self.datapath.take_over().context("cannot take the node over")?;
+        for Slot { number, listener } in &self.slots {
             self.datapath
                 .register_listener(*number, listener.as_fd())
                 .with_context(|| format!("cannot put a listener into slot {number}"))?;
         }
-        self.set_addresses()?;
+        self.set_addresses();
         self.datapath.set_ports(&self.ports).context("cannot set the steered ports")?;
         self.sweep();
         Ok(())
     }
 
-    /// Keeps the heart beating, the addresses true and the flows clean, until netlink fails.
+    /// Keeps the heart beating, the addresses true and the flows clean. Tells `owner` when the node comes to belong to another
+    /// process, and when that one dies and it belongs to this one again.
     ///
     /// # Errors
-    /// If the node's addresses can no longer be read.
-    pub(super) async fn look_after(&mut self) -> anyhow::Result<()> {
+    /// If netlink ends.
+    pub(super) async fn look_after(&mut self, owner: &watch::Sender<bool>) -> anyhow::Result<()> {
         let (mut heartbeat, mut sweep, mut drain) = (interval(HEARTBEAT), interval(SWEEP), interval(LOG));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut superseded = false;
+        let mut owns = true;
         loop {
             tokio::select! {
                 _ = heartbeat.tick() => {
                     self.beat();
-                    if !superseded && self.datapath.superseded() {
-                        superseded = true;
-                        info!("a newer process owns the node; serving the connections that are left until SIGTERM");
+                    match self.datapath.owner() {
+                        Owner::Other if owns => {
+                            owns = false;
+                            owner.send_replace(false);
+                            info!("a newer process owns the node; serving the connections that are left until SIGTERM");
+                        }
+                        Owner::Nobody => {
+                            warn!("the process that owned the node has died; taking the node back");
+                            self.take_over()?;
+                            owns = true;
+                            owner.send_replace(true);
+                        }
+                        Owner::This | Owner::Other => {}
+                    }
+                    if self.stale && owns {
+                        self.set_addresses();
                     }
                 }
                 _ = sweep.tick() => self.sweep(),
@@ -161,20 +190,48 @@ impl Kernel {
                 }
                 change = self.node.changed() => {
                     change.context("netlink no longer reports changes of the node's addresses")?;
-                    let addresses = self.node.addresses().await?;
-                    if addresses != self.addresses && !superseded {
-                        info!(count = addresses.len(), "the node's addresses changed");
-                        self.addresses = addresses;
-                        self.set_addresses()?;
+                    self.read_addresses().await;
+                    if self.stale && owns {
+                        self.set_addresses();
                     }
                 }
             }
         }
     }
 
-    fn set_addresses(&self) -> anyhow::Result<()> {
-        let addresses: Vec<_> = self.addresses.iter().map(|(address, index)| (*address, *index)).collect();
-        self.datapath.set_node_addrs(&addresses).context("cannot set the node's addresses")
+    /// What cannot be read is read again after the next change; what is known goes on to hold.
+    async fn read_addresses(&mut self) {
+        match self.node.addresses().await {
+            Ok(addresses) if addresses != self.addresses => {
+                info!(count = addresses.len(), "the node's addresses changed");
+                self.addresses = addresses;
+                self.stale = true;
+            }
+            Ok(_) => {}
+            Err(error) => warn!("keeping the addresses known so far: {error:#}"),
+        }
+    }
+
+    /// Tells the kernel the node's addresses; what fails is tried again with the next heartbeat.
+    fn set_addresses(&mut self) {
+        let mut addresses: Vec<_> = self.addresses.iter().map(|(address, index)| (*address, *index)).collect();
+        let room = NODE_ADDRS_MAX as usize;
+        if addresses.len() > room {
+            // Those that clients least likely use go first: a node with many pods has a link-local address for each.
+            addresses.sort_by_key(|(address, _)| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()));
+            addresses.truncate(room);
+            warn!(
+                left_out = self.addresses.len() - room,
+                "more addresses than the kernel part has room for; link-local ones are left out first"
+            );
+        }
+        match self.datapath.set_node_addrs(&addresses) {
+            Ok(()) => self.stale = false,
+            Err(error) => {
+                self.stale = true;
+                warn!(error = &error as &dyn std::error::Error, "cannot set the node's addresses; trying again");
+            }
+        }
     }
 
     fn beat(&self) {

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -13,7 +13,7 @@ use ingress_userspace::{
         Translation,
         outcome::{Outcome, Reason, Severity},
     },
-    datapath::Datapath,
+    datapath::{self, Datapath},
     model::{HostId, HostPattern},
     proxy::{CertificateProblem, Shared, Snapshot},
 };
@@ -45,6 +45,8 @@ pub(super) struct Progress {
     pub(super) upstreams: AtomicUsize,
     pub(super) warnings: AtomicUsize,
     pub(super) hosts_over_capacity: AtomicUsize,
+    /// Every host with a number, also those whose routes are gone: their counters are not.
+    pub(super) names: Mutex<BTreeMap<u32, String>>,
 }
 
 /// Gives every host its number, once and for good.
@@ -68,16 +70,21 @@ impl Publisher {
         let previous = self.shared.snapshot();
         let previous = (previous.generation > 0).then_some(previous);
         let mut over_capacity = 0;
+        let mut named = Vec::new();
         let (snapshot, problems) = Snapshot::compile(previous.as_deref(), &table, |pattern| {
-            self.numbers.number(pattern).unwrap_or_else(|| {
+            let Some(number) = self.numbers.number(pattern) else {
                 over_capacity += 1;
-                HostId::UNATTRIBUTED
-            })
+                return HostId::UNATTRIBUTED;
+            };
+            named.push((number.0, pattern.to_string()));
+            number
         });
         let generation = snapshot.generation;
         self.shared.publish(snapshot);
 
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity } = &*self.progress;
+        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names } = &*self.progress;
+        named.retain(|(number, _)| *number != HostId::UNATTRIBUTED.0);
+        names.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
         hosts.store(table.hosts.len(), Relaxed);
         upstreams.store(table.upstreams.len(), Relaxed);
         hosts_over_capacity.store(over_capacity, Relaxed);
@@ -142,7 +149,18 @@ impl HostNumbers {
     fn number(&mut self, pattern: &HostPattern) -> Option<HostId> {
         let name = pattern.to_string();
         match self {
-            Self::Kernel(datapath) => datapath.host_ids().assign(&name).ok().map(HostId),
+            Self::Kernel(datapath) => match datapath.host_ids().assign(&name) {
+                Ok(number) => Some(HostId(number)),
+                Err(datapath::Error::HostsFull { .. }) => None,
+                Err(error) => {
+                    warn!(
+                        name,
+                        error = &error as &dyn std::error::Error,
+                        "cannot number a host; counted as unattributed"
+                    );
+                    Some(HostId::UNATTRIBUTED)
+                }
+            },
             Self::Memory { numbers, capacity } => {
                 if let Some(&number) = numbers.get(&name) {
                     return Some(HostId(number));

@@ -1,12 +1,15 @@
 //! What the admin address shows, gathered from the parts when asked.
 
 use std::sync::{
-    Arc,
+    Arc, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use ingress_common::{HostL7Cell, Traffic};
-use ingress_userspace::{datapath::Datapath, proxy::Shared};
+use ingress_userspace::{
+    datapath::Datapath,
+    proxy::{Shared, StatsView},
+};
 
 use super::publish::Progress;
 use crate::admin::{ControlState, HostCounters, Source};
@@ -30,13 +33,8 @@ impl Source for View {
     }
 
     fn hosts(&self) -> Vec<HostCounters> {
-        let snapshot = self.shared.snapshot();
-        let mut hosts: Vec<(u32, String)> =
-            snapshot.routes.hosts().map(|entry| (entry.id.0, entry.pattern.to_string())).collect();
-        // Hosts beyond the capacity have no counters of their own.
-        hosts.retain(|(id, _)| *id != 0);
-        hosts.push((0, UNATTRIBUTED.to_owned()));
-        hosts.sort();
+        let mut hosts = self.progress.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        hosts.insert(0, UNATTRIBUTED.to_owned());
         let net = self.kernel.as_ref().and_then(|kernel| kernel.host_net().ok()).unwrap_or_default();
         hosts
             .into_iter()
@@ -55,14 +53,17 @@ impl Source for View {
     }
 
     fn control(&self) -> ControlState {
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity } = &*self.progress;
+        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names: _ } = &*self.progress;
         ControlState {
             generation: self.shared.snapshot().generation,
             hosts: hosts.load(Relaxed),
             upstreams: upstreams.load(Relaxed),
             warnings: warnings.load(Relaxed),
             hosts_over_capacity: hosts_over_capacity.load(Relaxed),
-            connections: self.shared.stats().connections,
         }
+    }
+
+    fn proxy(&self) -> StatsView {
+        self.shared.stats()
     }
 }

@@ -45,11 +45,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig", help_heading = "Source")]
     pub(crate) manifests: Option<PathBuf>,
 
-    /// Use this kubeconfig; the default is the pod's service account, then $KUBECONFIG and ~/.kube/config.
+    /// Use this kubeconfig; the default is $KUBECONFIG or ~/.kube/config if there is one, else the pod's service account.
     #[arg(long, value_name = "FILE", help_heading = "Source")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Serve Ingresses of this class (or of any class whose controller is xdp-ingress.io/controller).
+    /// Class that is ours by its name in the annotation `kubernetes.io/ingress.class`, and, with manifests that hold no
+    /// IngressClass, in `ingressClassName`. Otherwise an IngressClass is ours by its controller, xdp-ingress.io/controller.
     #[arg(long, value_name = "NAME", default_value = "xdp", help_heading = "Source")]
     pub(crate) ingress_class: String,
 

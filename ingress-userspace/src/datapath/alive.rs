@@ -43,8 +43,7 @@ pub(super) struct Life {
 // === impl Life ===
 
 impl Life {
-    /// Takes the node over: one epoch after the latest, heart beating, a living predecessor moved aside. The caller holds the
-    /// lock of the pins.
+    /// Joins the processes of the node under an epoch of its own, one after the latest. The caller holds the lock of the pins.
     ///
     /// Also says whether another process lives.
     pub(super) fn begin(pins: &Pins, maps: &Maps) -> Result<(Self, bool), Error> {
@@ -55,14 +54,29 @@ impl Life {
         let latest = live.iter().copied().chain([current.epoch.load(Acquire), draining.epoch.load(Acquire)]).max();
         let epoch = latest.unwrap_or(0).wrapping_add(1);
         let mark = pins.live(epoch)?;
+        Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
+    }
+
+    /// Becomes the owner of the node: heart beating, a living predecessor moved aside. Does nothing for the owner.
+    pub(super) fn take_over(&self, pins: &Pins) -> Result<(), Error> {
+        let _exclusive = pins.lock()?;
+        let (current, draining) = (cell(&self.cells, ALIVE_CURRENT)?, cell(&self.cells, ALIVE_DRAINING)?);
+        let live = pins.live_epochs()?;
         let predecessor = current.epoch.load(Acquire);
+        if predecessor == self.epoch {
+            return Ok(());
+        }
         if live.contains(&predecessor) {
             draining.write(current.heartbeat_ns.load(Relaxed), predecessor, steer::ALIVE_DRAINING);
-        } else if !live.contains(&draining.epoch.load(Acquire)) {
-            draining.write(0, 0, steer::ALIVE_NONE);
+        } else {
+            let aside = draining.epoch.load(Acquire);
+            if aside == self.epoch || !live.contains(&aside) {
+                // Kept, so that the next process does not take an epoch whose flows may still be there.
+                draining.write(0, predecessor.max(aside), steer::ALIVE_NONE);
+            }
         }
-        current.write(sys::now_ns(), epoch, steer::ALIVE_SERVING);
-        Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
+        current.write(sys::now_ns(), self.epoch, steer::ALIVE_SERVING);
+        Ok(())
     }
 
     pub(super) const fn epoch(&self) -> u32 {
@@ -82,8 +96,10 @@ impl Life {
         }
     }
 
-    pub(super) fn is_superseded(&self) -> bool {
-        self.cells.as_slice().first().is_some_and(|current| current.epoch.load(Acquire) != self.epoch)
+    /// The process that owns the node, by its epoch; `None` if it is this one.
+    pub(super) fn owner(&self) -> Option<u32> {
+        let current = self.cells.as_slice().first()?.epoch.load(Acquire);
+        (current != self.epoch).then_some(current)
     }
 }
 

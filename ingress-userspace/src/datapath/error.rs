@@ -44,8 +44,6 @@ pub enum Error {
     HostsFull { capacity: u32 },
     #[error("host name `{0}` is longer than 255 bytes")]
     HostName(String),
-    #[error("a newer process owns this node; only that one hands out host ids")]
-    Superseded,
 }
 
 /// Something the datapath needs and this machine or process does not have.

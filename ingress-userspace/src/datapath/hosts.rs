@@ -9,40 +9,36 @@ use ingress_common::{HostId, HostName, flow::UNATTRIBUTED};
 
 use super::{Shared, error::Error};
 
-/// The host ids of this node. One process at a time hands out new ones: the one that owns the node.
+/// The host ids of this node. Every living process may hand out new ones; the latest one handed out stands in the map itself, under
+/// the empty name, and is changed under the lock of the pins.
 #[derive(Debug)]
 pub struct HostIds {
     shared: Arc<Shared>,
-    known: Mutex<Known>,
+    known: Mutex<HashMap<Box<str>, HostId>>,
 }
 
-#[derive(Debug)]
-struct Known {
-    ids: HashMap<Box<str>, HostId>,
-    next: HostId,
-}
+/// The key of the latest id that was handed out.
+const LATEST: HostName = HostName { name: [0; 256] };
 
 // === impl HostIds ===
 
 impl HostIds {
-    /// Reads the ids handed out so far. The process owns the node already, so no other process adds to them.
+    /// Reads the ids handed out so far.
     pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
-        let ids: HashMap<Box<str>, HostId> =
-            shared.maps.host_ids()?.into_iter().map(|(name, id)| (name.into_boxed_str(), id)).collect();
-        let next = ids.values().copied().max().unwrap_or(UNATTRIBUTED).saturating_add(1);
-        Ok(Self { shared, known: Mutex::new(Known { ids, next }) })
+        let known = shared.maps.host_ids()?.into_iter().map(|(name, id)| (name.into_boxed_str(), id)).collect();
+        Ok(Self { shared, known: Mutex::new(known) })
     }
 
     /// The id of `name`, if it has one.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<HostId> {
-        self.known().ids.get(name).copied()
+        self.known().get(name).copied()
     }
 
     /// Number of names with an id.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.known().ids.len()
+        self.known().len()
     }
 
     #[must_use]
@@ -53,33 +49,38 @@ impl HostIds {
     /// The id of `name`: the one it has had before, also in earlier processes, or the next.
     ///
     /// # Errors
-    /// [`Error::HostsFull`] if there are no ids left (the caller counts such a host as 0), [`Error::Superseded`] if a newer
-    /// process hands them out now, [`Error::HostName`] for a name that no key can hold.
+    /// [`Error::HostsFull`] if there are no ids left (the caller counts such a host as 0), [`Error::HostName`] for a name that no
+    /// key can hold, [`Error::Kernel`] if the map cannot be read or written.
     pub fn assign(&self, name: &str) -> Result<HostId, Error> {
         let mut known = self.known();
-        if let Some(&id) = known.ids.get(name) {
+        if let Some(&id) = known.get(name) {
             return Ok(id);
         }
         let capacity = self.shared.maps.host_capacity();
-        if known.next >= capacity {
-            return Err(Error::HostsFull { capacity });
-        }
+        let table = &self.shared.maps.host_ids;
         let key = HostName::new(name).ok_or_else(|| Error::HostName(name.to_owned()))?;
-        // A successor takes the node over under the same lock and reads the ids after that: either it sees this one, or this
-        // process sees that it is superseded.
         let _exclusive = self.shared.pins.lock()?;
-        if self.shared.life.is_superseded() {
-            return Err(Error::Superseded);
-        }
-        let id = known.next;
-        self.shared.maps.host_ids.set(&key, &id)?;
-        known.ids.insert(name.into(), id);
-        known.next += 1;
+        // Another process may have been here first.
+        let id = match table.get(&key)? {
+            Some(id) => id,
+            None => {
+                let latest = table.get(&LATEST)?.unwrap_or(UNATTRIBUTED);
+                let id = latest + 1;
+                if id >= capacity {
+                    return Err(Error::HostsFull { capacity });
+                }
+                // In this order: an id whose name was not written is lost, not given away twice.
+                table.set(&LATEST, &id)?;
+                table.set(&key, &id)?;
+                id
+            }
+        };
+        known.insert(name.into(), id);
         Ok(id)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // Both fields are changed together at the end of `assign`, where nothing can panic.
+    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, HostId>> {
+        // Changed in one step, so a panic elsewhere leaves it whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -99,14 +99,16 @@ impl Maps {
         Ok(self.map_host_l7(Access::Read)?.as_slice().iter().map(HostL7Cell::load).collect())
     }
 
-    /// Host ids by name. Host 0, the unattributed traffic, has no name.
+    /// Host ids by name. Host 0, the unattributed traffic, has no name; the empty name's number is the latest id, left out here.
     ///
     /// # Errors
     /// If the kernel refuses the read.
     pub fn host_ids(&self) -> Result<BTreeMap<String, u32>, Error> {
         let mut ids = BTreeMap::new();
         self.host_ids.scan(|name, id| {
-            ids.insert(name.to_string(), *id);
+            if *name != HostName::default() {
+                ids.insert(name.to_string(), *id);
+            }
         })?;
         Ok(ids)
     }

@@ -4,13 +4,13 @@
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
 //! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
-//! app ────── heartbeat, sweep, superseded ─────────> alive, flows
+//! app ────── take_over, heartbeat, sweep ──────────> alive, flows
 //! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, host_l7, …
 //! ```
 //!
 //! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
-//! that opens the same directory takes the node over: it adopts maps and links, puts its programs into the links in place, and
-//! the first one finds itself [`Datapath::superseded`]. [`unload`] removes it all.
+//! that opens the same directory adopts maps and links and puts its programs into the links in place; once it can serve it takes
+//! the node over ([`Datapath::take_over`]), and the first one finds that out by [`Datapath::owner`]. [`unload`] removes it all.
 //!
 //! All methods take `&self`, so that one `Arc<Datapath>` serves every thread.
 #![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]
@@ -186,6 +186,16 @@ struct Shared {
     flows_full: AtomicU64,
 }
 
+/// Who owns the node, see [`Datapath::take_over`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    This,
+    /// Another process that lives.
+    Other,
+    /// Nobody yet, or a process that has died.
+    Nobody,
+}
+
 /// A program that [`Datapath::test_run`] can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProgram {
@@ -230,7 +240,7 @@ impl Default for Options {
 // === impl Datapath ===
 
 impl Datapath {
-    /// Loads the programs, adopts or makes maps and links, and takes the node over.
+    /// Loads the programs, and adopts or makes maps and links. The node stays with its owner until [`Datapath::take_over`].
     ///
     /// Until ports are set, the programs pass everything on a fresh node; on adoption what the maps hold goes on to apply, and
     /// no packet meets an interface without a program.
@@ -367,10 +377,24 @@ impl Datapath {
         written
     }
 
-    /// Whether a newer process owns the node: time to drain.
+    /// Makes this process the owner of the node, the one whose heartbeat counts; the one that owned it drains. To be called when
+    /// the process can serve, just before its listeners go into the slots: flows are known by the epoch of an owner. Again, it
+    /// does nothing.
+    ///
+    /// # Errors
+    /// If the pins cannot be locked; then nothing has changed.
+    pub fn take_over(&self) -> Result<(), Error> {
+        self.shared.life.take_over(&self.shared.pins)
+    }
+
+    /// Who owns the node.
     #[must_use]
-    pub fn superseded(&self) -> bool {
-        self.shared.life.is_superseded()
+    pub fn owner(&self) -> Owner {
+        match self.shared.life.owner() {
+            None => Owner::This,
+            Some(epoch) if self.shared.pins.is_live(epoch) => Owner::Other,
+            Some(_) => Owner::Nobody,
+        }
     }
 
     /// Deletes the flows of processes that have ended, and spares those of all that live; how many it deleted. Reads the

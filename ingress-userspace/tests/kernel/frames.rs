@@ -39,6 +39,7 @@ fn left(description: &'static str, frame: Vec<u8>, counter: &'static [Total]) ->
 
 fn serving(sandbox: &Sandbox) -> Datapath {
     let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
+    datapath.take_over().expect("takes over");
     let port = |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags };
     let ports = [
         port(80, PROTO_TCP, 2, 0),

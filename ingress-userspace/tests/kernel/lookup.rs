@@ -23,6 +23,7 @@ fn serving(options: &Options) -> Datapath {
     ip("addr add 198.51.100.7/32 dev lo");
     ip("addr add 2001:db8::7/128 dev lo nodad");
     let datapath = Datapath::open(options).expect("opens");
+    datapath.take_over().expect("takes over");
     let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 4, workers: 2, flags: 0 };
     datapath.set_ports(&[port]).expect("ports");
     let addrs = [NODE4, NODE6].map(|addr| (addr.parse::<SocketAddr>().expect("an address").ip(), 1));

@@ -20,6 +20,7 @@ fn programs_stay_small_and_their_cost_is_printed() {
     sandboxed(|sandbox| {
         let options = Options { host_capacity: HOSTS_DEFAULT, measure: true, ..sandbox.options(&[]) };
         let datapath = Datapath::open(&options).expect("opens");
+        datapath.take_over().expect("takes over");
         for program in &datapath.report().programs {
             let instructions = program.verified_instructions.expect("a kernel from 5.16 on says");
             println!("{:<24} {instructions:>7} instructions verified", program.name);

@@ -9,6 +9,7 @@ use std::{
 use ingress_common::{Total, map};
 use xtask::lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
+    controller::Controller,
     load::{Connections, Load},
     topology::Family,
     until,
@@ -73,6 +74,48 @@ fn two_processes_overlap_without_a_failed_request() {
         println!("two hand-overs, {name}: {} answered, {} failed", report.answered, report.failed);
         assert_eq!(report.failed, 0, "{name}: {:?}", report.reasons);
     }
+}
+
+#[test]
+fn a_node_goes_back_to_the_process_that_is_left() {
+    let Some((net, first)) = Net::serving("back") else { return };
+    let web = Ask::get("web.test", "/");
+    let mut second = net.start("second", 9111);
+    net.ask(&net.topology.client, http(Family::V4), &web);
+    second.process.kill().expect("the owner is killed");
+    let killed = Instant::now();
+    until("the first process serves again", || net.try_ask(&net.topology.client, http(Family::V4), &web).ok())
+        .expect("it takes the node back");
+    println!("owner killed: its predecessor serves again after {} ms", killed.elapsed().as_millis());
+    // New hosts are numbered and served by it as well.
+    net.write("late.yaml", &net.site("late", &[2]));
+    let late = Ask::get("late.test", "/");
+    until("a new host is served", || {
+        net.try_ask(&net.topology.client, http(Family::V4), &late).ok().filter(|(answer, _)| answer.status == 200)
+    })
+    .expect("it is served");
+    assert!(net.settled().hosts.contains_key("late.test"));
+    drop(first);
+}
+
+#[test]
+fn a_successor_that_cannot_start_disturbs_nobody() {
+    let Some((net, _first)) = Net::serving("stillborn") else { return };
+    let web = Ask::get("web.test", "/");
+    let mut options = net.options("second", 9111);
+    options.manifests = net.lab.home().join("missing");
+    let second = Controller::start(&net.lab, &net.topology.node, &options);
+    assert!(second.is_err(), "there is nothing to serve");
+    net.ask(&net.topology.client, http(Family::V4), &web);
+    net.write("late.yaml", &net.site("late", &[2]));
+    let late = Ask::get("late.test", "/");
+    until("a new host is served", || {
+        net.try_ask(&net.topology.client, http(Family::V4), &late).ok().filter(|(answer, _)| answer.status == 200)
+    })
+    .expect("it is served");
+    let counts = net.settled();
+    assert_eq!(counts.total(Total::HeartbeatStale).packets, 0);
+    assert_eq!(counts.total(Total::Undecided).packets, 0);
 }
 
 #[test]

@@ -73,7 +73,10 @@ impl Maps {
         let mut hosts = BTreeMap::from([(UNATTRIBUTED_NAME.to_owned(), self.host(UNATTRIBUTED)?)]);
         for entry in self.host_ids.iter() {
             let (name, id) = entry.context("cannot read `host_ids`")?;
-            hosts.insert(name.to_string(), self.host(id)?);
+            // The empty name holds the latest id.
+            if name != HostName::default() {
+                hosts.insert(name.to_string(), self.host(id)?);
+            }
         }
         let totals = Total::ALL.iter().map(|&(total, name)| anyhow::Ok((name, self.total(total)?)));
         Ok(Counts { hosts, totals: totals.collect::<anyhow::Result<_>>()? })
