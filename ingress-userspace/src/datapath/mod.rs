@@ -23,15 +23,17 @@ mod link;
 mod log;
 mod maps;
 mod object;
+mod options;
 mod pins;
 mod probe;
+mod report;
 mod sys;
 mod table;
 
 use std::{
     net::IpAddr,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{
@@ -46,7 +48,7 @@ use aya::Ebpf;
 use ingress_common::{
     HostL7Cell, HostNet, Nic, NodeAddr, PortKey, PortRule, Total,
     flow::v4_mapped,
-    map::{HOSTS_DEFAULT, LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
+    map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
 };
 
 use self::{alive::Life, pins::Pins, sys::Access};
@@ -56,114 +58,10 @@ pub use self::{
     hosts::HostIds,
     log::DebugLog,
     maps::{Maps, Totals},
+    options::{BPFFS, Options, SteeredPort, XdpMode},
     probe::probe,
+    report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report},
 };
-
-/// Where pins go unless `--bpffs` says otherwise.
-pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
-
-/// What to open.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Directory of the pins, on a BPF file system; made if it is not there. Default [`BPFFS`].
-    pub bpffs: PathBuf,
-    /// Interfaces to attach to, by name. Links of other interfaces below the same `bpffs` are removed.
-    pub interfaces: Vec<String>,
-    pub xdp_mode: XdpMode,
-    /// Whether sk_lookup delivers connections to the listeners. Default `true`.
-    pub lookup: bool,
-    /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
-    /// ([`Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
-    pub host_capacity: u32,
-    /// Whether the programs log what they decide ([`Datapath::debug_log`]). Costs about 1 µs per new connection. Default `false`.
-    pub debug_log: bool,
-    /// Whether to load [`TestProgram::Bare`] too. Default `false`.
-    pub measure: bool,
-}
-
-/// How XDP is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum XdpMode {
-    /// In the driver where it can, else generic; an interface with somebody else's program is left alone.
-    #[default]
-    Auto,
-    /// In the driver, or not at all.
-    Native,
-    /// In the stack, after the packet has its `sk_buff`; works with every driver, slower.
-    Generic,
-    /// Not at all: links that are there are removed. sk_lookup still delivers, by its default rule.
-    Off,
-}
-
-/// How XDP runs on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NicMode {
-    Native,
-    Generic,
-}
-
-/// What became of one interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NicState {
-    Attached {
-        mode: NicMode,
-        attachment: Attachment,
-    },
-    /// Somebody else's XDP program is there. Packets of this interface are not counted; sk_lookup delivers by its default rule.
-    Busy,
-    Off,
-}
-
-/// Whether a link was there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attachment {
-    Created,
-    /// The link is an earlier process's; its program was replaced in place.
-    Adopted,
-}
-
-/// What [`Datapath::open`] found and did.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Number of this process on this node.
-    pub epoch: u32,
-    /// Whether an earlier process still lives and drains.
-    pub has_predecessor: bool,
-    pub interfaces: Vec<NicReport>,
-    /// `None` if [`Options::lookup`] is off.
-    pub lookup: Option<Attachment>,
-    /// Number of host ids there are: the pinned maps', which may differ from [`Options::host_capacity`].
-    pub host_capacity: u32,
-    pub programs: Vec<ProgramReport>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NicReport {
-    pub name: String,
-    pub index: u32,
-    pub state: NicState,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramReport {
-    pub name: &'static str,
-    /// Instructions the verifier walked, of a million it would; `None` before kernel 5.16 (commit aba64c7da983).
-    pub verified_instructions: Option<u32>,
-}
-
-/// A port to steer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SteeredPort {
-    pub port: u16,
-    /// [`ingress_common::flow::PROTO_TCP`] or [`ingress_common::flow::PROTO_UDP`].
-    pub proto: u8,
-    /// The port's slots are `first_slot .. first_slot + workers`.
-    pub first_slot: u32,
-    /// 0 counts packets and steers nothing.
-    pub workers: u32,
-    /// Bits of `ingress_common::steer::PORT_*`.
-    pub flags: u32,
-}
 
 /// The kernel side of this process.
 #[derive(Debug)]
@@ -219,22 +117,6 @@ pub struct RunResult {
     pub verdict: u32,
     /// Mean time of one run.
     pub each: Duration,
-}
-
-// === impl Options ===
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            bpffs: PathBuf::from(BPFFS),
-            interfaces: Vec::new(),
-            xdp_mode: XdpMode::Auto,
-            lookup: true,
-            host_capacity: HOSTS_DEFAULT,
-            debug_log: false,
-            measure: false,
-        }
-    }
 }
 
 // === impl Datapath ===

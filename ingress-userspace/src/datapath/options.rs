@@ -1,0 +1,71 @@
+//! What to open and what to steer, as the caller asks for it.
+
+use std::path::PathBuf;
+
+use ingress_common::map::HOSTS_DEFAULT;
+
+/// Where pins go unless `--bpffs` says otherwise.
+pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of the pins, on a BPF file system; made if it is not there. Default [`BPFFS`].
+    pub bpffs: PathBuf,
+    /// Interfaces to attach to, by name. Links of other interfaces below the same `bpffs` are removed.
+    pub interfaces: Vec<String>,
+    pub xdp_mode: XdpMode,
+    /// Whether sk_lookup delivers connections to the listeners. Default `true`.
+    pub lookup: bool,
+    /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
+    /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
+    pub host_capacity: u32,
+    /// Whether the programs log what they decide ([`super::Datapath::debug_log`]). Costs about 1 µs per new connection. Default `false`.
+    pub debug_log: bool,
+    /// Whether to load [`super::TestProgram::Bare`] too. Default `false`.
+    pub measure: bool,
+}
+
+/// How XDP is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum XdpMode {
+    /// In the driver where it can, else generic; an interface with somebody else's program is left alone.
+    #[default]
+    Auto,
+    /// In the driver, or not at all.
+    Native,
+    /// In the stack, after the packet has its `sk_buff`; works with every driver, slower.
+    Generic,
+    /// Not at all: links that are there are removed. sk_lookup still delivers, by its default rule.
+    Off,
+}
+
+/// A port to steer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SteeredPort {
+    pub port: u16,
+    /// [`ingress_common::flow::PROTO_TCP`] or [`ingress_common::flow::PROTO_UDP`].
+    pub proto: u8,
+    /// The port's slots are `first_slot .. first_slot + workers`.
+    pub first_slot: u32,
+    /// 0 counts packets and steers nothing.
+    pub workers: u32,
+    /// Bits of `ingress_common::steer::PORT_*`.
+    pub flags: u32,
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            bpffs: PathBuf::from(BPFFS),
+            interfaces: Vec::new(),
+            xdp_mode: XdpMode::Auto,
+            lookup: true,
+            host_capacity: HOSTS_DEFAULT,
+            debug_log: false,
+            measure: false,
+        }
+    }
+}
