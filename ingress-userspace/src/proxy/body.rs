@@ -13,6 +13,7 @@ use ingress_common::{HostL7Cell, StatusClass};
 use super::{
     conn::InFlight,
     counters::{self, Direction},
+    headers,
     upstream::{BodyError, ResponseBody},
 };
 
@@ -56,7 +57,10 @@ impl HttpBody for RequestBody {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        let mut frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
+            headers::strip_trailers(trailers);
+        }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.bytes.add(data.len());
         }

@@ -100,6 +100,14 @@ fn class(name: &str) -> Class {
     }
 }
 
+/// Removes from a request's trailers what may not stand in its head either: a pod that merges the two would believe it.
+pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
+    let taken: Vec<HeaderName> = trailers.keys().filter(|name| class(name.as_str()) != Class::Pass).cloned().collect();
+    for name in taken {
+        trailers.remove(name);
+    }
+}
+
 /// CGI and what descends from it (RFC 3875, 4.1.18) take `_` and `-` for the same: `X_Real_IP` must not say what `X-Real-IP`
 /// may not.
 #[cold]
@@ -187,6 +195,16 @@ pub(super) fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trailers_say_nothing_that_the_head_may_not_say() {
+        let mut trailers = HeaderMap::new();
+        for name in ["x-checksum", "x-forwarded-for", "x_real_ip", "authorization", "cookie", "host"] {
+            trailers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        strip_trailers(&mut trailers);
+        assert_eq!(trailers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);
+    }
 
     /// The forwarded fields of a request for `a.test` with these fields, without those that every request gets.
     fn check(fields: &[(&'static str, &str)], expect: &str) {
