@@ -110,7 +110,8 @@ pub(crate) async fn follow_client(client: Client, namespace: Option<&str>, batch
         }
         watches.begin_references(&mut tracker);
         if !tracker.is_settled() {
-            if !is_first {
+            // One Secret that is not answered for must not keep all others from being served, at the start as little as later.
+            if tracker.has_what_is_required() {
                 held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
             }
             continue;

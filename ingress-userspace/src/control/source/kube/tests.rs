@@ -274,6 +274,17 @@ async fn a_secret_that_is_not_answered_holds_changes_up_for_a_while_and_once() {
     check_batches(&server, &expect, act).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_not_answered_does_not_keep_the_rest_from_being_served_at_the_start() {
+    let server = server();
+    let ingress = event("ADDED", &naming("silent")) + &bookmark("Ingress", "networking.k8s.io/v1");
+    server.answer("stream ingresses", 200, ingress);
+    let started = Instant::now();
+    check_batches(&server, &[&["+Ingress n/a"]], async |_| {}).await;
+    let waited = started.elapsed();
+    assert!(waited >= MAX_HOLD && waited < MAX_HOLD * 2, "{waited:?}");
+}
+
 #[test]
 fn a_secret_goes_with_the_last_ingress_that_names_it() {
     let without = object("Ingress", "a", "");

@@ -73,6 +73,11 @@ impl Tracker {
         self.watches.values().all(|watch| watch.is_settled)
     }
 
+    /// Whether every watch that is required has had a complete list.
+    pub(super) fn has_what_is_required(&self) -> bool {
+        self.watches.values().all(|watch| watch.is_settled || watch.need == Need::Optional)
+    }
+
     /// Takes every watch that is not required as settled, whatever it has had.
     pub(super) fn give_up_waiting(&mut self) {
         for watch in self.watches.values_mut() {
