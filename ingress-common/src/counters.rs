@@ -189,16 +189,21 @@ totals! {
     ClientsFull = 20 "clients_full",
     /// Event: connection the proxy could not enter in `flows`; its packets stay with host 0.
     FlowsFull = 21 "flows_full",
-    /// Event: lookup that delivered to the worker XDP chose (packets only).
+    /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without an
+    /// established connection: SYNs, and now and then one that comes after its connection is gone, which is then refused.
     LookupDecided = 32 "lookup_decided",
     /// Event: lookup by the default rule for a connection that no program's NIC saw: node-local, pod → node (packets only).
     LookupDefault = 33 "lookup_default",
-    /// Event: lookup by the default rule although a NIC with the program took the packet (packets only): expected 0.
+    /// Event: lookup by the default rule although a NIC with the program took the packet, and XDP has left no choice (packets
+    /// only): expected 0.
     Undecided = 34 "undecided",
     /// Event: lookup that found the slot empty and passed to the stack, which refuses the connection (packets only).
     SlotEmpty = 35 "slot_empty",
     /// Event: lookup whose listener the kernel would not take (packets only).
     AssignFailed = 36 "assign_failed",
+    /// Event: lookup by the default rule because XDP's choice is older than [`crate::steer::HANDOFF_FRESH_NS`] (packets only): a
+    /// segment that comes after its connection is gone.
+    LookupLate = 37 "lookup_late",
     /// Event: packet transmitted by a steered port, seen by the transmit program.
     Transmitted = 48 "transmitted",
 }

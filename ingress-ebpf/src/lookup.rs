@@ -30,6 +30,7 @@ fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
     let (slot, event) = match route(&Maps, flow, || handoff(flow)) {
         Route::Leave => return,
         Route::Chosen(slot) => (slot, Total::LookupDecided),
+        Route::Default(slot) if handoff(flow).is_some() => (slot, Total::LookupLate),
         Route::Default(slot) if seen_by_xdp(ctx, flow) => (slot, Total::Undecided),
         Route::Default(slot) => (slot, Total::LookupDefault),
     };

@@ -96,6 +96,15 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         let stranger = connect_from([127, 0, 0, 9].into(), NODE4.parse().expect("an address"), |_| ());
         accepted_by(&listeners[0], &stranger.expect("connects"));
         assert_eq!(lookups(&datapath), [4, 3, 1, 0, 0]);
+        // A choice that is too old is not followed, and is no sign that XDP missed the packet.
+        let node: SocketAddr = NODE4.parse().expect("an address");
+        let late = connect_from([127, 0, 0, 9].into(), node, |from| {
+            let choice = Handoff { slot: 5, pad: 0, time_ns: 1 };
+            handoff.insert(flow_key(from, node), choice, 0).expect("laid");
+        });
+        accepted_by(&listeners[0], &late.expect("connects"));
+        assert_eq!(lookups(&datapath), [4, 3, 1, 0, 0]);
+        assert_eq!(datapath.totals().expect("totals").get(Total::LookupLate).packets, 1);
     });
 }
 

@@ -24,8 +24,10 @@ fn steered_connection_reaches_the_proxy_and_keeps_its_addresses() {
         assert_eq!(seen["headers"]["x-forwarded-for"], client.as_str(), "getpeername of the accepted connection");
     }
     let counts = net.settled();
-    assert_eq!(counts.total(Total::LookupDecided).packets, 2);
-    assert_eq!(counts.total(Total::Decided).packets, 2);
+    // More where a SYN was sent again, or a segment came after its connection was gone.
+    assert!(counts.total(Total::LookupDecided).packets >= 2);
+    assert!(counts.total(Total::Decided).packets >= 2);
+    assert_eq!(counts.total(Total::LookupDefault).packets, 0);
     assert_eq!(counts.total(Total::Undecided).packets, 0);
 }
 
@@ -61,7 +63,7 @@ fn node_local_and_pod_to_node_are_served() {
         }
     }
     let counts = net.settled();
-    assert_eq!(counts.total(Total::LookupDefault).packets, 4);
+    assert!(counts.total(Total::LookupDefault).packets >= 4);
     assert_eq!(counts.total(Total::LookupDecided).packets, 0);
     assert_eq!(counts.total(Total::Undecided).packets, 0);
     assert_eq!(counts.hosts["web.test"].l7.requests.success, 4);
