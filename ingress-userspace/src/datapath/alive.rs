@@ -14,7 +14,7 @@ use ingress_common::{
 use super::{
     error::Error,
     maps::Maps,
-    pins::{LifeMark, Pins},
+    pins::{Lock, Pins},
     sys::{self, Access, Mapping, SharedCell},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Life {
     cells: Mapping<AliveCell>,
     epoch: u32,
     /// Held as long as the process lives, so that others can tell that it does.
-    _mark: LifeMark,
+    _mark: Lock,
 }
 
 // === impl Life ===

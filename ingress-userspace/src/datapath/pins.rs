@@ -44,13 +44,20 @@ pub(super) struct Pins {
     base: PathBuf,
 }
 
-/// The right to change pins, given back on drop or when the process ends.
+/// A directory whose lock (flock) is held: the right to change pins, or the mark of a living process. Given back on drop, and by
+/// the kernel when the process ends.
+///
+/// Unlocked explicitly: a child that this process has forked and that has not yet executed its program shares the open file, and
+/// closing ours alone would leave the lock with it.
 #[derive(Debug)]
-pub(super) struct Exclusive(#[expect(dead_code, reason = "held for its lock")] File);
+pub(super) struct Lock(File);
 
-/// The mark of a living process, given back on drop or when the process ends.
-#[derive(Debug)]
-pub(super) struct LifeMark(#[expect(dead_code, reason = "held for its lock")] File);
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // What cannot be unlocked is given back when the file closes.
+        let _closes = self.0.unlock().is_err();
+    }
+}
 
 // === impl Pins ===
 
@@ -76,8 +83,8 @@ impl Pins {
     }
 
     /// Waits until no other process changes the pins. Holders keep the lock for milliseconds.
-    pub(super) fn lock(&self) -> Result<Exclusive, Error> {
-        let locked = File::open(&self.base).and_then(|base| base.lock().map(|()| Exclusive(base)));
+    pub(super) fn lock(&self) -> Result<Lock, Error> {
+        let locked = File::open(&self.base).and_then(|base| base.lock().map(|()| Lock(base)));
         locked.map_err(|source| Error::kernel("lock", self.base.display().to_string(), source))
     }
 
@@ -100,21 +107,21 @@ impl Pins {
     }
 
     /// Marks this process as living.
-    pub(super) fn live(&self, epoch: u32) -> Result<LifeMark, Error> {
+    pub(super) fn live(&self, epoch: u32) -> Result<Lock, Error> {
         let path = self.epoch(epoch);
         let marked = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&path)
             .and_then(|()| File::open(&path))
-            .and_then(|mark| mark.try_lock().map(|()| LifeMark(mark)).map_err(io::Error::from));
+            .and_then(|mark| mark.try_lock().map(|()| Lock(mark)).map_err(io::Error::from));
         marked.map_err(|source| Error::kernel("lock", path.display().to_string(), source))
     }
 
     /// Whether the process of `epoch` lives. One that cannot be asked about counts as living: its flows are spared.
     pub(super) fn is_live(&self, epoch: u32) -> bool {
         match File::open(self.epoch(epoch)) {
-            Ok(mark) => !matches!(mark.try_lock(), Ok(())),
+            Ok(mark) => mark.try_lock().map(|()| drop(Lock(mark))).is_err(),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
