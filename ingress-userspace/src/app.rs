@@ -56,7 +56,7 @@ pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
 async fn serve(settings: Settings) -> anyhow::Result<()> {
     let Settings {
         source,
-        classes,
+        options: control_options,
         kernel,
         http_port,
         https_port,
@@ -96,7 +96,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (wanted, admin_wanted) = watch::channel(true);
     let admin = tokio::spawn(admin::serve(admin_addr, Arc::clone(&view) as Arc<dyn admin::Source>, admin_wanted));
     let numbers = datapath.map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
-    let mut control = Control::start(source, classes, Publisher::new(Arc::clone(&shared), numbers, progress))?;
+    let mut control = Control::start(source, control_options, Publisher::new(Arc::clone(&shared), numbers, progress))?;
 
     let mut server = None;
     let options = Options { https_port, ..Options::default() };
@@ -171,7 +171,7 @@ struct Control {
 impl Control {
     fn start(
         source: control::SourceConfig,
-        classes: control::Classes,
+        options: control::Options,
         mut publisher: Publisher,
     ) -> anyhow::Result<Self> {
         let runtime =
@@ -194,7 +194,7 @@ impl Control {
         thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                let result = runtime.block_on(control::run(source, &classes, publish, shutdown_signal));
+                let result = runtime.block_on(control::run(source, &options, publish, shutdown_signal));
                 let _gone = ended_sender.send(result).is_err();
             })
             .context("cannot start the control thread")?;

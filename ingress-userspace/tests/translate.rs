@@ -10,11 +10,11 @@ use std::{
 
 use expect_test::expect_file;
 use ingress_userspace::control::{
-    Classes, Origin,
+    Origin,
     change::{Change, Object},
     cluster::Cluster,
     source::manifests::parse,
-    translate::{Translation, translate},
+    translate::{Options, Translation, translate},
 };
 use proptest::prelude::*;
 
@@ -28,8 +28,8 @@ fn translated(name: &str, text: &str) -> (String, String) {
     for object in parsed.objects {
         cluster.apply(Change::Apply { object, origin: Origin::File(Arc::clone(&path)) });
     }
-    let classes = if text.starts_with(AS_CLUSTER) { Classes::default() } else { Classes::for_manifests() };
-    let Translation { table, outcomes } = translate(&cluster, &classes);
+    let options = if text.starts_with(AS_CLUSTER) { Options::default() } else { Options::for_manifests() };
+    let Translation { table, outcomes, .. } = translate(&cluster, &options);
     let lines = parsed.remarks.iter().chain(&outcomes).map(|outcome| format!("{outcome}\n"));
     (table.to_string(), lines.collect())
 }
@@ -195,7 +195,7 @@ proptest! {
         }
         prop_assert_eq!(&b, &Cluster::default());
         apply(&mut b, &other);
-        prop_assert_eq!(translate(&a, &Classes::for_manifests()), translate(&b, &Classes::for_manifests()));
+        prop_assert_eq!(translate(&a, &Options::for_manifests()), translate(&b, &Options::for_manifests()));
     }
 
     #[test]
@@ -203,7 +203,7 @@ proptest! {
         use ingress_userspace::model::Action;
         let mut cluster = Cluster::default();
         apply(&mut cluster, &objects);
-        let table = translate(&cluster, &Classes::for_manifests()).table;
+        let table = translate(&cluster, &Options::for_manifests()).table;
         for routes in table.hosts.values() {
             prop_assert!(routes.rules.is_sorted_by(|a, b| a.path < b.path));
             for rule in routes.rules.iter().chain(&routes.fallback) {

@@ -66,7 +66,7 @@ impl Publisher {
 
     /// Makes `translation` what every new request sees, and logs what is new in its outcomes.
     pub(super) fn publish(&mut self, translation: Translation) {
-        let Translation { table, outcomes } = translation;
+        let Translation { table, outcomes, served: _, external_names: _ } = translation;
         let previous = self.shared.snapshot();
         let previous = (previous.generation > 0).then_some(previous);
         let mut over_capacity = 0;

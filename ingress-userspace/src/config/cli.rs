@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ingress_userspace::control::change::ObjectName;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,9 +55,49 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = "xdp", help_heading = "Source")]
     pub(crate) ingress_class: String,
 
+    /// An IngressClass with this `spec.controller` is ours.
+    #[arg(long, value_name = "NAME", default_value = "xdp-ingress.io/controller", help_heading = "Source")]
+    pub(crate) controller_class: String,
+
+    /// Serve Ingresses whose `ingressClassName` is that of `--ingress-class` while there is no IngressClass at all.
+    #[arg(long, help_heading = "Source")]
+    pub(crate) ingress_class_by_name: bool,
+
     /// Serve Ingresses that name no class, too.
     #[arg(long, help_heading = "Source")]
     pub(crate) watch_ingress_without_class: bool,
+
+    /// Read only objects of this namespace. Default: all.
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests", help_heading = "Source")]
+    pub(crate) watch_namespace: Option<String>,
+
+    /// ConfigMap of settings for all hosts; what the parameters of an IngressClass name goes before it.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
+    pub(crate) configmap: Option<ObjectName>,
+
+    /// Service that answers what no rule matches, by its first port. Default: 404.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
+    pub(crate) default_backend_service: Option<ObjectName>,
+
+    /// TLS Secret for names without a certificate of their own. Default: a self-signed certificate.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
+    pub(crate) default_ssl_certificate: Option<ObjectName>,
+
+    /// Refuse Services of type ExternalName, which lead wherever their owner says.
+    #[arg(long, help_heading = "Routing")]
+    pub(crate) disable_svc_external_name: bool,
+
+    /// Refuse Ingresses that claim all hosts.
+    #[arg(long, help_heading = "Routing")]
+    pub(crate) disable_catch_all: bool,
+
+    /// Prefix of annotations that are understood besides `xdp-ingress.io/`.
+    #[arg(long, value_name = "PREFIX", default_value = "nginx.ingress.kubernetes.io", help_heading = "Routing")]
+    pub(crate) annotations_prefix: String,
+
+    /// The node this process runs on, for topology hints. Default: they are ignored.
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", help_heading = "Routing")]
+    pub(crate) node_name: Option<String>,
 
     /// Network interface whose packets XDP sees; repeatable. Default: those with a default route.
     #[arg(long, value_name = "NAME", help_heading = "Kernel")]
@@ -146,6 +187,15 @@ pub(crate) enum LogFormat {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
+}
+
+fn object_name(text: &str) -> Result<ObjectName, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(ObjectName::new(namespace, name))
+        }
+        _ => Err(format!("`{text}` is not of the form `namespace/name`")),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use ingress_userspace::{control, datapath};
+use ingress_userspace::{
+    control::{
+        self,
+        translate::{self, CatchAll, ExternalNames},
+    },
+    datapath,
+};
 
 use super::cli::{LogFormat, RunArgs, Steer, XdpMode};
 
@@ -10,7 +16,7 @@ use super::cli::{LogFormat, RunArgs, Steer, XdpMode};
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) source: control::SourceConfig,
-    pub(crate) classes: control::Classes,
+    pub(crate) options: control::Options,
     /// `None`: no kernel part at all.
     pub(crate) kernel: Option<Kernel>,
     pub(crate) http_port: u16,
@@ -49,8 +55,18 @@ impl Settings {
         let RunArgs {
             manifests,
             kubeconfig,
+            watch_namespace,
             ingress_class,
+            controller_class,
+            ingress_class_by_name,
             watch_ingress_without_class,
+            configmap,
+            default_backend_service,
+            default_ssl_certificate,
+            disable_svc_external_name,
+            disable_catch_all,
+            annotations_prefix,
+            node_name,
             interface,
             steer,
             xdp_mode,
@@ -71,7 +87,8 @@ impl Settings {
         if xdp_mode == XdpMode::Off && !interface.is_empty() {
             return Err(SettingsError::InterfaceWithoutXdp);
         }
-        let classes = if manifests.is_some() { control::Classes::for_manifests() } else { control::Classes::default() };
+        let translate =
+            if manifests.is_some() { translate::Options::for_manifests() } else { translate::Options::default() };
         let kernel = (steer == Steer::Auto || xdp_mode != XdpMode::Off).then_some(Kernel {
             bpffs,
             interfaces: interface,
@@ -87,12 +104,32 @@ impl Settings {
         Ok(Self {
             source: match manifests {
                 Some(directory) => control::SourceConfig::Manifests(directory),
-                None => control::SourceConfig::Kubernetes(control::KubernetesConfig { kubeconfig, namespace: None }),
+                None => control::SourceConfig::Kubernetes(control::KubernetesConfig {
+                    kubeconfig,
+                    namespace: watch_namespace,
+                }),
             },
-            classes: control::Classes {
-                name: ingress_class,
-                watch_without_class: watch_ingress_without_class,
-                ..classes
+            options: control::Options {
+                translate: translate::Options {
+                    classes: control::Classes {
+                        controller: controller_class,
+                        name: ingress_class,
+                        watch_without_class: watch_ingress_without_class,
+                        by_name: ingress_class_by_name || translate.classes.by_name,
+                        ..translate.classes
+                    },
+                    node: node_name,
+                    config_map: configmap,
+                    default_backend: default_backend_service,
+                    default_certificate: default_ssl_certificate,
+                    external_names: if disable_svc_external_name {
+                        ExternalNames::Refuse
+                    } else {
+                        ExternalNames::Allow
+                    },
+                    catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
+                    annotations_prefix,
+                },
             },
             kernel,
             http_port,

@@ -1,10 +1,10 @@
 //! What a source tells of the cluster: objects that came, changed or went, in batches. It keeps nothing.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Secret, Service},
+        core::v1::{ConfigMap, Node, Secret, Service},
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass},
     },
@@ -27,6 +27,10 @@ pub enum Change {
     Apply { object: Object, origin: Origin },
     /// The object is gone.
     Remove(ObjectId),
+    /// A DNS name has these addresses now; none if it has none.
+    Resolve { name: Arc<str>, addresses: Vec<IpAddr> },
+    /// A DNS name is of no interest any more.
+    Forget { name: Arc<str> },
 }
 
 /// An object of a kind that matters here. `Debug` shows its kind and name alone: it may be a Secret.
@@ -38,6 +42,7 @@ pub enum Object {
     EndpointSlice(Arc<EndpointSlice>),
     Secret(Arc<Secret>),
     ConfigMap(Arc<ConfigMap>),
+    Node(Arc<Node>),
 }
 
 /// The kinds that matter here.
@@ -49,6 +54,7 @@ pub enum Kind {
     EndpointSlice,
     Secret,
     ConfigMap,
+    Node,
 }
 
 /// Name of an object within its kind. The namespace is empty for kinds that live outside namespaces.
@@ -76,6 +82,7 @@ impl Object {
             Self::EndpointSlice(_) => Kind::EndpointSlice,
             Self::Secret(_) => Kind::Secret,
             Self::ConfigMap(_) => Kind::ConfigMap,
+            Self::Node(_) => Kind::Node,
         }
     }
 
@@ -88,6 +95,7 @@ impl Object {
             Self::EndpointSlice(object) => &object.metadata,
             Self::Secret(object) => &object.metadata,
             Self::ConfigMap(object) => &object.metadata,
+            Self::Node(object) => &object.metadata,
         }
     }
 
@@ -116,6 +124,7 @@ impl Kind {
             ("discovery.k8s.io/v1", "EndpointSlice") => Some(Self::EndpointSlice),
             ("v1", "Secret") => Some(Self::Secret),
             ("v1", "ConfigMap") => Some(Self::ConfigMap),
+            ("v1", "Node") => Some(Self::Node),
             _ => None,
         }
     }
@@ -129,13 +138,14 @@ impl Kind {
             Self::EndpointSlice => "EndpointSlice",
             Self::Secret => "Secret",
             Self::ConfigMap => "ConfigMap",
+            Self::Node => "Node",
         }
     }
 
     /// Whether objects of this kind live in namespaces.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
-        self != Self::IngressClass
+        !matches!(self, Self::IngressClass | Self::Node)
     }
 }
 

@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::IpAddr,
     sync::Arc,
 };
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Secret, Service},
+        core::v1::{ConfigMap, Node, Secret, Service},
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass},
     },
@@ -30,6 +31,9 @@ pub struct Cluster {
     pub services: Store<Service>,
     pub secrets: Store<Secret>,
     pub config_maps: Store<ConfigMap>,
+    pub nodes: Store<Node>,
+    /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been asked for.
+    pub resolved: BTreeMap<Arc<str>, Vec<IpAddr>>,
     slices: Store<EndpointSlice>,
     /// Slices by the service that their label names.
     slices_by_service: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
@@ -62,6 +66,8 @@ impl Cluster {
         match change {
             Change::Apply { object, origin } => self.insert(object, origin),
             Change::Remove(id) => self.remove(&id),
+            Change::Resolve { name, addresses } => drop(self.resolved.insert(name, addresses)),
+            Change::Forget { name } => drop(self.resolved.remove(&name)),
         }
     }
 
@@ -84,6 +90,7 @@ impl Cluster {
             Object::Service(object) => drop(self.services.insert(name, Stored { object, origin })),
             Object::Secret(object) => drop(self.secrets.insert(name, Stored { object, origin })),
             Object::ConfigMap(object) => drop(self.config_maps.insert(name, Stored { object, origin })),
+            Object::Node(object) => drop(self.nodes.insert(name, Stored { object, origin })),
             Object::EndpointSlice(object) => {
                 if let Some(service) = service_of(&object.metadata) {
                     self.slices_by_service.entry(service).or_default().insert(name.clone());
@@ -101,6 +108,7 @@ impl Cluster {
             Kind::Service => drop(self.services.remove(name)),
             Kind::Secret => drop(self.secrets.remove(name)),
             Kind::ConfigMap => drop(self.config_maps.remove(name)),
+            Kind::Node => drop(self.nodes.remove(name)),
             Kind::EndpointSlice => {
                 let Some(stored) = self.slices.remove(name) else { return };
                 let Some(service) = service_of(&stored.object.metadata) else { return };

@@ -24,6 +24,20 @@ pub use source::kube::KubernetesConfig;
 pub use translate::{Classes, Translation};
 pub use watch::run;
 
+/// What [`run`] is told besides where to read objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub translate: translate::Options,
+}
+
+impl Options {
+    /// The defaults for a directory of manifests.
+    #[must_use]
+    pub fn for_manifests() -> Self {
+        Self { translate: translate::Options::for_manifests() }
+    }
+}
+
 /// Where to read objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceConfig {

@@ -5,12 +5,12 @@ use std::future::Future;
 use tokio::sync::mpsc;
 
 use super::{
-    Error, SourceConfig,
+    Error, Options, SourceConfig,
     change::Batch,
     cluster::Cluster,
     outcome::Outcome,
     source::{self, kube, manifests},
-    translate::{Classes, Translation, translate},
+    translate::{Translation, translate},
 };
 
 /// Batches that are applied before a translation is due whatever comes: bounds the delay of a stream without a pause.
@@ -25,7 +25,7 @@ const MAX_BATCHES: usize = 64;
 /// If the source cannot be read at the start: see [`Error`].
 pub async fn run(
     source: SourceConfig,
-    classes: &Classes,
+    options: &Options,
     mut publish: impl FnMut(Translation) + Send,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
@@ -41,7 +41,7 @@ pub async fn run(
         while let Some(batch) = receiver.recv().await {
             state.apply(batch);
             drain(&mut receiver, &mut state);
-            if let Some(translation) = state.translate(classes) {
+            if let Some(translation) = state.translate(options) {
                 publish(translation);
             }
         }
@@ -81,8 +81,8 @@ impl State {
     }
 
     /// The translation of what is known now, if it differs from the last.
-    fn translate(&mut self, classes: &Classes) -> Option<Translation> {
-        let mut translation = translate(&self.cluster, classes);
+    fn translate(&mut self, options: &Options) -> Option<Translation> {
+        let mut translation = translate(&self.cluster, &options.translate);
         translation.outcomes.extend(self.remarks.iter().cloned());
         translation.outcomes.sort();
         translation.outcomes.dedup();
@@ -125,7 +125,7 @@ mod tests {
         let source = SourceConfig::Manifests(root.path().into());
         let task = tokio::spawn(async move {
             let publish = |translation| drop(sender.send(translation));
-            run(source, &Classes::for_manifests(), publish, async { drop(stopped.await) }).await
+            run(source, &Options::for_manifests(), publish, async { drop(stopped.await) }).await
         });
         assert_eq!(next(&mut published).await, "", "the first is published even if it is empty");
         write(root.path(), "web.yaml", "a.test");
@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn a_source_that_cannot_start_is_an_error() {
         let source = SourceConfig::Manifests("/nonexistent".into());
-        let result = run(source, &Classes::default(), |_| panic!("nothing to publish"), std::future::pending()).await;
+        let result = run(source, &Options::default(), |_| panic!("nothing to publish"), std::future::pending()).await;
         assert!(matches!(result, Err(Error::Manifests { .. })), "{result:?}");
     }
 }

@@ -11,11 +11,13 @@ pub mod host;
 pub mod path;
 mod render;
 pub mod rule;
+pub mod settings;
 pub mod tls;
 pub mod upstream;
 
 pub use host::{Host, HostError, HostId, HostPattern};
 pub use path::{PathError, PathMatch};
 pub use rule::{Action, Filter, HostRoutes, RouteTable, Rule, Unavailable};
+pub use settings::Settings;
 pub use tls::{Certificate, CertificateError};
-pub use upstream::{Endpoint, Upstream, UpstreamKey};
+pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey};

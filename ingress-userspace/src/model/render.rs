@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use super::{Action, Filter, RouteTable, Rule};
+use super::{Action, Filter, Protocol, RouteTable, Rule, Settings, Upstream};
 
 impl fmt::Display for RouteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, default, upstreams, certificates } = self;
+        let Self { hosts, default, upstreams, certificates, fallback_certificate, settings } = self;
+        if *settings != Settings::default() {
+            writeln!(f, "{settings:?}")?;
+        }
         for (pattern, routes) in hosts {
             writeln!(f, "host {pattern}")?;
             for rule in &routes.rules {
@@ -23,9 +26,16 @@ impl fmt::Display for RouteTable {
             let origin = certificate.as_ref().map_or("(none)", |certificate| &certificate.origin);
             writeln!(f, "certificate {pattern} <- {origin}")?;
         }
-        for (key, upstream) in upstreams {
-            let endpoints: Vec<_> = upstream.endpoints.iter().map(|e| e.address.to_string()).collect();
-            writeln!(f, "upstream {key} [{}]", endpoints.join(", "))?;
+        if let Some(certificate) = fallback_certificate {
+            writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
+        }
+        for (key, Upstream { protocol, endpoints }) in upstreams {
+            let endpoints: Vec<_> = endpoints.iter().map(|e| e.address.to_string()).collect();
+            match protocol {
+                Protocol::Http1 => write!(f, "upstream {key}")?,
+                Protocol::H2c | Protocol::Https => write!(f, "upstream {key} {protocol}")?,
+            }
+            writeln!(f, " [{}]", endpoints.join(", "))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use super::{Certificate, HostPattern, PathMatch, Upstream, UpstreamKey};
+use super::{Certificate, HostPattern, PathMatch, Settings, Upstream, UpstreamKey};
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
 /// `upstreams`.
@@ -15,6 +15,9 @@ pub struct RouteTable {
     /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so the
     /// fallback certificate stands in, rather than a less specific one that may be another owner's.
     pub certificates: BTreeMap<HostPattern, Option<Arc<Certificate>>>,
+    /// What serves a name without a usable certificate; `None` leaves it to a self-signed one.
+    pub fallback_certificate: Option<Arc<Certificate>>,
+    pub settings: Settings,
 }
 
 /// The rules of one host.

@@ -11,8 +11,22 @@ pub struct UpstreamKey(Arc<str>);
 /// Where requests for one key go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upstream {
+    /// What its endpoints speak.
+    pub protocol: Protocol,
     /// Sorted by address, without duplicates; empty answers 503.
     pub endpoints: Vec<Endpoint>,
+}
+
+/// What is spoken to the endpoints of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1 in the clear.
+    #[default]
+    Http1,
+    /// HTTP/2 in the clear, by prior knowledge (RFC 9113, 3.3).
+    H2c,
+    /// HTTP/1.1 over TLS. The endpoint's certificate is not verified: pods rarely have one that names them.
+    Https,
 }
 
 /// One pod's address.
@@ -36,5 +50,15 @@ impl UpstreamKey {
 impl fmt::Display for UpstreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http1 => "http/1.1",
+            Self::H2c => "h2c",
+            Self::Https => "https",
+        })
     }
 }

@@ -185,7 +185,7 @@ mod tests {
             (libc::EHOSTUNREACH, true),
         ] {
             let endpoints = [address, other].map(|address| Endpoint { address }).into();
-            let state = UpstreamState::carry(&Upstream { endpoints }, None);
+            let state = UpstreamState::carry(&Upstream { endpoints, ..Upstream::default() }, None);
             let picked = state.pick(|| 0, &mut Tried::default()).expect("an endpoint");
             let error = ConnectError::new(address, Duration::ZERO, io::Error::from_raw_os_error(code));
             let failed = unconnected(&error, picked, 0);

@@ -65,7 +65,7 @@ impl UpstreamState {
     /// The state for `upstream`: `previous` itself if its endpoints are the same, else a new one that knows what
     /// `previous` knew of the endpoints that remain.
     pub(super) fn carry(upstream: &Upstream, previous: Option<&Arc<Self>>) -> Arc<Self> {
-        let Upstream { endpoints } = upstream;
+        let Upstream { protocol: _, endpoints } = upstream;
         let known = previous.map_or(&[][..], |state| &state.endpoints);
         if let Some(previous) = previous
             && known.iter().map(|e| e.address).eq(endpoints.iter().map(|e| e.address))
@@ -166,7 +166,7 @@ mod tests {
 
     fn upstream(ports: &[u16]) -> Upstream {
         let endpoints = ports.iter().map(|&port| Endpoint { address: ([10, 0, 0, 1], port).into() }).collect();
-        Upstream { endpoints }
+        Upstream { endpoints, ..Upstream::default() }
     }
 
     fn state(ports: &[u16]) -> Arc<UpstreamState> {

@@ -124,7 +124,7 @@ mod tests {
         for (service, port) in services {
             let key = UpstreamKey::new("default", service, "80");
             let endpoints = vec![Endpoint { address: ([10, 0, 0, 1], *port).into() }];
-            table.upstreams.insert(key.clone(), Upstream { endpoints });
+            table.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() });
             let rule = Rule {
                 path: PathMatch::prefix("/").expect("valid path"),
                 owner: (*service).into(),

@@ -79,7 +79,7 @@ impl Routes {
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
         mut host_id: impl FnMut(&HostPattern) -> HostId,
     ) -> Self {
-        let RouteTable { hosts, default, upstreams: _, certificates: _ } = table;
+        let RouteTable { hosts, default, upstreams: _, certificates: _, fallback_certificate: _, settings: _ } = table;
         let mut routes = Self::default();
         for (pattern, rules) in hosts {
             let entry = Arc::new(HostEntry::compile(pattern, host_id(pattern), rules, &mut upstream));

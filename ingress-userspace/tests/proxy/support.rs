@@ -46,7 +46,7 @@ impl Table {
         let key = key(host);
         let mut endpoints: Vec<_> = endpoints.iter().map(|&address| Endpoint { address }).collect();
         endpoints.sort();
-        self.0.upstreams.insert(key.clone(), Upstream { endpoints });
+        self.0.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() });
         self.rule(host, filters, Action::Forward(key))
     }
 

@@ -57,7 +57,7 @@ pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Co
         }
     }
     let endpoints = if ready.is_empty() { draining } else { ready };
-    Upstream { endpoints: endpoints.into_iter().collect() }
+    Upstream { endpoints: endpoints.into_iter().collect(), ..Upstream::default() }
 }
 
 /// The port numbers in `slice` that bear the name of the service's port. They may differ from slice to slice, because a

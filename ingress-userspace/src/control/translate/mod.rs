@@ -30,11 +30,13 @@ mod annotations;
 mod class;
 mod endpoints;
 mod ingress;
+mod options;
 mod secret;
 mod service;
 
 use annotations::Redirect;
 pub use class::Classes;
+pub use options::{CatchAll, ExternalNames, Options};
 
 /// A route table and what there is to say about the objects it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +44,10 @@ pub struct Translation {
     pub table: RouteTable,
     /// Sorted, without duplicates.
     pub outcomes: Vec<Outcome>,
+    /// The Ingresses that are ours, whatever is wrong with them.
+    pub served: BTreeSet<ObjectName>,
+    /// DNS names whose addresses matter, for [`Cluster::resolved`].
+    pub external_names: BTreeSet<Arc<str>>,
 }
 
 /// What the API server allows all annotations of an object to hold together (apimachinery, `TotalAnnotationSizeLimitB`);
@@ -55,14 +61,16 @@ const MAX_PATHS: usize = 10_000;
 /// 308 keeps the method, unlike 301 and 302.
 const REDIRECT_STATUS: u16 = 308;
 
-/// Translates everything that belongs to `classes`.
+/// Translates everything that is ours according to `options`.
 #[must_use]
-pub fn translate(cluster: &Cluster, classes: &Classes) -> Translation {
+pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
     let mut context = Context { cluster, upstreams: BTreeMap::new(), outcomes: Vec::new() };
     let mut merged = Merged::default();
+    let mut served = BTreeSet::new();
     for (name, stored) in by_age(cluster) {
         let object = stored.refer(Kind::Ingress, name);
-        if class::is_ours(&stored.object, &object, cluster, classes, &mut context.outcomes) {
+        if class::is_ours(&stored.object, &object, cluster, &options.classes, &mut context.outcomes) {
+            served.insert(name.clone());
             let claims = ingress::claims(name, &stored.object, &object, &mut context);
             merged.add(claims, &object, &mut context);
         }
@@ -70,7 +78,7 @@ pub fn translate(cluster: &Cluster, classes: &Classes) -> Translation {
     let Context { cluster: _, upstreams, mut outcomes } = context;
     outcomes.sort();
     outcomes.dedup();
-    Translation { table: merged.into_table(upstreams), outcomes }
+    Translation { table: merged.into_table(upstreams), outcomes, served, external_names: BTreeSet::new() }
 }
 
 /// Oldest first, then by namespace and name. Objects without a timestamp, as files have them, come after those with one.
@@ -207,7 +215,7 @@ impl Merged {
             .collect();
         upstreams.retain(|key, _| used.contains(key));
         let certificates = certificates.into_iter().map(|(pattern, (_, certificate))| (pattern, certificate)).collect();
-        RouteTable { hosts, default: None, upstreams, certificates }
+        RouteTable { hosts, upstreams, certificates, ..RouteTable::default() }
     }
 }
 

@@ -123,6 +123,7 @@ fn describe(change: Change) -> String {
     match change {
         Change::Apply { object, origin: _ } => format!("+{} {}", object.kind().as_str(), object.id().name),
         Change::Remove(id) => format!("-{} {}", id.kind.as_str(), id.name),
+        Change::Resolve { .. } | Change::Forget { .. } => panic!("the API server resolves no names"),
     }
 }
 

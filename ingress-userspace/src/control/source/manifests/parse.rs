@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Secret, Service},
+        core::v1::{ConfigMap, Node, Secret, Service},
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass},
     },
@@ -201,6 +201,7 @@ fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
         Kind::Service => plain!(Service),
         Kind::EndpointSlice => plain!(EndpointSlice),
         Kind::ConfigMap => plain!(ConfigMap),
+        Kind::Node => plain!(Node),
         Kind::Secret => {
             let malformed = |failure: Failure| Failure { reason: MALFORMED_SECRET.into(), may_quote: false, ..failure };
             let mut object: Secret = source.decode().map_err(malformed)?;

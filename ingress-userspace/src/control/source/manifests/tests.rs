@@ -67,6 +67,7 @@ impl Follower {
                     self.objects.remove(&id.name.to_string());
                     self.removals.push(id.name.to_string());
                 }
+                Change::Resolve { .. } | Change::Forget { .. } => panic!("manifests resolve no names"),
             }
         }
         if let Some(remarks) = remarks {

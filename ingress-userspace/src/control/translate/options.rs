@@ -1,0 +1,63 @@
+//! What the operator tells the translation. It reads no arguments.
+
+use super::Classes;
+use crate::control::change::ObjectName;
+
+/// How a cluster is to be translated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub classes: Classes,
+    /// The node this process runs on, whose name and zone topology hints are compared with. Default none: hints are ignored.
+    pub node: Option<String>,
+    /// ConfigMap of global settings, which those of an IngressClass' parameters overlay. Default none.
+    pub config_map: Option<ObjectName>,
+    /// Service that answers what no rule matches; its first port is taken. Default none: 404.
+    pub default_backend: Option<ObjectName>,
+    /// TLS Secret for names without a usable certificate of their own. Default none: a self-signed certificate.
+    pub default_certificate: Option<ObjectName>,
+    pub external_names: ExternalNames,
+    pub catch_all: CatchAll,
+    /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
+    pub annotations_prefix: String,
+}
+
+/// Whether Services of type ExternalName may be backends. They lead out of the cluster to wherever their owner says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExternalNames {
+    /// To public and private addresses, but never to loopback, link-local, metadata or node addresses.
+    #[default]
+    Allow,
+    Refuse,
+}
+
+/// Whether an Ingress may claim all hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CatchAll {
+    #[default]
+    Allow,
+    /// An Ingress without a host, or with a default backend for all hosts, does not get them.
+    Refuse,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            classes: Classes::default(),
+            node: None,
+            config_map: None,
+            default_backend: None,
+            default_certificate: None,
+            external_names: ExternalNames::default(),
+            catch_all: CatchAll::default(),
+            annotations_prefix: "nginx.ingress.kubernetes.io".into(),
+        }
+    }
+}
+
+impl Options {
+    /// The defaults for a directory of manifests.
+    #[must_use]
+    pub fn for_manifests() -> Self {
+        Self { classes: Classes::for_manifests(), ..Self::default() }
+    }
+}

@@ -1,0 +1,48 @@
+//! What holds for every host: limits and time-outs that an operator sets, each with its default. It reads nothing.
+
+use std::time::Duration;
+
+/// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
+/// snapshot it began with, a request those of the snapshot it uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// From the first byte of a request head to its last. Default 10 s.
+    pub head_timeout: Duration,
+    /// How long a connection without a request in flight stays open. Default 75 s.
+    pub idle_timeout: Duration,
+    /// Longest pause within a request body, and longest time that a client takes no byte of a response. Default 60 s.
+    pub stall_timeout: Duration,
+    /// Streams open at one time on one HTTP/2 connection. Default 128.
+    pub streams_max: u32,
+    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301). Default true.
+    pub http2: bool,
+    /// Opening a connection to an endpoint. Default 5 s.
+    pub connect_timeout: Duration,
+    /// Longest silence of an endpoint before and within a response, else 504 where no byte went out. Default 60 s.
+    pub upstream_read_timeout: Duration,
+    /// Longest time that an endpoint takes no byte of a request. Default 60 s.
+    pub upstream_send_timeout: Duration,
+    /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and closes
+    /// connections. Default 512.
+    pub upstream_idle_per_endpoint: usize,
+    /// How long an idle connection to an endpoint is kept. Below the 60 s after which common servers close theirs, so
+    /// that reuse seldom meets a closing peer. Default 55 s.
+    pub upstream_idle_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(60),
+            streams_max: 128,
+            http2: true,
+            connect_timeout: Duration::from_secs(5),
+            upstream_read_timeout: Duration::from_secs(60),
+            upstream_send_timeout: Duration::from_secs(60),
+            upstream_idle_per_endpoint: 512,
+            upstream_idle_timeout: Duration::from_secs(55),
+        }
+    }
+}
