@@ -1,32 +1,48 @@
 //! `echo-server`: the test pod as a program of its own, for images and for machines without namespaces. It only reads
-//! its command line; [`xtask::lab::echo`] does the work.
+//! its command line and waits for its end; [`xtask::lab::echo`] does the work.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
-use anyhow::Context as _;
 use clap::Parser;
-use xtask::lab::echo;
+use tokio::signal::unix::{SignalKind, signal};
+use xtask::lab::echo::{self, Security};
+
+const AFTER_HELP: &str = "\
+Paths: /bytes/N sends N bytes, /status/N answers with that status, /ready says whether it is ready, /ready/0 and
+/ready/1 make it so; any body is read and counted. WebSocket messages come back as they are.
+
+Example:
+  echo-server --name pod-a --listen 127.0.0.1:8080 --listen '[::1]:8080' --listen-tls 127.0.0.1:8443";
 
 /// Answers every request with who it is and what it received
 #[derive(Debug, Parser)]
-#[command(
-    after_help = "Paths: /bytes/N sends N bytes, /status/N answers with that status, any body is read and counted.\n\n\
-Example:\n  echo-server --name pod-a --listen 127.0.0.1:8080 --listen '[::1]:8080'"
-)]
+#[command(after_help = AFTER_HELP)]
 struct Args {
     /// Name that the answers carry
     #[arg(long, env = "HOSTNAME", default_value = "echo")]
     name: String,
-    /// Address to listen on (repeatable)
+    /// Address for HTTP/1.1 and HTTP/2 by prior knowledge (repeatable)
     #[arg(long, default_value = "[::]:8080")]
     listen: Vec<SocketAddr>,
+    /// Address for the same over TLS, with a certificate that nobody has signed (repeatable)
+    #[arg(long)]
+    listen_tls: Vec<SocketAddr>,
+    /// Seconds to go on serving after SIGTERM, while others learn that this pod is going
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    linger: u64,
 }
 
 fn main() -> anyhow::Result<()> {
-    let Args { name, listen } = Args::parse();
-    let listeners = listen
-        .into_iter()
-        .map(|addr| std::net::TcpListener::bind(addr).with_context(|| format!("cannot listen on `{addr}`")))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    echo::serve(&name, listeners, std::future::pending())
+    let Args { name, listen, listen_tls, linger } = Args::parse();
+    let plain = listen.into_iter().map(|addr| (addr, Security::Plain));
+    let tls = listen_tls.into_iter().map(|addr| (addr, Security::Tls));
+    let listeners = plain.chain(tls).map(|(addr, security)| echo::bind(addr, security)).collect::<Result<_, _>>()?;
+    echo::serve(&name, listeners, async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            // Without the handler SIGTERM ends the process by itself.
+            Err(_) => std::future::pending().await,
+        }
+        tokio::time::sleep(Duration::from_secs(linger)).await;
+    })
 }

@@ -8,7 +8,13 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
+
+use anyhow::Context as _;
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_tungstenite::{client_async, tungstenite::Message};
 
 use super::{
     Namespace,
@@ -26,7 +32,28 @@ pub enum Connections {
     Kept,
     /// A new connection for each request.
     New,
+    /// A WebSocket that exchanges messages for three seconds; then a new one. One that ends earlier is a failure.
+    WebSockets,
 }
+
+/// Who asks what, and how.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    pub ask: Ask,
+    /// How many ask at one time.
+    pub count: usize,
+    pub connections: Connections,
+    pub protocol: Protocol,
+    pub trust: Trust,
+    /// Pause of each client between two requests.
+    pub pause: Duration,
+}
+
+/// How long a WebSocket is used, and how often.
+const SOCKET_LIFE: Duration = Duration::from_secs(3);
+const MESSAGE_PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait for a handshake or for a message to come back.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Running load. Dropping it stops it.
 #[derive(Debug)]
@@ -39,6 +66,7 @@ pub struct Load {
 struct Shared {
     stop: AtomicBool,
     answered: AtomicU64,
+    failed: AtomicU64,
 }
 
 /// What came of it.
@@ -51,7 +79,7 @@ pub struct Report {
 }
 
 impl Load {
-    /// Starts `clients` concurrent clients that ask `ask` of `addr` as fast as they are answered.
+    /// Starts `clients` concurrent clients that ask `ask` of `addr` over HTTP/1.1 as fast as they are answered.
     ///
     /// # Errors
     /// If the thread cannot be started, or no request is answered at the beginning.
@@ -62,13 +90,24 @@ impl Load {
         clients: usize,
         connections: Connections,
     ) -> anyhow::Result<Self> {
+        let (protocol, trust) = (Protocol::Http1, Trust::none());
+        let clients = Clients { ask, count: clients, connections, protocol, trust, pause: Duration::ZERO };
+        Self::of(namespace, addr, clients)
+    }
+
+    /// Starts `clients`, who ask `addr` as fast as they are answered and pause.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or no request is answered at the beginning.
+    pub fn of(namespace: &Namespace, addr: SocketAddr, clients: Clients) -> anyhow::Result<Self> {
+        let count = clients.count;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let thread = namespace.thread("load", move || {
             block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
-                for _ in 0..clients {
-                    tasks.spawn(client(Arc::clone(&theirs), addr, ask.clone(), connections));
+                for _ in 0..count {
+                    tasks.spawn(client(Arc::clone(&theirs), addr, clients.clone()));
                 }
                 let mut total = Report::default();
                 while let Some(report) = tasks.join_next().await {
@@ -78,7 +117,7 @@ impl Load {
             })
         })?;
         let load = Self { shared, thread: Some(thread) };
-        until("the load's first answers", || (load.answered() >= clients as u64).then_some(()))?;
+        until("the load's first answers", || (load.answered() >= count as u64).then_some(()))?;
         Ok(load)
     }
 
@@ -86,6 +125,12 @@ impl Load {
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// Failures so far.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
     }
 
     /// Waits until this many more requests have been answered.
@@ -136,33 +181,41 @@ impl Report {
     }
 }
 
-async fn client(shared: Arc<Shared>, addr: SocketAddr, ask: Ask, connections: Connections) -> Report {
+async fn client(shared: Arc<Shared>, addr: SocketAddr, clients: Clients) -> Report {
     let mut report = Report::default();
     let mut kept = None;
     while !shared.stop.load(Ordering::Relaxed) {
-        match exchange(&mut kept, addr, &ask).await {
-            Ok(()) => {
-                report.answered += 1;
-                shared.answered.fetch_add(1, Ordering::Relaxed);
+        let result = match clients.connections {
+            Connections::WebSockets => converse(&shared, addr, &clients.ask, &mut report).await,
+            Connections::Kept | Connections::New => {
+                let result = exchange(&mut kept, addr, &clients).await;
+                report.answered += u64::from(result.is_ok());
+                shared.answered.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
+                result
             }
-            Err(error) => {
-                report.failure(format!("{error:#}"));
-                kept = None;
-                // Refused connections fail at once; the other tasks of this thread get their turn.
-                tokio::task::yield_now().await;
-            }
+        };
+        if let Err(error) = result {
+            report.failure(format!("{error:#}"));
+            shared.failed.fetch_add(1, Ordering::Relaxed);
+            kept = None;
+            // Refused connections fail at once; the other tasks of this thread get their turn.
+            tokio::task::yield_now().await;
         }
-        if connections == Connections::New
+        if clients.connections == Connections::New
             && let Some(connection) = kept.take()
             && let Err(error) = Connection::close(connection).await
         {
             report.failure(format!("{error:#}"));
         }
+        if !clients.pause.is_zero() {
+            tokio::time::sleep(clients.pause).await;
+        }
     }
     report
 }
 
-async fn exchange(kept: &mut Option<Connection>, addr: SocketAddr, ask: &Ask) -> anyhow::Result<()> {
+async fn exchange(kept: &mut Option<Connection>, addr: SocketAddr, clients: &Clients) -> anyhow::Result<()> {
+    let Clients { ask, protocol, trust, .. } = clients;
     // A server that announced the end of a kept connection closes it between requests: the client opens another, as
     // every client does (RFC 9112, 9.6).
     if let Some(connection) = kept
@@ -172,9 +225,68 @@ async fn exchange(kept: &mut Option<Connection>, addr: SocketAddr, ask: &Ask) ->
     }
     let connection = match kept {
         Some(connection) => connection,
-        None => kept.insert(Connection::open(addr, Protocol::Http1, &ask.host, &Trust::none()).await?),
+        None => kept.insert(Connection::open(addr, *protocol, &ask.host, trust).await?),
     };
     let answer = connection.send(ask).await?;
     anyhow::ensure!(answer.status.is_success(), "answered {}", answer.status);
     Ok(())
+}
+
+/// One WebSocket, from its handshake to its close by the client.
+async fn converse(shared: &Shared, addr: SocketAddr, ask: &Ask, report: &mut Report) -> anyhow::Result<()> {
+    let Ask { method: _, host, path, upload: _ } = ask;
+    let began = Instant::now();
+    let stream = TcpStream::connect(addr).await.with_context(|| format!("cannot connect to `{addr}`"))?;
+    stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+    let handshake = client_async(format!("ws://{host}{path}"), stream);
+    let (mut socket, _) = timeout(MESSAGE_LIMIT, handshake).await.context("no answer to the handshake")??;
+    while began.elapsed() < SOCKET_LIFE && !shared.stop.load(Ordering::Relaxed) {
+        let sent = Message::text(format!("{:?}", began.elapsed()));
+        socket.send(sent.clone()).await.context("cannot send a message")?;
+        let received = timeout(MESSAGE_LIMIT, socket.next()).await.context("a message did not come back")?;
+        let received = received.context("the WebSocket was cut")?.context("the WebSocket broke")?;
+        anyhow::ensure!(received == sent, "`{sent}` came back as `{received}`");
+        report.answered += 1;
+        shared.answered.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(MESSAGE_PAUSE).await;
+    }
+    socket.close(None).await.context("cannot close the WebSocket")?;
+    while let Some(frame) = timeout(MESSAGE_LIMIT, socket.next()).await.context("the close is not answered")? {
+        frame.context("the close broke")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, thread};
+
+    use super::*;
+    use crate::lab::echo::{self, Security};
+
+    #[test]
+    fn requests_and_messages_are_counted_and_a_cut_is_a_failure() {
+        let listener = echo::bind((Ipv4Addr::LOCALHOST, 0).into(), Security::Plain).expect("a port");
+        let addr = listener.0.local_addr().expect("an address");
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let pod = thread::spawn(move || {
+            echo::serve("pod", vec![listener], async {
+                stopped.await.ok();
+            })
+        });
+        let load = |connections| {
+            Load::start(&Namespace::current(), addr, Ask::get("a.test", "/"), 2, connections).expect("load starts")
+        };
+        let kept = load(Connections::Kept);
+        kept.pass(10).expect("requests are answered");
+        let report = kept.stop().expect("load ends");
+        assert!(report.answered >= 10 && report.failed == 0, "{report:?}");
+        let sockets = load(Connections::WebSockets);
+        sockets.pass(10).expect("messages come back");
+        drop(stop);
+        pod.join().expect("no panic").expect("the pod ends");
+        until("the cut is noticed", || (sockets.failed() >= 2).then_some(())).expect("it is");
+        let report = sockets.stop().expect("load ends");
+        assert!(report.answered >= 10 && report.failed >= 2, "{report:?}");
+    }
 }
