@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod build;
 pub mod check;
+pub mod cluster;
 pub mod demo;
 pub mod lab;
 pub mod process;

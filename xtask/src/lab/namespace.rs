@@ -27,11 +27,9 @@ impl Namespace {
         Self { name: "this machine".into(), file: None }
     }
 
-    pub(super) fn create(name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create(name: &str) -> anyhow::Result<Self> {
         ip(&["netns", "add", name], "")?;
-        let path = path_of(name);
-        let file = File::open(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
-        let namespace = Self { name: name.into(), file: Some(Arc::new(file)) };
+        let namespace = Self::open(name)?;
         // Duplicate address detection would keep every IPv6 address unusable for its first second.
         namespace.sysctl("ipv6/conf/all/accept_dad", "0")?;
         namespace.sysctl("ipv6/conf/default/accept_dad", "0")?;
@@ -39,7 +37,14 @@ impl Namespace {
         Ok(namespace)
     }
 
-    pub(super) fn delete(name: &str) -> anyhow::Result<()> {
+    /// The namespace of this name that is there already.
+    pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
+        let path = path_of(name);
+        let file = File::open(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
+        Ok(Self { name: name.into(), file: Some(Arc::new(file)) })
+    }
+
+    pub(crate) fn delete(name: &str) -> anyhow::Result<()> {
         if path_of(name).exists() { ip(&["netns", "del", name], "") } else { Ok(()) }
     }
 
@@ -115,13 +120,14 @@ impl Namespace {
         self.sysctl("ipv6/conf/all/forwarding", "1")
     }
 
-    fn enter(&self) -> anyhow::Result<()> {
+    /// Moves the calling thread into the namespace.
+    pub(crate) fn enter(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         setns(file.as_ref(), CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter `{}`", self.name))
     }
 }
 
-fn path_of(name: &str) -> PathBuf {
+pub(crate) fn path_of(name: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(name)
 }
 

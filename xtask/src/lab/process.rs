@@ -145,8 +145,14 @@ pub(super) fn end(pid: i32, start_time: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn alive(pid: i32, start_time: u64) -> bool {
+/// Whether the process that has this pid and this start time runs.
+pub(crate) fn alive(pid: i32, start_time: u64) -> bool {
     stat(pid).is_some_and(|stat| stat.start_time == start_time && !matches!(stat.state, 'Z' | 'X'))
+}
+
+/// When the process was started, in the kernel's own unit.
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
+    stat(pid).map(|stat| stat.start_time)
 }
 
 struct Stat {

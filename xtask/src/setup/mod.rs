@@ -5,6 +5,7 @@ mod apt;
 mod bpf;
 mod cache;
 mod compiler;
+pub mod kubernetes;
 mod linker;
 mod rust_src;
 mod system;

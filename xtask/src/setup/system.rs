@@ -10,11 +10,12 @@ use crate::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages and a program that shows each is there.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("curl", "curl"),
     ("haproxy", "haproxy"),
     ("iproute2", "ip"),
     ("nginx", "nginx"),
+    ("nftables", "nft"),
     ("nghttp2-client", "h2load"),
     ("openssl", "openssl"),
     ("python3", "python3"),

@@ -1,0 +1,167 @@
+//! The control groups of the nodes, on the old hierarchies (v1) and the unified one (v2): one subtree, and its certain
+//! removal. On v2 controllers that the root does not hand down yet are handed down for as long as the cluster is there.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::plan::Plan;
+use super::state::{Item, State};
+use crate::lab::until_within;
+
+/// The one directory below the root of each hierarchy.
+pub(super) const TOP: &str = "xdp-ingress-cluster";
+const MOUNT: &str = "/sys/fs/cgroup";
+/// What a kubelet asks of a unified hierarchy, as far as the machine has it.
+const WANTED: [&str; 7] = ["cpuset", "cpu", "io", "memory", "hugetlb", "pids", "misc"];
+/// Processes leave their groups a moment after they have ended.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Makes the groups of all nodes.
+///
+/// # Errors
+/// When the machine's hierarchies cannot be written.
+pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
+    let root = Path::new(MOUNT);
+    if root.join("cgroup.controllers").is_file() {
+        return make_unified(state, root, plan);
+    }
+    for hierarchy in hierarchies(root)? {
+        let top = hierarchy.join(TOP);
+        state.record(&Item::Cgroup(top.clone()))?;
+        make_group(&hierarchy, &top)?;
+        for node in plan.nodes() {
+            make_group(&top, &hierarchy.join(node.cgroup().trim_start_matches('/')))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a group with all below it; no process may be left in any.
+///
+/// # Errors
+/// When a group is still in use after ten seconds.
+pub(super) fn remove(top: &Path) -> Result<()> {
+    until_within(REMOVAL_LIMIT, "control groups to become empty", || remove_tree(top).is_ok().then_some(()))
+        .or_else(|_| remove_tree(top))
+        .with_context(|| format!("cannot remove the control group `{}`", top.display()))
+}
+
+/// Takes `controller` back from the children of the unified hierarchy's root.
+///
+/// # Errors
+/// When the kernel refuses, because another child has begun to use it: then it has to stay.
+pub(super) fn withdraw(controller: &str) -> Result<()> {
+    let path = Path::new(MOUNT).join("cgroup.subtree_control");
+    fs::write(&path, format!("-{controller}")).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+fn make_unified(state: &State, root: &Path, plan: Plan) -> Result<()> {
+    let available = words(&root.join("cgroup.controllers"))?;
+    let wanted: Vec<&str> = WANTED.into_iter().filter(|name| available.iter().any(|word| word == name)).collect();
+    let handed_down = words(&root.join("cgroup.subtree_control"))?;
+    for controller in wanted.iter().filter(|name| !handed_down.iter().any(|word| word == *name)) {
+        state.record(&Item::Controller((*controller).to_owned()))?;
+        hand_down(root, controller)?;
+    }
+    let top = root.join(TOP);
+    state.record(&Item::Cgroup(top.clone()))?;
+    make_dir(&top)?;
+    for controller in &wanted {
+        hand_down(&top, controller)?;
+    }
+    for node in plan.nodes() {
+        make_dir(&root.join(node.cgroup().trim_start_matches('/')))?;
+    }
+    Ok(())
+}
+
+fn hand_down(group: &Path, controller: &str) -> Result<()> {
+    let path = group.join("cgroup.subtree_control");
+    fs::write(&path, format!("+{controller}"))
+        .with_context(|| format!("cannot hand the controller `{controller}` down through `{}`", path.display()))
+}
+
+/// The hierarchies of v1, each a directory; `unified` has no controllers then and names such as `cpu,cpuacct` are links.
+fn hierarchies(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).with_context(|| format!("cannot read `{}`", root.display()))? {
+        let entry = entry?;
+        let is_hierarchy = entry.path().join("cgroup.procs").is_file() && entry.file_name() != "unified";
+        if is_hierarchy && entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    anyhow::ensure!(!found.is_empty(), "`{}` has no control groups; mount them", root.display());
+    Ok(found)
+}
+
+fn make_group(parent: &Path, group: &Path) -> Result<()> {
+    make_dir(group)?;
+    // A new group of this controller has no processors, and takes no process until it is given some.
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        if let Ok(inherited) = fs::read_to_string(parent.join(file)) {
+            let path = group.join(file);
+            fs::write(&path, inherited.trim()).with_context(|| format!("cannot write `{}`", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn make_dir(path: &Path) -> Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot make the control group `{}`", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Children first; the files in a group are the kernel's and go with it.
+fn remove_tree(group: &Path) -> std::io::Result<()> {
+    let entries = match fs::read_dir(group) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    fs::remove_dir(group)
+}
+
+fn words(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_real_hierarchies_are_used() {
+        let root = std::env::temp_dir().join(format!("xdp-ingress-cgroup-{}", std::process::id()));
+        for name in ["memory", "unified", "cpu,cpuacct", "other"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+            if name != "other" {
+                fs::write(root.join(name).join("cgroup.procs"), "").unwrap();
+            }
+        }
+        std::os::unix::fs::symlink("cpu,cpuacct", root.join("cpu")).unwrap();
+        let mut found = hierarchies(&root).unwrap();
+        found.sort();
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found, [root.join("cpu,cpuacct"), root.join("memory")]);
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_counts_as_removed() {
+        assert!(remove_tree(Path::new("/sys/fs/cgroup/no/such/group")).is_ok());
+    }
+}

@@ -1,0 +1,130 @@
+//! Starting programs on the machines of a cluster: the control plane, which is a network namespace, and nodes, which
+//! have mounts, a host name and processes of their own besides. It does not know what the programs are for.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::state::{Item, Process, State};
+use crate::lab::{self, Namespace, until, until_within};
+
+/// What programs of a cluster find other programs by.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The name under which the first process of a node is written down.
+pub(super) const KEEPER: &str = "keeper";
+
+/// Where programs run.
+#[derive(Debug, Clone)]
+pub(super) struct Machine {
+    name: String,
+    network: Namespace,
+    /// The process that holds the namespaces of a node; `None` for a machine that shares those of this process.
+    keeper: Option<Process>,
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// A machine that is a network namespace only.
+    pub(super) fn shared(name: &str, network: Namespace) -> Self {
+        Self { name: name.to_owned(), network, keeper: None }
+    }
+
+    /// The machine whose namespaces `keeper` holds.
+    pub(super) fn kept(name: &str, network: Namespace, keeper: Process) -> Self {
+        Self { name: name.to_owned(), network, keeper: Some(keeper) }
+    }
+
+    /// Makes a machine with mounts, a host name and processes of its own. Its mounts are still those of this process.
+    ///
+    /// # Errors
+    /// When the caller may not make namespaces.
+    pub(super) fn make(name: &str, network: Namespace, state: &State, log: &Path) -> Result<Self> {
+        // The kernel kills every process of a pid namespace with its first one, so that no container outlives a node.
+        // That first process inherits all orphans, and reaps them because it ignores SIGCHLD.
+        let mut keep = Command::new("unshare");
+        keep.args(["--mount", "--propagation", "unchanged", "--uts", "--pid", "--fork", "--kill-child", "--"]);
+        keep.args(["env", "--ignore-signal=CHLD", "sleep", "infinity"]);
+        let keeper = Self::shared(name, network.clone()).start(KEEPER, keep, log, state)?;
+        let own = identity(&std::process::id().to_string(), "pid");
+        let children = || identity(&keeper.pid.to_string(), "pid_for_children").filter(|id| Some(id) != own.as_ref());
+        until("a node's namespaces", children).context("`unshare` (package `util-linux`) makes none")?;
+        Ok(Self::kept(name, network, keeper))
+    }
+
+    /// Runs `work` on a thread that is in the machine, and waits for it; its children are the machine's processes.
+    ///
+    /// # Errors
+    /// Those of `work`, and when the machine cannot be entered.
+    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        self.network.run(|| {
+            if let Some(keeper) = &self.keeper {
+                enter(keeper).with_context(|| format!("cannot enter the node `{}`", self.name))?;
+            }
+            work()
+        })
+    }
+
+    /// Starts `command` for good: it outlives this process. Its output is added to the file `log`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(&self, name: &str, mut command: Command, log: &Path, state: &State) -> Result<Process> {
+        let file = File::options().create(true).append(true).open(log);
+        let file = file.with_context(|| format!("cannot write `{}`", log.display()))?;
+        let second = file.try_clone().context("cannot share a log file")?;
+        // A group of its own, so that a Ctrl-C at the terminal reaches only us.
+        command.stdin(Stdio::null()).stdout(file).stderr(second).process_group(0).env_clear().env("PATH", PATH);
+        let mut child = self.run(|| {
+            let shown = command.get_program().to_string_lossy().into_owned();
+            command.spawn().with_context(|| format!("cannot start `{shown}`"))
+        })?;
+        let pid = child.id().cast_signed();
+        let start_time = lab::start_time(pid).unwrap_or_default();
+        let process = Process { machine: self.name.clone(), name: name.to_owned(), pid, start_time };
+        state.record(&Item::Process(process.clone()))?;
+        // Somebody has to take its exit status as long as this process lives; afterwards init does.
+        thread::Builder::new().name(format!("reap {name}")).spawn(move || child.wait()).context("cannot reap")?;
+        Ok(process)
+    }
+}
+
+/// Ends a process at once, as a crash would.
+///
+/// # Errors
+/// When it does not end.
+pub(super) fn end(process: &Process, limit: Duration) -> Result<()> {
+    if process.is_alive() {
+        kill(Pid::from_raw(process.pid), Signal::SIGKILL).ok();
+    }
+    until_within(limit, &format!("`{}` to end", process.name), || (!process.is_alive()).then_some(()))
+}
+
+/// Enters all namespaces of a node but the network's. Threads that do this must end without making other threads.
+fn enter(keeper: &Process) -> Result<()> {
+    let Process { pid, .. } = keeper;
+    anyhow::ensure!(keeper.is_alive(), "process {pid}, which holds it, has ended; run `cargo xtask cluster up` again");
+    let open = |name: &str| {
+        let path = format!("/proc/{pid}/ns/{name}");
+        File::open(&path).with_context(|| format!("cannot open `{path}`"))
+    };
+    let (mounts, host_name, processes) = (open("mnt")?, open("uts")?, open("pid_for_children")?);
+    // Threads share their working directory, and one that does may not have mounts of its own.
+    unshare(CloneFlags::CLONE_FS)?;
+    setns(processes, CloneFlags::CLONE_NEWPID)?;
+    setns(host_name, CloneFlags::CLONE_NEWUTS)?;
+    setns(mounts, CloneFlags::CLONE_NEWNS)?;
+    Ok(())
+}
+
+fn identity(pid: &str, namespace: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/{namespace}")).ok()
+}

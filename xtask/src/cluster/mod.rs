@@ -1,0 +1,402 @@
+//! A real Kubernetes on one Linux machine: a control plane, nodes and a client in namespaces, without Docker and without
+//! a virtual machine. It is for the tests of this project; nothing of the product depends on it.
+//!
+//! ```text
+//! Plan ── names, addresses, how many nodes
+//!  ├─ Pki, config      keys, certificates and configuration files below Places
+//!  ├─ network          namespaces, one bridge, routes to pods          (plan.rs has the picture)
+//!  ├─ ControlPlane     etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//!  ├─ Node             own mounts, host name, processes and bpffs: containerd, kubelet, kube-proxy
+//!  └─ State            what was made, on disk: a later process uses it and removes it
+//! ```
+//!
+//! A cluster outlives the process that made it. There is one on a machine at a time.
+
+mod cgroup;
+mod command;
+mod config;
+mod control_plane;
+mod machine;
+mod network;
+mod node;
+mod pki;
+pub mod plan;
+mod state;
+mod wait;
+
+use std::fs::{self, DirBuilder};
+use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+pub use self::command::{AFTER_HELP, Args, run};
+use self::control_plane::ControlPlane;
+use self::machine::Machine;
+use self::network::Link;
+use self::node::Node;
+use self::pki::Pki;
+pub use self::plan::{NodePlan, Places, Plan, Services};
+use self::state::{Item, Process, State};
+use crate::lab::Namespace;
+use crate::setup::kubernetes::{self, Binaries};
+use crate::{process, progress};
+
+/// A killed process is gone in milliseconds, unless the machine is overloaded.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// Longer than any time-out that is given to kubectl itself.
+const KUBECTL_LIMIT: Duration = Duration::from_secs(300);
+
+/// The running cluster of this machine. Dropping it leaves the cluster as it is.
+#[derive(Debug)]
+pub struct Cluster {
+    plan: Plan,
+    places: Places,
+    binaries: Binaries,
+    state: State,
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Makes a cluster, or takes the one that runs if it is of the same plan and healthy. What a crashed run has left is
+    /// removed first, as is a cluster of another plan.
+    ///
+    /// # Errors
+    /// When not root, when a program cannot be had, or when a part does not become ready; the error names its log.
+    pub fn up(plan: Plan) -> Result<Self> {
+        ensure!(process::is_root(), "only root may make namespaces; run `sudo -E cargo xtask cluster up`");
+        let binaries = kubernetes::ensure()?;
+        if plan.services() == Services::Proxied {
+            kubernetes::ensure_proxy()?;
+        }
+        let state = State::of_machine();
+        let _lock = state.lock()?;
+        let cluster = Self { plan, places: Places::default(), binaries, state };
+        if cluster.runs()? {
+            for node in plan.nodes() {
+                cluster.heal(node)?;
+            }
+            progress::note("the cluster is up already");
+            return Ok(cluster);
+        }
+        if !cluster.state.items()?.is_empty() {
+            progress::note("removing a cluster that is broken or of another plan");
+        }
+        cluster.state.remove_all()?;
+        let began = Instant::now();
+        cluster.build().with_context(|| {
+            let logs = cluster.places.logs();
+            format!(
+                "the cluster did not come up; its logs are in `{}`, `cargo xtask cluster down` removes it",
+                logs.display()
+            )
+        })?;
+        progress::note(&format!("the cluster is up after {:.1} s", began.elapsed().as_secs_f64()));
+        Ok(cluster)
+    }
+
+    /// The cluster that runs on this machine, if one does.
+    ///
+    /// # Errors
+    /// When its state or its programs cannot be read.
+    pub fn running() -> Result<Option<Self>> {
+        let state = State::of_machine();
+        let items = state.items()?;
+        let plan = items.iter().find_map(|item| if let Item::Plan(plan) = item { Some(*plan) } else { None });
+        let Some(plan) = plan.filter(|_| items.contains(&Item::Ready)) else { return Ok(None) };
+        Ok(Some(Self { plan, places: Places::default(), binaries: kubernetes::ensure()?, state }))
+    }
+
+    /// Removes the cluster of this machine with everything it made. It is no error that there is none.
+    ///
+    /// # Errors
+    /// When something cannot be removed; the next attempt goes on.
+    pub fn down() -> Result<()> {
+        ensure!(process::is_root(), "only root may remove namespaces; run `sudo -E cargo xtask cluster down`");
+        let state = State::of_machine();
+        let _lock = state.lock()?;
+        state.remove_all()
+    }
+
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The nodes in order.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodePlan> {
+        self.plan.nodes()
+    }
+
+    /// The network namespace of a client outside the cluster, which routes to nodes and pods.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn client(&self) -> Result<Namespace> {
+        Namespace::open(plan::CLIENT)
+    }
+
+    /// The network namespace of the control plane, from which the API server and everything else can be reached.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn control(&self) -> Result<Namespace> {
+        Namespace::open(plan::CONTROL)
+    }
+
+    /// A node's network namespace.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn network(&self, node: NodePlan) -> Result<Namespace> {
+        Namespace::open(&node.namespace())
+    }
+
+    /// Runs `work` on a thread inside all namespaces of a node: network, mounts, host name and processes, so that
+    /// `/sys/fs/bpf` is the node's and programs started there are seen by it.
+    ///
+    /// # Errors
+    /// Those of `work`, and when the node cannot be entered.
+    pub fn inside<T: Send>(&self, node: NodePlan, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        self.machine(node)?.run(work)
+    }
+
+    /// Runs kubectl as the administrator and gives back its output.
+    ///
+    /// # Errors
+    /// When kubectl fails; the error repeats what it said.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let mut command = self.kubectl_command();
+        command.args(args);
+        self.control()?.run(|| process::capture(&mut command))
+    }
+
+    /// `kubectl apply` with manifests in YAML or JSON.
+    ///
+    /// # Errors
+    /// When kubectl fails; the error repeats what it said.
+    pub fn apply(&self, manifests: &str) -> Result<()> {
+        let mut command = self.kubectl_command();
+        command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.control()?.run(|| command.spawn().context("cannot start `kubectl`"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(manifests.as_bytes()).context("cannot hand `kubectl` the manifests")?;
+        }
+        let output = child.wait_with_output().context("cannot wait for `kubectl`")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`kubectl apply` failed ({})\n{}", output.status, said.trim_end());
+        Ok(())
+    }
+
+    /// kubectl as the administrator, to be started in [`Self::control`] or [`Self::client`].
+    #[must_use]
+    pub fn kubectl_command(&self) -> Command {
+        let mut command = Command::new(&self.binaries.kubectl);
+        // The user's own cache would mix what different clusters at the same address have answered.
+        command.env("KUBECONFIG", self.places.kubeconfig()).env("KUBECACHEDIR", self.places.data().join("kubectl"));
+        command
+    }
+
+    /// Imports an archive of OCI images on every node.
+    ///
+    /// # Errors
+    /// When containerd refuses it.
+    pub fn import_image(&self, archive: &Path) -> Result<()> {
+        self.nodes().into_iter().try_for_each(|node| self.node(node).import(archive))
+    }
+
+    /// Kills a node's kubelet; its containers run on. The node is not ready after 20 s.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn kill_kubelet(&self, node: NodePlan) -> Result<()> {
+        self.kill(&node.name(), node::KUBELET)
+    }
+
+    /// Starts a node's kubelet after [`Self::kill_kubelet`].
+    ///
+    /// # Errors
+    /// When it runs, or cannot be started.
+    pub fn start_kubelet(&self, node: NodePlan) -> Result<()> {
+        self.must_not_run(&node.name(), node::KUBELET)?;
+        self.node(node).start_kubelet(&self.machine(node)?).map(drop)
+    }
+
+    /// Kills the API server.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn kill_apiserver(&self) -> Result<()> {
+        self.kill(control_plane::NAME, control_plane::API_SERVER)
+    }
+
+    /// Starts the API server after [`Self::kill_apiserver`] and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it runs, cannot be started, or does not become ready.
+    pub fn start_apiserver(&self) -> Result<()> {
+        self.must_not_run(control_plane::NAME, control_plane::API_SERVER)?;
+        let machine = self.control_machine()?;
+        let control_plane = self.control_plane(&machine);
+        control_plane.wait_for_api_server(&control_plane.start_api_server()?)
+    }
+
+    /// Pulls a node's network link out.
+    ///
+    /// # Errors
+    /// When ip(8) fails.
+    pub fn partition(&self, node: NodePlan) -> Result<()> {
+        network::set_link(node, Link::Down)
+    }
+
+    /// Plugs a node's network link in again.
+    ///
+    /// # Errors
+    /// When ip(8) fails.
+    pub fn heal(&self, node: NodePlan) -> Result<()> {
+        network::set_link(node, Link::Up)
+    }
+
+    /// The log of a program, such as `n1` and `kubelet`, or `control` and `kube-apiserver`.
+    #[must_use]
+    pub fn log(&self, machine: &str, program: &str) -> PathBuf {
+        self.places.log(machine, program)
+    }
+
+    fn build(&self) -> Result<()> {
+        let Self { plan, places, binaries: _, state } = self;
+        state.begin(*plan)?;
+        state.record(&Item::Directory(places.data()))?;
+        // Without the state of an earlier boot, nobody else removes what is there.
+        if places.data().exists() {
+            fs::remove_dir_all(places.data()).context("cannot remove what an earlier cluster has left")?;
+        }
+        for dir in [places.data(), places.pki(), places.logs()] {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+            made.with_context(|| format!("cannot make `{}`", dir.display()))?;
+        }
+        Pki::at(places.pki()).generate(*plan)?;
+        cgroup::make(state, *plan)?;
+        network::make(state, *plan)?;
+        let control = self.control_machine()?;
+        let control_plane = self.control_plane(&control);
+        control_plane.configure()?;
+        control_plane.start_etcd()?;
+        let api_server = control_plane.start_api_server()?;
+        // The nodes' runtimes come up while the API server does.
+        let mut machines = Vec::new();
+        for node in plan.nodes() {
+            machines.push(self.node(node).make()?);
+        }
+        for node in plan.nodes() {
+            self.node(node).wait_for_containerd()?;
+        }
+        control_plane.wait_for_api_server(&api_server)?;
+        control_plane.start_controllers()?;
+        self.apply(&config::nodes(*plan))?;
+        for (node, machine) in plan.nodes().into_iter().zip(&machines) {
+            self.node(node).start_kubelet(machine)?;
+            if plan.services() == Services::Proxied {
+                self.node(node).start_proxy(machine)?;
+            }
+        }
+        self.wait_until_usable()?;
+        state.record(&Item::Ready)
+    }
+
+    /// Ready nodes are not enough: a pod needs its service account, and a network.
+    fn wait_until_usable(&self) -> Result<()> {
+        self.shown("waiting for the nodes", &["wait", "--for=condition=Ready", "node", "--all", "--timeout=180s"])?;
+        let account = ["wait", "--for=create", "serviceaccount/default", "--timeout=120s"];
+        self.shown("waiting for the default service account", &account)?;
+        self.apply(&config::probes(self.plan))?;
+        let probe = "--selector=xdp-ingress.local/probe";
+        let ready = ["wait", "--for=condition=Ready", "pod", probe, "--timeout=120s"];
+        self.shown("waiting for a pod on every node", &ready)?;
+        self.kubectl(&["delete", "pod", probe, "--wait=false"]).map(drop)
+    }
+
+    fn shown(&self, label: &str, args: &[&str]) -> Result<()> {
+        let mut command = self.kubectl_command();
+        command.args(args);
+        self.control()?.run(|| process::run_shown(label, &mut command, KUBECTL_LIMIT))
+    }
+
+    /// Whether a cluster of this plan is there and none of its programs has ended.
+    fn runs(&self) -> Result<bool> {
+        let items = self.state.items()?;
+        let same = items.contains(&Item::Plan(self.plan)) && items.contains(&Item::Ready);
+        Ok(same && latest(&items).iter().all(|process| process.is_alive()))
+    }
+
+    fn find(&self, machine: &str, name: &str) -> Result<Process> {
+        let items = self.state.items()?;
+        let found = latest(&items).into_iter().find(|process| process.machine == machine && process.name == name);
+        found.cloned().with_context(|| format!("no `{name}` was started on `{machine}`; run `cargo xtask cluster up`"))
+    }
+
+    fn kill(&self, machine: &str, name: &str) -> Result<()> {
+        machine::end(&self.find(machine, name)?, KILL_LIMIT)
+    }
+
+    fn must_not_run(&self, machine: &str, name: &str) -> Result<()> {
+        let Process { pid, .. } = self.find(machine, name)?;
+        ensure!(!self.find(machine, name)?.is_alive(), "`{name}` runs on `{machine}` as process {pid}; kill it first");
+        Ok(())
+    }
+
+    fn machine(&self, node: NodePlan) -> Result<Machine> {
+        let keeper = self.find(&node.name(), machine::KEEPER)?;
+        Ok(Machine::kept(&node.name(), self.network(node)?, keeper))
+    }
+
+    fn control_machine(&self) -> Result<Machine> {
+        Ok(Machine::shared(control_plane::NAME, self.control()?))
+    }
+
+    fn node(&self, plan: NodePlan) -> Node<'_> {
+        Node { plan, places: &self.places, binaries: &self.binaries, state: &self.state }
+    }
+
+    fn control_plane<'a>(&'a self, machine: &'a Machine) -> ControlPlane<'a> {
+        ControlPlane { machine, places: &self.places, binaries: &self.binaries, state: &self.state }
+    }
+}
+
+/// For every program the process that was started last.
+fn latest(items: &[Item]) -> Vec<&Process> {
+    let mut found: Vec<&Process> = Vec::new();
+    for item in items {
+        if let Item::Process(process) = item {
+            found.retain(|earlier| (&earlier.machine, &earlier.name) != (&process.machine, &process.name));
+            found.push(process);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_started_last_counts() {
+        let process = |machine: &str, name: &str, pid| {
+            Item::Process(Process { machine: machine.into(), name: name.into(), pid, start_time: 1 })
+        };
+        let items =
+            [process("n1", "kubelet", 1), process("n2", "kubelet", 2), Item::Ready, process("n1", "kubelet", 3)];
+        let pids: Vec<i32> = latest(&items).into_iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [2, 3]);
+    }
+}

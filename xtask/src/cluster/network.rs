@@ -1,0 +1,92 @@
+//! The links, addresses and routes between the namespaces of a cluster. What is inside a node's pods is the CNI
+//! plugins' work.
+
+use anyhow::{Context, Result};
+
+use super::plan::{
+    API_V4, API_V6, BRIDGE, CLIENT, CLIENT_V4, CLIENT_V6, CONTROL, CONTROL_V4, CONTROL_V6, NIC, NodePlan, Plan,
+};
+use super::state::{Item, State};
+use crate::lab::Namespace;
+
+/// Makes all namespaces and joins them.
+///
+/// # Errors
+/// When the caller may not, or ip(8) fails.
+pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
+    for name in plan.namespaces() {
+        state.record(&Item::Namespace(name.clone()))?;
+        Namespace::create(&name)?;
+    }
+    let control = Namespace::open(CONTROL)?;
+    control.forwarding()?;
+    // The API's service addresses are addresses of this machine, so that pods reach it without kube-proxy.
+    control.ip(&format!(
+        "link add {BRIDGE} type bridge\nlink set {BRIDGE} up\n\
+         addr add {CONTROL_V4}/24 dev {BRIDGE}\naddr add {CONTROL_V6}/64 dev {BRIDGE} nodad\n\
+         addr add {API_V4}/32 dev lo\naddr add {API_V6}/128 dev lo"
+    ))?;
+    join(&control, "client", &Namespace::open(CLIENT)?, &[format!("{CLIENT_V4}/24"), format!("{CLIENT_V6}/64")])?;
+    for node in plan.nodes() {
+        let namespace = Namespace::open(&node.namespace())?;
+        namespace.forwarding()?;
+        // Traffic may come back another way than it went, such as through a service address.
+        namespace.sysctl("ipv4/conf/all/rp_filter", "0")?;
+        namespace.sysctl("ipv4/conf/default/rp_filter", "0")?;
+        join(&control, &node.port(), &namespace, &[format!("{}/24", node.v4()), format!("{}/64", node.v6())])?;
+    }
+    for name in plan.namespaces() {
+        let others = plan.nodes().into_iter().filter(|node| node.namespace() != name);
+        Namespace::open(&name)?.ip(&others.map(route).collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(())
+}
+
+/// Whether a node is plugged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Up,
+    Down,
+}
+
+/// Plugs a node's link in or pulls it out, at the other end, so that nothing on the node is changed.
+///
+/// # Errors
+/// When ip(8) fails.
+pub(super) fn set_link(node: NodePlan, link: Link) -> Result<()> {
+    let state = match link {
+        Link::Up => "up",
+        Link::Down => "down",
+    };
+    Namespace::open(CONTROL)?
+        .ip(&format!("link set {} {state}", node.port()))
+        .with_context(|| format!("cannot set the link of `{}` {state}", node.name()))
+}
+
+fn join(control: &Namespace, port: &str, machine: &Namespace, addresses: &[String; 2]) -> Result<()> {
+    let [v4, v6] = addresses;
+    machine.ip(&format!(
+        "link add {NIC} type veth peer name {port} netns {}\naddr add {v4} dev {NIC}\naddr add {v6} dev {NIC} nodad\n\
+         link set {NIC} up",
+        control.name()
+    ))?;
+    control.ip(&format!("link set {port} master {BRIDGE}\nlink set {port} up"))?;
+    machine.ip(&format!("route add default via {CONTROL_V4}\nroute add default via {CONTROL_V6}"))
+}
+
+fn route(node: NodePlan) -> String {
+    format!("route add {} via {}\nroute add {} via {}", node.pods_v4(), node.v4(), node.pods_v6(), node.v6())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Services;
+    use super::*;
+
+    #[test]
+    fn pods_are_reached_through_their_node_in_both_families() {
+        let node = Plan::new(1, Services::Unrouted).unwrap().nodes()[0];
+        let expect = "route add 10.244.1.0/24 via 10.99.0.11\nroute add fd00:244:0:1::/64 via fd00:99::11";
+        assert_eq!(route(node), expect);
+    }
+}

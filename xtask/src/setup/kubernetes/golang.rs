@@ -1,0 +1,114 @@
+//! The programs of Kubernetes that nobody packages, built by Go from the pinned module. Each is built and kept on its
+//! own, so that an interrupted build goes on where it was. It does not install Go.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use super::versions::{self, MODULE};
+use crate::setup::cache::Cache;
+use crate::{process, progress, workspace};
+
+/// The first program compiles nearly everything, which took five minutes on two cores; a slow machine needs many times
+/// that.
+const BUILD_LIMIT: Duration = Duration::from_secs(5400);
+
+/// The pinned module as it is in the work tree.
+#[derive(Debug)]
+pub(super) struct Module {
+    version: String,
+    /// Tells builds of one version from different lock files apart.
+    fingerprint: String,
+}
+
+impl Module {
+    /// Reads `go.mod` and `go.sum`.
+    ///
+    /// # Errors
+    /// When they cannot be read or name no version of Kubernetes.
+    pub(super) fn read() -> Result<Self> {
+        let dir = workspace::root().join(MODULE);
+        let read =
+            |name: &str| fs::read_to_string(dir.join(name)).with_context(|| format!("cannot read `{MODULE}/{name}`"));
+        let (go_mod, go_sum) = (read("go.mod")?, read("go.sum")?);
+        let version = versions::kubernetes(&go_mod)?.to_owned();
+        let hash = Sha256::new().chain_update(&go_mod).chain_update(&go_sum).finalize();
+        let fingerprint = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { version, fingerprint })
+    }
+
+    /// The version of Kubernetes, such as `v1.36.4`.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Where `program` is kept, whether or not it is there yet.
+    ///
+    /// # Errors
+    /// When there is no cache directory.
+    pub(super) fn place(&self, program: &str) -> Result<PathBuf> {
+        Ok(workspace::cache_dir()?.join(self.dir_name(program)).join(program))
+    }
+
+    /// Builds `program` into the cache.
+    ///
+    /// # Errors
+    /// When Go is missing or too old, or cannot fetch or build it.
+    pub(super) fn build(&self, cache: &Cache, program: &str) -> Result<()> {
+        let go = process::find_program("go").context(
+            "building Kubernetes needs Go 1.26 or newer, which is not on `PATH`; install it from https://go.dev/dl",
+        )?;
+        let place = cache.install(&self.dir_name(program), |staging| {
+            let mut build = Command::new(go);
+            build.args(["build", "-mod=readonly", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags"]);
+            build.arg(self.linker_flags()).arg("-o").arg(staging.join(program));
+            build.arg(format!("k8s.io/kubernetes/cmd/{program}"));
+            // Flags and work spaces meant for somebody else's Go must not change these programs.
+            build.current_dir(workspace::root().join(MODULE)).env("CGO_ENABLED", "0").env("GOWORK", "off");
+            build.env("GOFLAGS", "");
+            let label = format!("building {program} {} (once; all five take about ten minutes)", self.version);
+            process::run_shown(&label, &mut build, BUILD_LIMIT)
+        });
+        place.map(drop).with_context(|| format!("cannot build `{program}`; `go version` must say 1.26 or newer"))
+    }
+
+    fn linker_flags(&self) -> String {
+        let version = &self.version;
+        let set = |name: &str, value: &str| format!(" -X k8s.io/component-base/version.{name}={value}");
+        let mut flags = format!("-s -w{}", set("gitVersion", version));
+        if let Some((major, minor)) = versions::minor(version) {
+            flags.push_str(&set("gitMajor", major));
+            flags.push_str(&set("gitMinor", minor));
+        }
+        flags
+    }
+
+    fn dir_name(&self, program: &str) -> String {
+        format!("kubernetes-{}-{}-{program}", self.version, self.fingerprint)
+    }
+}
+
+/// Says which programs will be built, because that takes long.
+pub(super) fn announce(missing: &[&str]) {
+    progress::note(&format!(
+        "building {} of Kubernetes' programs from their sources; an interrupted build goes on where it was",
+        missing.len()
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_their_version() {
+        let module = Module { version: "v1.36.4".to_owned(), fingerprint: "ab".to_owned() };
+        let flags = module.linker_flags();
+        assert!(flags.contains("gitVersion=v1.36.4") && flags.contains("gitMinor=36"), "{flags}");
+        assert_eq!(module.dir_name("kubelet"), "kubernetes-v1.36.4-ab-kubelet");
+    }
+}

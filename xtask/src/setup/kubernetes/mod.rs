@@ -1,0 +1,234 @@
+//! The programs of a real Kubernetes, for `cargo xtask cluster`: from Debian's packages where there are any, else built
+//! from their sources, all kept in the user's cache. It starts none of them.
+
+mod debian;
+mod golang;
+mod pause;
+mod versions;
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use self::golang::Module;
+use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC};
+use super::cache::Cache;
+use super::system;
+use crate::progress;
+
+/// For namespaces, mounts and control groups of a cluster.
+const PACKAGES: [&str; 2] = ["iproute2", "util-linux"];
+/// kube-proxy programs nftables through this.
+const PROXY_PACKAGES: [&str; 1] = ["nftables"];
+
+/// Where each program of a cluster is.
+#[derive(Debug, Clone)]
+pub struct Binaries {
+    /// The version of what was built, such as `v1.36.4`.
+    pub version: String,
+    pub etcd: PathBuf,
+    pub kube_apiserver: PathBuf,
+    pub kube_controller_manager: PathBuf,
+    pub kube_scheduler: PathBuf,
+    pub kubelet: PathBuf,
+    pub kube_proxy: PathBuf,
+    pub kubectl: PathBuf,
+    /// Its directory also holds the shim, which it finds by its own path.
+    pub containerd: PathBuf,
+    pub ctr: PathBuf,
+    pub runc: PathBuf,
+    /// The directory with the CNI plugins.
+    pub cni: PathBuf,
+    /// An image archive with the container that holds a pod's namespaces, named [`PAUSE`].
+    pub pause: PathBuf,
+}
+
+/// The name of the image in [`Binaries::pause`].
+pub const PAUSE: &str = pause::NAME;
+
+/// Makes sure of all programs; fetches and builds what is missing.
+///
+/// # Errors
+/// When something is missing and cannot be had here; the error says what would help.
+pub fn ensure() -> Result<Binaries> {
+    system::ensure(&PACKAGES, "cluster")?;
+    let module = Module::read()?;
+    let (assets, ready) = (Assets::from_env()?, is_ready(&module)?);
+    if !ready {
+        let cache = Cache::lock()?;
+        install(&cache, &module, &assets)?;
+    }
+    locate(&module, &assets)
+}
+
+/// Makes sure of what kube-proxy needs besides its own program.
+///
+/// # Errors
+/// When it is missing and cannot be installed here.
+pub fn ensure_proxy() -> Result<()> {
+    system::ensure(&PROXY_PACKAGES, "cluster")
+}
+
+/// [`ensure`] for tests: `None`, with a loud line, where Kubernetes cannot be had.
+///
+/// # Errors
+/// With `REQUIRE_KUBE=1` those of [`ensure`], instead of `None`.
+pub fn required_or_skip(what: &str) -> Result<Option<Binaries>> {
+    match ensure() {
+        Ok(binaries) => Ok(Some(binaries)),
+        Err(error) if env::var_os("REQUIRE_KUBE").is_some_and(|value| value == "1") => {
+            Err(error.context(format!("`{what}` must run because `REQUIRE_KUBE=1` is set")))
+        }
+        Err(error) => {
+            progress::warn(&format!("SKIPPED: `{what}` needs a real Kubernetes, which cannot be had here: {error:#}"));
+            Ok(None)
+        }
+    }
+}
+
+/// Programs that the user brings, by the convention of Kubernetes' envtest.
+#[derive(Debug, Default)]
+struct Assets(Option<PathBuf>);
+
+impl Assets {
+    fn from_env() -> Result<Self> {
+        let Some(dir) = env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()).map(PathBuf::from) else {
+            return Ok(Self::default());
+        };
+        if !dir.is_dir() {
+            bail!("`KUBEBUILDER_ASSETS` names `{}`, which is no directory; unset it or correct it", dir.display());
+        }
+        Ok(Self(Some(dir)))
+    }
+
+    fn find(&self, program: &str) -> Option<PathBuf> {
+        self.0.as_deref().map(|dir| dir.join(program)).filter(|path| path.is_file())
+    }
+}
+
+/// Whether everything of this project's own is in the cache, found out by looking at files.
+fn is_ready(module: &Module) -> Result<bool> {
+    for package in [&ETCD, &KUBECTL, &CONTAINERD, &CNI, &RUNC] {
+        if !debian::is_there(package)? {
+            return Ok(false);
+        }
+    }
+    for program in BUILT {
+        if !module.place(program)?.is_file() {
+            return Ok(false);
+        }
+    }
+    pause::is_there()
+}
+
+fn install(cache: &Cache, module: &Module, assets: &Assets) -> Result<()> {
+    // Each with the name under which the user may bring it.
+    let packages =
+        [(&ETCD, Some("etcd")), (&KUBECTL, Some("kubectl")), (&CONTAINERD, None), (&CNI, None), (&RUNC, None)];
+    let mut missing: Vec<&Package> = Vec::new();
+    for (package, asset) in packages {
+        if asset.and_then(|asset| assets.find(asset)).is_none() && !debian::is_there(package)? {
+            missing.push(package);
+        }
+    }
+    for suite in ["sid", "bookworm"] {
+        let of_suite: Vec<&Package> = missing.iter().copied().filter(|package| package.suite == suite).collect();
+        debian::install(cache, &of_suite).context("cannot get a part of Kubernetes that Debian packages")?;
+    }
+    let mut unbuilt = Vec::new();
+    for program in BUILT {
+        if assets.find(program).is_none() && !module.place(program)?.is_file() {
+            unbuilt.push(program);
+        }
+    }
+    if !unbuilt.is_empty() {
+        golang::announce(&unbuilt);
+    }
+    for program in unbuilt {
+        module.build(cache, program)?;
+    }
+    if !pause::is_there()? {
+        pause::install(cache)?;
+    }
+    Ok(())
+}
+
+fn locate(module: &Module, assets: &Assets) -> Result<Binaries> {
+    let unpacked = |package: &Package, path: &str| -> Result<PathBuf> { Ok(debian::place(package)?.join(path)) };
+    let or = |program: &str, own: Result<PathBuf>| assets.find(program).map_or(own, Ok);
+    let binaries = Binaries {
+        version: module.version().to_owned(),
+        etcd: or("etcd", unpacked(&ETCD, "usr/bin/etcd"))?,
+        kube_apiserver: or("kube-apiserver", module.place("kube-apiserver"))?,
+        kube_controller_manager: or("kube-controller-manager", module.place("kube-controller-manager"))?,
+        kube_scheduler: or("kube-scheduler", module.place("kube-scheduler"))?,
+        kubelet: or("kubelet", module.place("kubelet"))?,
+        kube_proxy: or("kube-proxy", module.place("kube-proxy"))?,
+        kubectl: or("kubectl", unpacked(&KUBECTL, "usr/bin/kubectl"))?,
+        containerd: unpacked(&CONTAINERD, "usr/bin/containerd")?,
+        ctr: unpacked(&CONTAINERD, "usr/bin/ctr")?,
+        runc: unpacked(&RUNC, "usr/sbin/runc")?,
+        cni: unpacked(&CNI, "usr/lib/cni")?,
+        pause: pause::place()?,
+    };
+    binaries.verify()?;
+    Ok(binaries)
+}
+
+// === impl Binaries ===
+
+impl Binaries {
+    /// The programs with the names under which a person knows them.
+    #[must_use]
+    pub fn named(&self) -> Vec<(&'static str, &Path)> {
+        let Self {
+            version: _,
+            etcd,
+            kube_apiserver,
+            kube_controller_manager,
+            kube_scheduler,
+            kubelet,
+            kube_proxy,
+            kubectl,
+            containerd,
+            ctr,
+            runc,
+            cni,
+            pause,
+        } = self;
+        vec![
+            ("etcd", etcd),
+            ("kube-apiserver", kube_apiserver),
+            ("kube-controller-manager", kube_controller_manager),
+            ("kube-scheduler", kube_scheduler),
+            ("kubelet", kubelet),
+            ("kube-proxy", kube_proxy),
+            ("kubectl", kubectl),
+            ("containerd", containerd),
+            ("ctr", ctr),
+            ("runc", runc),
+            ("CNI plugins", cni),
+            ("pause image", pause),
+        ]
+    }
+
+    fn verify(&self) -> Result<()> {
+        match self.named().iter().find(|(_, path)| !path.exists()) {
+            Some((name, path)) => bail!("{name} is missing although it was installed; remove `{}`", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_brings_is_found_by_name() {
+        assert_eq!(Assets(Some("/bin".into())).find("sh"), Some("/bin/sh".into()));
+        assert_eq!(Assets(Some("/bin".into())).find("no-such-program"), None);
+        assert_eq!(Assets::default().find("sh"), None);
+    }
+}
