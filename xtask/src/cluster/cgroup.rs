@@ -1,4 +1,4 @@
-//! The control groups of the nodes, on the old hierarchies (v1) and the unified one (v2): one subtree, and its certain
+//! The control groups of the nodes, on separate hierarchies (v1) and the unified one (v2): one subtree, and its certain
 //! removal. On v2 controllers that the root does not hand down yet are handed down for as long as the cluster is there.
 
 use std::fs;
@@ -85,13 +85,13 @@ fn hand_down(group: &Path, controller: &str) -> Result<()> {
         .with_context(|| format!("cannot hand the controller `{controller}` down through `{}`", path.display()))
 }
 
-/// The hierarchies of v1, each a directory; `unified` has no controllers then and names such as `cpu,cpuacct` are links.
+/// The hierarchies beside each other; names such as `cpu` may be links to `cpu,cpuacct`. A unified one without
+/// controllers may be among them, and the runtime makes groups in it too.
 fn hierarchies(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).with_context(|| format!("cannot read `{}`", root.display()))? {
         let entry = entry?;
-        let is_hierarchy = entry.path().join("cgroup.procs").is_file() && entry.file_name() != "unified";
-        if is_hierarchy && entry.file_type()?.is_dir() {
+        if entry.path().join("cgroup.procs").is_file() && entry.file_type()?.is_dir() {
             found.push(entry.path());
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn only_real_hierarchies_are_used() {
         let root = std::env::temp_dir().join(format!("xdp-ingress-cgroup-{}", std::process::id()));
-        for name in ["memory", "unified", "cpu,cpuacct", "other"] {
+        for name in ["memory", "cpu,cpuacct", "other"] {
             fs::create_dir_all(root.join(name)).unwrap();
             if name != "other" {
                 fs::write(root.join(name).join("cgroup.procs"), "").unwrap();

@@ -3,9 +3,7 @@
 
 use anyhow::{Context, Result};
 
-use super::plan::{
-    API_V4, API_V6, BRIDGE, CLIENT, CLIENT_V4, CLIENT_V6, CONTROL, CONTROL_V4, CONTROL_V6, NIC, NodePlan, Plan,
-};
+use super::plan::{API_V4, BRIDGE, CLIENT, CLIENT_V4, CLIENT_V6, CONTROL, CONTROL_V4, CONTROL_V6, NIC, NodePlan, Plan};
 use super::state::{Item, State};
 use crate::lab::Namespace;
 
@@ -20,11 +18,11 @@ pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     }
     let control = Namespace::open(CONTROL)?;
     control.forwarding()?;
-    // The API's service addresses are addresses of this machine, so that pods reach it without kube-proxy.
+    // The API's service address is an address of this machine, so that pods reach it without kube-proxy.
     control.ip(&format!(
         "link add {BRIDGE} type bridge\nlink set {BRIDGE} up\n\
          addr add {CONTROL_V4}/24 dev {BRIDGE}\naddr add {CONTROL_V6}/64 dev {BRIDGE} nodad\n\
-         addr add {API_V4}/32 dev lo\naddr add {API_V6}/128 dev lo"
+         addr add {API_V4}/32 dev lo"
     ))?;
     join(&control, "client", &Namespace::open(CLIENT)?, &[format!("{CLIENT_V4}/24"), format!("{CLIENT_V6}/64")])?;
     for node in plan.nodes() {

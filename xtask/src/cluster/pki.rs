@@ -12,7 +12,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use super::plan::{API_V4, API_V6, CONTROL_V4, CONTROL_V6, NodePlan, Plan};
+use super::plan::{API_V4, CONTROL_V4, CONTROL_V6, NodePlan, Plan};
 
 /// The user that may do everything.
 pub(super) const ADMIN: &str = "admin";
@@ -134,7 +134,7 @@ fn api_server_names() -> Vec<String> {
     let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
     let long = "kubernetes.default.svc.cluster.local";
     let addresses = ["127.0.0.1".to_owned(), "::1".to_owned()];
-    let own = [API_V4.to_string(), API_V6.to_string(), CONTROL_V4.to_string(), CONTROL_V6.to_string()];
+    let own = [API_V4.to_string(), CONTROL_V4.to_string(), CONTROL_V6.to_string()];
     names.into_iter().chain([long]).map(str::to_owned).chain(addresses).chain(own).collect()
 }
 

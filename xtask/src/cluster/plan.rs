@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                 xdpc-control: etcd, kube-apiserver, kube-controller-manager, kube-scheduler
-//!                 bridge sw0 10.99.0.1 fd00:99::1, and the API's service address 10.96.0.1 fd00:96::1
+//!                 bridge sw0 10.99.0.1 fd00:99::1, and the API's service address 10.96.0.1
 //!        ┌────────────────────────┼───────────────────────┐
 //! xdpc-client            xdpc-n1                   xdpc-n2 …
 //! eth0 10.99.0.100       eth0 10.99.0.11           eth0 10.99.0.12
@@ -38,7 +38,6 @@ pub const CLIENT_V4: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 100);
 pub const CLIENT_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 0x100);
 /// The address of the Service `kubernetes`, under which pods call the API server.
 pub const API_V4: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-pub const API_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1);
 /// The port of the API server, the same as that of its Service, so that no translation is needed on the way.
 pub const API_PORT: u16 = 443;
 pub(super) const SERVICES: &str = "10.96.0.0/16,fd00:96::/108";

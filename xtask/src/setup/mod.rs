@@ -34,7 +34,8 @@ What it makes sure of, in this order:
   bpf-linker        built once by cargo
   typos             the spell checker of `cargo xtask check`
 
-Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe.
+Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
+programs (about 700 MB) are added there by `cargo xtask cluster`, not by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others

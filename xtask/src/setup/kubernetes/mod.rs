@@ -9,13 +9,13 @@ mod versions;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use self::golang::Module;
 use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC};
 use super::cache::Cache;
 use super::system;
-use crate::progress;
+use crate::{process, progress};
 
 /// For namespaces, mounts and control groups of a cluster.
 const PACKAGES: [&str; 2] = ["iproute2", "util-linux"];
@@ -70,12 +70,13 @@ pub fn ensure_proxy() -> Result<()> {
     system::ensure(&PROXY_PACKAGES, "cluster")
 }
 
-/// [`ensure`] for tests: `None`, with a loud line, where Kubernetes cannot be had.
+/// [`ensure`] for tests: `None`, with a loud line, where Kubernetes cannot be had or this is not root.
 ///
 /// # Errors
 /// With `REQUIRE_KUBE=1` those of [`ensure`], instead of `None`.
 pub fn required_or_skip(what: &str) -> Result<Option<Binaries>> {
-    match ensure() {
+    let result = if process::is_root() { ensure() } else { Err(anyhow!("only root may make namespaces")) };
+    match result {
         Ok(binaries) => Ok(Some(binaries)),
         Err(error) if env::var_os("REQUIRE_KUBE").is_some_and(|value| value == "1") => {
             Err(error.context(format!("`{what}` must run because `REQUIRE_KUBE=1` is set")))
