@@ -50,13 +50,19 @@ pub(super) fn remove(top: &Path) -> Result<()> {
         .with_context(|| format!("cannot remove the control group `{}`", top.display()))
 }
 
-/// Takes `controller` back from the children of the unified hierarchy's root.
+/// Takes `controller` back from the children of the unified hierarchy's root. When another child has begun to use it, it
+/// has to stay.
 ///
 /// # Errors
-/// When the kernel refuses, because another child has begun to use it: then it has to stay.
+/// When the kernel refuses for another reason.
 pub(super) fn withdraw(controller: &str) -> Result<()> {
     let path = Path::new(MOUNT).join("cgroup.subtree_control");
-    fs::write(&path, format!("-{controller}")).with_context(|| format!("cannot write `{}`", path.display()))
+    match fs::write(&path, format!("-{controller}")) {
+        Err(error) if error.kind() != ErrorKind::ResourceBusy => {
+            Err(error).with_context(|| format!("cannot write `{}`", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn make_unified(state: &State, root: &Path, plan: Plan) -> Result<()> {

@@ -14,23 +14,26 @@ use crate::{process, progress};
 
 /// What `cluster --help` says below the options.
 pub const AFTER_HELP: &str = "\
-A control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler), nodes (containerd, kubelet), and a
-client that is outside the cluster, each in namespaces of this machine: no Docker, no virtual machine, no registry.
+A control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler), nodes (containerd,
+kubelet) and a client outside the cluster, each in namespaces of this machine: no Docker, no virtual
+machine, no registry.
 
-  namespace       addresses                            what
-  xdpc-control    10.99.0.1     fd00:99::1             the API server on port 443, also as 10.96.0.1
-  xdpc-client     10.99.0.100   fd00:99::100           has routes to nodes and pods
-  xdpc-n1, …      10.99.0.11    fd00:99::11            node n1 in zone-1; pods 10.244.1.0/24 and fd00:244:0:1::/64
+  namespace      IPv4          IPv6           what
+  xdpc-control   10.99.0.1     fd00:99::1     the API server on port 443, also as 10.96.0.1
+  xdpc-client    10.99.0.100   fd00:99::100   has routes to nodes and pods
+  xdpc-n1, …     10.99.0.11    fd00:99::11    node n1 in zone-1, with pods in 10.244.1.0/24
+                                              and fd00:244:0:1::/64
 
-Without --proxy the API server is the only Service whose ClusterIP answers; pods of others are reached by their own
-addresses. There is no DNS server in the cluster. Images are imported, never pulled: set imagePullPolicy accordingly.
-Every node has a bpffs of its own on /sys/fs/bpf. A silent node is not ready after 20 s.
+Without --proxy the API server is the only Service whose ClusterIP answers; pods of others are
+reached by their own addresses. There is no DNS server in the cluster. Images are imported, never
+pulled: set imagePullPolicy accordingly. Every node has a bpffs of its own on /sys/fs/bpf. A silent
+node is not ready after 20 s.
 
-The programs come from Debian's packages and from their sources (ten minutes, once, with Go); see
-`cargo xtask setup --help` for where they are kept.
+The programs come from Debian's packages, and from their sources where there is no package: that
+takes Go 1.26 and ten minutes, once. `cargo xtask setup --help` says where they are kept.
 
 Environment:
-  KUBEBUILDER_ASSETS=DIR   etcd, kube-apiserver, kubectl and others are taken from here when they are there (envtest)
+  KUBEBUILDER_ASSETS=DIR   take etcd, kube-apiserver, kubectl and others from here (envtest)
 
 Examples:
   sudo -E cargo xtask cluster up                       # two nodes
@@ -117,6 +120,9 @@ fn status() -> Result<()> {
     must_be_root()?;
     let items = State::of_machine().items()?;
     let processes = latest(&items);
+    if processes.is_empty() {
+        bail!("no cluster is up; run `cargo xtask cluster up`");
+    }
     let mut ended = Vec::new();
     println!("{:8} {:24} {:>8} {:>8}  state", "machine", "program", "pid", "MiB");
     for process in &processes {
@@ -129,7 +135,7 @@ fn status() -> Result<()> {
         }
     }
     if !items.contains(&Item::Ready) {
-        bail!("no cluster is up; run `cargo xtask cluster up`");
+        bail!("the cluster is not up; another process is making it, or `cargo xtask cluster up` makes it anew");
     }
     if !ended.is_empty() {
         bail!("ended: {}; `cargo xtask cluster up` makes the cluster anew", ended.join(", "));
