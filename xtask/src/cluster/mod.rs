@@ -16,6 +16,7 @@ mod cgroup;
 mod command;
 mod config;
 mod control_plane;
+mod disturb;
 mod machine;
 mod network;
 mod node;
@@ -36,7 +37,6 @@ use anyhow::{Context, Result, ensure};
 pub use self::command::{AFTER_HELP, Args, run};
 use self::control_plane::ControlPlane;
 use self::machine::Machine;
-use self::network::Link;
 use self::node::Node;
 use self::pki::Pki;
 pub use self::plan::{NodePlan, Places, Plan, Services};
@@ -45,8 +45,6 @@ use crate::lab::Namespace;
 use crate::setup::kubernetes::{self, Binaries};
 use crate::{process, progress};
 
-/// A killed process is gone in milliseconds, unless the machine is overloaded.
-const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// Longer than any time-out that is given to kubectl itself.
 const KUBECTL_LIMIT: Duration = Duration::from_secs(300);
 
@@ -163,7 +161,8 @@ impl Cluster {
     }
 
     /// Runs `work` on a thread inside all namespaces of a node: network, mounts, host name and processes, so that
-    /// `/sys/fs/bpf` is the node's and programs started there are seen by it.
+    /// `/sys/fs/bpf` is the node's and programs started there are seen by it. `work` may start programs, but the kernel
+    /// lets it start no threads.
     ///
     /// # Errors
     /// Those of `work`, and when the node cannot be entered.
@@ -213,58 +212,6 @@ impl Cluster {
     /// When containerd refuses it.
     pub fn import_image(&self, archive: &Path) -> Result<()> {
         self.nodes().into_iter().try_for_each(|node| self.node(node).import(archive))
-    }
-
-    /// Kills a node's kubelet; its containers run on. The node is not ready after 20 s.
-    ///
-    /// # Errors
-    /// When it does not end.
-    pub fn kill_kubelet(&self, node: NodePlan) -> Result<()> {
-        self.kill(&node.name(), node::KUBELET)
-    }
-
-    /// Starts a node's kubelet after [`Self::kill_kubelet`].
-    ///
-    /// # Errors
-    /// When it runs, or cannot be started.
-    pub fn start_kubelet(&self, node: NodePlan) -> Result<()> {
-        self.must_not_run(&node.name(), node::KUBELET)?;
-        self.node(node).start_kubelet(&self.machine(node)?).map(drop)
-    }
-
-    /// Kills the API server.
-    ///
-    /// # Errors
-    /// When it does not end.
-    pub fn kill_apiserver(&self) -> Result<()> {
-        self.kill(control_plane::NAME, control_plane::API_SERVER)
-    }
-
-    /// Starts the API server after [`Self::kill_apiserver`] and waits until it is ready.
-    ///
-    /// # Errors
-    /// When it runs, cannot be started, or does not become ready.
-    pub fn start_apiserver(&self) -> Result<()> {
-        self.must_not_run(control_plane::NAME, control_plane::API_SERVER)?;
-        let machine = self.control_machine()?;
-        let control_plane = self.control_plane(&machine);
-        control_plane.wait_for_api_server(&control_plane.start_api_server()?)
-    }
-
-    /// Pulls a node's network link out.
-    ///
-    /// # Errors
-    /// When ip(8) fails.
-    pub fn partition(&self, node: NodePlan) -> Result<()> {
-        network::set_link(node, Link::Down)
-    }
-
-    /// Plugs a node's network link in again.
-    ///
-    /// # Errors
-    /// When ip(8) fails.
-    pub fn heal(&self, node: NodePlan) -> Result<()> {
-        network::set_link(node, Link::Up)
     }
 
     /// The log of a program, such as `n1` and `kubelet`, or `control` and `kube-apiserver`.
@@ -343,16 +290,6 @@ impl Cluster {
         let items = self.state.items()?;
         let found = latest(&items).into_iter().find(|process| process.machine == machine && process.name == name);
         found.cloned().with_context(|| format!("no `{name}` was started on `{machine}`; run `cargo xtask cluster up`"))
-    }
-
-    fn kill(&self, machine: &str, name: &str) -> Result<()> {
-        machine::end(&self.find(machine, name)?, KILL_LIMIT)
-    }
-
-    fn must_not_run(&self, machine: &str, name: &str) -> Result<()> {
-        let Process { pid, .. } = self.find(machine, name)?;
-        ensure!(!self.find(machine, name)?.is_alive(), "`{name}` runs on `{machine}` as process {pid}; kill it first");
-        Ok(())
     }
 
     fn machine(&self, node: NodePlan) -> Result<Machine> {

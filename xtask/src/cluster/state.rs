@@ -114,7 +114,7 @@ impl State {
             .with_context(|| self.about("cannot write the state in"))
     }
 
-    /// All that was written down in this boot; empty when there is no cluster.
+    /// All that was written down; after another boot only what may still be there. Empty when there is no cluster.
     ///
     /// # Errors
     /// When the file is there but cannot be read.
@@ -127,7 +127,7 @@ impl State {
         if items.contains(&Item::Boot(boot()?)) {
             return Ok(items);
         }
-        Ok(items.into_iter().filter(|item| matches!(item, Item::Directory(_) | Item::MountPoint(_))).collect())
+        Ok(items.into_iter().filter(Item::outlives_boot).collect())
     }
 
     /// Removes everything that was written down, the latest first, and then the file.
@@ -174,6 +174,11 @@ impl Item {
             Self::Namespace(name) => Some(name),
             _ => None,
         }
+    }
+
+    /// Whether the item is, or leaves, a file on disk. `/run`, where namespaces have their names, may be on disk too.
+    fn outlives_boot(&self) -> bool {
+        matches!(self, Self::Directory(_) | Self::MountPoint(_) | Self::Namespace(_))
     }
 
     fn remove(&self) -> Result<()> {
