@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ const SYSCTLS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
 ];
 const STATE: &str = "/run/xdp-ingress-cluster/state";
+const DATA: &str = "/var/cache/xdp-ingress-cluster";
 
 /// Removes the cluster also when the test fails.
 struct Guard;
@@ -48,7 +49,10 @@ fn a_cluster_survives_disturbances_and_leaves_nothing() -> Result<()> {
     let before = traces()?;
     crash_in_the_middle()?;
     let cluster = Cluster::up(Plan::new(2, Services::Unrouted)?)?;
-    assert_eq!(sysctls(), before.sysctls, "the kubelets' settings stay on the nodes");
+    let during = traces()?;
+    assert_eq!(during.sysctls, before.sysctls, "the kubelets' settings stay on the nodes");
+    // Otherwise the comparison at the end would show nothing.
+    assert!(during.paths.len() > before.paths.len() && !during.programs.is_empty() && !during.mounts.is_empty());
     pods_are_reached_from_outside(&cluster)?;
     every_node_has_its_own_bpffs(&cluster)?;
     a_killed_kubelet_is_noticed(&cluster)?;
@@ -170,43 +174,58 @@ fn sleepers(nodes: &[NodePlan]) -> String {
     nodes.iter().map(pod).collect()
 }
 
-/// Everything of the machine that a cluster changes while it is up.
+/// What a cluster changes or makes on the machine while it is up. Others may work beside the test, so this looks at what
+/// only a cluster makes.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     sysctls: BTreeMap<&'static str, String>,
-    directories: BTreeMap<&'static str, Vec<String>>,
+    paths: Vec<PathBuf>,
     mounts: Vec<String>,
     programs: Vec<String>,
 }
 
 fn traces() -> Result<Traces> {
-    let directories =
-        ["/run", "/run/netns", "/var/cache", "/var/lib", "/var/log", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"];
     let mut mounts: Vec<String> = fs::read_to_string("/proc/self/mounts")?.lines().map(str::to_owned).collect();
-    // Other tests may make and remove namespaces of theirs at the same time.
-    mounts.retain(|line| line.contains("xdpc-") || !line.contains("/run/netns"));
-    let directories = directories.map(|path| (path, entries(path))).into();
-    Ok(Traces { sysctls: sysctls(), directories, mounts, programs: programs() })
+    mounts.retain(|line| ["xdpc-", DATA, "/var/lib/kubelet", "/var/lib/cni"].iter().any(|part| line.contains(part)));
+    Ok(Traces { sysctls: sysctls(), paths: paths(), mounts, programs: programs() })
 }
 
 fn sysctls() -> BTreeMap<&'static str, String> {
     SYSCTLS.map(|key| (key, fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default())).into()
 }
 
-fn entries(path: &str) -> Vec<String> {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.retain(|name| path != "/run/netns" || name.starts_with("xdpc-"));
-    names.sort();
-    names
+/// Those of the paths of a cluster, and of the fixed paths of its programs, that are there.
+fn paths() -> Vec<PathBuf> {
+    let fixed = [
+        STATE,
+        DATA,
+        "/run/containerd",
+        "/run/runc",
+        "/var/lib/kubelet",
+        "/var/lib/cni",
+        "/var/lib/containerd",
+        "/var/log/pods",
+        "/var/log/containers",
+        "/sys/fs/cgroup/xdp-ingress-cluster",
+    ];
+    let namespaces = entries("/run/netns").filter(|path| path.to_string_lossy().contains("/xdpc-"));
+    let groups = entries("/sys/fs/cgroup").map(|hierarchy| hierarchy.join("xdp-ingress-cluster"));
+    let all = fixed.map(PathBuf::from).into_iter().chain(namespaces).chain(groups);
+    let mut found: Vec<PathBuf> = all.filter(|path| path.exists()).collect();
+    found.sort();
+    found
 }
 
-/// The programs of a cluster that run, by the path of their executable.
+fn entries(path: &str) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// The running programs that were started for a cluster: all have one of its paths on their command line.
 fn programs() -> Vec<String> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let programs = entries.filter_map(|entry| fs::read_link(entry.path().join("exe")).ok());
-    let mut names: Vec<_> = programs.map(|path| path.to_string_lossy().into_owned()).collect();
-    names.retain(|path| path.contains("/kubernetes-v") || path.contains("/debian-") || path.ends_with("/pause"));
-    names.sort();
-    names
+    let command_lines = entries("/proc").filter_map(|process| fs::read(process.join("cmdline")).ok());
+    let mut found: Vec<String> =
+        command_lines.map(|bytes| String::from_utf8_lossy(&bytes).replace('\0', " ")).collect();
+    found.retain(|line| line.contains(DATA));
+    found.sort();
+    found
 }
