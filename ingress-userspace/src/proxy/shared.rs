@@ -4,7 +4,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -17,6 +17,7 @@ use crate::model::HostId;
 
 use super::{
     counters::Counters,
+    pulse::Pulse,
     snapshot::Snapshot,
     tls::{self, TlsError},
 };
@@ -39,6 +40,7 @@ pub struct Shared {
     /// Holds the node-wide ticket keys.
     pub(super) tls: Arc<ServerConfig>,
     pub(super) stats: Stats,
+    pulses: Mutex<Vec<Arc<Pulse>>>,
 }
 
 /// Totals of all workers.
@@ -88,7 +90,7 @@ impl Shared {
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let tls = Arc::new(tls::server_config(Arc::clone(&snapshot))?);
         let counters = Counters::new(counters).ok_or(SharedError::NoCounters)?;
-        Ok(Self { snapshot, counters, flows, tls, stats: Stats::default() })
+        Ok(Self { snapshot, counters, flows, tls, stats: Stats::default(), pulses: Mutex::default() })
     }
 
     /// Makes `snapshot` the one that every new request and handshake uses.
@@ -113,6 +115,19 @@ impl Shared {
             refused_framing: refused_framing.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
         }
+    }
+
+    /// The pulses of all workers that were started. Each gives a sign at least every second, until it has ended.
+    #[must_use]
+    pub fn pulses(&self) -> Vec<Arc<Pulse>> {
+        self.pulses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A pulse for the calling worker.
+    pub(super) fn pulse(&self) -> Arc<Pulse> {
+        let pulse = Arc::new(Pulse::of_this_thread());
+        self.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pulse));
+        pulse
     }
 
     pub(super) fn cell(&self) -> &Arc<ArcSwap<Snapshot>> {

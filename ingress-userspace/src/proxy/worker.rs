@@ -23,6 +23,7 @@ use super::{
     conn::{Conn, Order},
     options::Options,
     progress::Due,
+    pulse::Pulse,
     server::Signal,
     shared::Shared,
     snapshot::Snapshot,
@@ -36,6 +37,7 @@ pub(super) struct Worker {
     pub(super) limits: Limits,
     pub(super) pool: Pool,
     started: Instant,
+    pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
     view: RefCell<View>,
@@ -77,12 +79,14 @@ impl Worker {
         });
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(Held(Arc::clone(cache.load())));
+        let pulse = shared.pulse();
         Rc::new(Self {
             shared,
             options,
             limits,
             pool,
             started,
+            pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
             view: RefCell::new(View { cache, current }),
@@ -127,6 +131,7 @@ impl Worker {
 
     /// Ends connections that are over their time, and lets go of an old snapshot that no request has replaced.
     fn tick(&self) {
+        self.pulse.beat();
         let now = Instant::now();
         self.now.set(now);
         let mut timed_out = 0;
@@ -180,6 +185,7 @@ pub(super) fn run(
     let cut = worker.connections.borrow().len();
     // Dropping the set drops the tasks of the connections that are left, and with them what they hold.
     drop(local);
+    worker.pulse.end();
     cut
 }
 

@@ -1,0 +1,70 @@
+//! Signs of life: whether a thread makes progress. Judging how long a silence may last is up to the reader.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Last sign of a thread that has ended in order.
+const ENDED: u64 = u64::MAX;
+
+/// When a thread last showed that it makes progress. One relaxed store for each sign.
+#[derive(Debug)]
+pub struct Pulse {
+    name: String,
+    start: Instant,
+    /// Milliseconds from `start`, or [`ENDED`].
+    last: AtomicU64,
+}
+
+impl Pulse {
+    /// The pulse of the calling thread, under its name; this is its first sign.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        let name = thread::current().name().unwrap_or("unnamed").to_owned();
+        Self { name, start: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives a sign.
+    pub fn beat(&self) {
+        self.last.store(self.age(), Relaxed);
+    }
+
+    /// No sign is to be expected any more.
+    pub fn end(&self) {
+        self.last.store(ENDED, Relaxed);
+    }
+
+    /// Time since the last sign, to a millisecond; zero after the end.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        Duration::from_millis(self.age().saturating_sub(self.last.load(Relaxed)))
+    }
+
+    fn age(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(ENDED - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_grows_until_a_sign_or_the_end() {
+        let pulse = Pulse::of_this_thread();
+        let past = Instant::now().checked_sub(Duration::from_secs(60)).expect("the machine runs for a minute");
+        let pulse = Pulse { start: past, ..pulse };
+        assert!(pulse.silence() >= Duration::from_secs(60));
+        pulse.beat();
+        assert!(pulse.silence() < Duration::from_secs(30));
+        pulse.end();
+        assert_eq!(pulse.silence(), Duration::ZERO);
+    }
+}
