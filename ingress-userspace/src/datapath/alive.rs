@@ -40,6 +40,16 @@ pub(super) struct Life {
     _mark: Lock,
 }
 
+/// Who stands in the map as the owner of the node, dead or alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    This,
+    /// Another, by its epoch.
+    Other(u32),
+    /// Another that has given the node up.
+    Leaving,
+}
+
 // === impl Life ===
 
 impl Life {
@@ -57,13 +67,14 @@ impl Life {
         Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
     }
 
-    /// Becomes the owner of the node: heart beating, a living predecessor moved aside. Does nothing for the owner.
+    /// Becomes the owner of the node: heart beating, a living predecessor moved aside. Does nothing for the owner, except that
+    /// it takes back what it has given up. The caller holds the lock of the pins.
     pub(super) fn take_over(&self, pins: &Pins) -> Result<(), Error> {
-        let _exclusive = pins.lock()?;
         let (current, draining) = (cell(&self.cells, ALIVE_CURRENT)?, cell(&self.cells, ALIVE_DRAINING)?);
         let live = pins.live_epochs()?;
         let predecessor = current.epoch.load(Acquire);
         if predecessor == self.epoch {
+            current.state.store(steer::ALIVE_SERVING, Release);
             return Ok(());
         }
         if live.contains(&predecessor) {
@@ -96,10 +107,24 @@ impl Life {
         }
     }
 
-    /// The process that owns the node, by its epoch; `None` if it is this one.
-    pub(super) fn owner(&self) -> Option<u32> {
-        let current = self.cells.as_slice().first()?.epoch.load(Acquire);
-        (current != self.epoch).then_some(current)
+    /// Tells the others that this process, if it is the owner, wants to be followed by any of them. It goes on to own the node
+    /// until one does. The caller holds the lock of the pins.
+    pub(super) fn give_up(&self) -> Result<(), Error> {
+        let current = cell(&self.cells, ALIVE_CURRENT)?;
+        if current.epoch.load(Acquire) == self.epoch {
+            current.state.store(steer::ALIVE_DRAINING, Release);
+        }
+        Ok(())
+    }
+
+    /// The process that owns the node.
+    pub(super) fn holder(&self) -> Holder {
+        let Some(current) = self.cells.as_slice().first() else { return Holder::This };
+        match current.epoch.load(Acquire) {
+            epoch if epoch == self.epoch => Holder::This,
+            _ if current.state.load(Acquire) == steer::ALIVE_DRAINING => Holder::Leaving,
+            epoch => Holder::Other(epoch),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod log;
 mod maps;
 mod object;
 mod options;
+mod owner;
 mod pins;
 mod probe;
 mod report;
@@ -59,6 +60,7 @@ pub use self::{
     log::DebugLog,
     maps::{Maps, Totals},
     options::{BPFFS, Options, SteeredPort, XdpMode},
+    owner::{Claim, Owner},
     probe::probe,
     report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report},
 };
@@ -82,16 +84,6 @@ struct Shared {
     life: Life,
     /// Connections that found no room in `flows` and are not yet in `totals`.
     flows_full: AtomicU64,
-}
-
-/// Who owns the node, see [`Datapath::take_over`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    This,
-    /// Another process that lives.
-    Other,
-    /// Nobody yet, or a process that has died.
-    Nobody,
 }
 
 /// A program that [`Datapath::test_run`] can run.
@@ -257,26 +249,6 @@ impl Datapath {
             self.shared.flows_full.fetch_add(lost, Relaxed);
         }
         written
-    }
-
-    /// Makes this process the owner of the node, the one whose heartbeat counts; the one that owned it drains. To be called when
-    /// the process can serve, just before its listeners go into the slots: flows are known by the epoch of an owner. Again, it
-    /// does nothing.
-    ///
-    /// # Errors
-    /// If the pins cannot be locked; then nothing has changed.
-    pub fn take_over(&self) -> Result<(), Error> {
-        self.shared.life.take_over(&self.shared.pins)
-    }
-
-    /// Who owns the node.
-    #[must_use]
-    pub fn owner(&self) -> Owner {
-        match self.shared.life.owner() {
-            None => Owner::This,
-            Some(epoch) if self.shared.pins.is_live(epoch) => Owner::Other,
-            Some(_) => Owner::Nobody,
-        }
     }
 
     /// Deletes the flows of processes that have ended, and spares those of all that live; how many it deleted. Reads the

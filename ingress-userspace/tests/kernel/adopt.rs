@@ -12,7 +12,7 @@ use ingress_common::{
     steer::{ALIVE_DRAINING as DRAINING, ALIVE_SERVING as SERVING, NIC_NATIVE},
 };
 use ingress_userspace::datapath::{
-    Attachment, Datapath, Error, Maps, NicMode, NicState, Options, Owner, RunOptions, SteeredPort, TestProgram,
+    Attachment, Claim, Datapath, Error, Maps, NicMode, NicState, Options, Owner, RunOptions, SteeredPort, TestProgram,
     XdpMode, unload,
 };
 
@@ -133,6 +133,39 @@ fn newer_process_owns_the_node_and_both_hearts_beat() {
         let third = open(&options);
         assert_eq!(third.report().epoch, 3, "an epoch is not used twice while its flows may be there");
         assert!(!third.report().has_predecessor);
+    });
+}
+
+#[test]
+fn a_node_that_is_given_up_goes_to_the_first_that_asks() {
+    sandboxed(|sandbox| {
+        let options = sandbox.options(&[]);
+        let [first, second, third] = [(); 3].map(|()| open(&options));
+        for datapath in [&first, &second, &third] {
+            datapath.take_over().expect("takes over");
+        }
+        let never = || -> Result<(), Error> { panic!("the slots of a node that is another's stay") };
+        assert!(
+            !first.take_over_with(Claim::Ownerless, never).expect("asks"),
+            "the third lives and has not given it up"
+        );
+        second.give_up().expect("has nothing to give up");
+        assert_eq!(first.owner(), Owner::Other);
+        assert!(third.has_company().expect("readable"));
+
+        third.give_up().expect("gives it up");
+        assert_eq!((first.owner(), second.owner(), third.owner()), (Owner::Nobody, Owner::Nobody, Owner::This));
+        let mut equipped = false;
+        let equip = || {
+            equipped = true;
+            Ok(())
+        };
+        assert!(first.take_over_with(Claim::Ownerless, equip).expect("takes it"));
+        assert!(equipped, "its listeners go into the slots");
+        assert!(!second.take_over_with(Claim::Ownerless, never).expect("asks"), "the first was faster");
+        assert_eq!((first.owner(), second.owner(), third.owner()), (Owner::This, Owner::Other, Owner::Other));
+        drop((second, third));
+        assert!(!first.has_company().expect("readable"));
     });
 }
 
