@@ -6,20 +6,19 @@
 //! worker threads  accept → … → forward                           (one tokio runtime each)
 //! ```
 //!
-//! Order of a start: load or adopt the kernel part, open listeners, start workers, read the configuration, publish the first
-//! snapshot, and only then take the listener slots over, so that a predecessor serves until this process can. Order of an
-//! end: not ready, no new connections, let the open ones end, go. Pins and counters stay for the next start.
+//! Order of a start: the probe socket, load or adopt the kernel part, open listeners, read the
+//! configuration, publish the first snapshot, start workers, and only then take the listener slots over, so that a predecessor
+//! serves until this process can. Order of an end: not ready, offer the node to another process, no new connections, let the
+//! open ones end, go. Pins and counters stay for the next start.
 
 mod kernel;
 mod publish;
 mod view;
 
 use std::{
-    net::Ipv6Addr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    net::{Ipv6Addr, SocketAddr},
+    pin::pin,
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -28,20 +27,25 @@ use anyhow::Context;
 use ingress_common::HostL7Cell;
 use ingress_userspace::{
     control,
-    proxy::{self, Drained, ListenMode, ListenOptions, Options, Server, Shared},
+    proxy::{self, Drained, ListenMode, ListenOptions, Options, Pulse, Server, Shared},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{oneshot, watch},
+    task::JoinSet,
+    time::{interval, sleep},
 };
 use tracing::{error, info};
 
 use self::{
     kernel::Kernel,
     publish::{HostNumbers, Progress, Publisher},
-    view::View,
+    view::{Stage, View},
 };
 use crate::{admin, config::settings::Settings};
+
+/// How often the main thread gives a sign of life while it only waits.
+const SIGN: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -62,12 +66,15 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         https_port,
         workers,
         drain_timeout,
+        shutdown_grace,
         admin_addr,
+        probe_socket,
+        metrics,
         host_capacity,
         ..
     } = settings;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut signals = Signals::new()?;
+    let probe_socket = probe_socket.map(|path| admin::Socket::bind(&path)).transpose()?;
     let mut kernel = match kernel {
         Some(settings) => Some(Kernel::open(settings, [http_port, https_port], workers, host_capacity).await?),
         None => None,
@@ -86,15 +93,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
 
     let progress = Arc::new(Progress::default());
-    let view = Arc::new(View {
-        shared: Arc::clone(&shared),
-        cells,
-        kernel: datapath.clone(),
-        progress: Arc::clone(&progress),
-        ready: AtomicBool::new(false),
-    });
+    let view = Arc::new(View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress)));
     let (wanted, admin_wanted) = watch::channel(true);
-    let admin = tokio::spawn(admin::serve(admin_addr, Arc::clone(&view) as Arc<dyn admin::Source>, admin_wanted));
+    let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::Source>, metrics };
+    let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
     let numbers = datapath.map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
     let mut control = Control::start(source, control_options, Publisher::new(Arc::clone(&shared), numbers, progress))?;
 
@@ -102,27 +104,60 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let options = Options { https_port, ..Options::default() };
     let work = async {
         // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
-        control.first_snapshot().await?;
-        server = Some(Server::start(shared, listeners, &options).context("cannot start the workers")?);
+        signs(&view.pulse, control.first_snapshot()).await?;
+        let started = Server::start(shared, listeners, &options);
+        server = Some(started.context("cannot start the workers")?);
         operate(&mut control, kernel.as_mut(), &view, &wanted).await
     };
-    let result = tokio::select! {
-        result = work => result,
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-    };
+    let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
 
-    view.ready.store(false, Relaxed);
+    view.enter(Stage::Ending);
     if let Some(kernel) = &mut kernel {
+        signs(&view.pulse, kernel.offer()).await;
         // Or the kernel would go on to queue connections that nobody accepts.
         kernel.release();
     }
     if let Some(server) = server {
-        drain(server, drain_timeout, [&mut terminate, &mut interrupt]).await;
+        let kernel = kernel.as_ref();
+        let attend = async {
+            match kernel {
+                Some(kernel) => kernel.attend(&wanted, &view.pulse).await,
+                None => signs(&view.pulse, std::future::pending()).await,
+            }
+        };
+        tokio::select! {
+            () = drain(server, timeout.unwrap_or(drain_timeout), &mut signals) => {}
+            _never = attend => {}
+        }
     }
     control.stop();
-    admin.abort();
+    admin.stop().await;
     result
+}
+
+/// Does `work` until a signal comes, and for `grace` after it, unready; or until it ends by itself. Also says how long the
+/// drain may take, if not as long as it is set to: a second signal leaves it no time.
+async fn until_asked_to_end(
+    work: impl Future<Output = anyhow::Result<()>>,
+    view: &View,
+    signals: &mut Signals,
+    grace: Duration,
+) -> (anyhow::Result<()>, Option<Duration>) {
+    let mut work = pin!(work);
+    tokio::select! {
+        result = &mut work => return (result, None),
+        () = signals.next() => {}
+    }
+    let served = view.enter(Stage::Ending) == Stage::Serving;
+    if !served || grace.is_zero() {
+        return (Ok(()), None);
+    }
+    info!(seconds = grace.as_secs(), "asked to end; not ready, and serving on for the grace period");
+    tokio::select! {
+        result = work => (result, None),
+        () = sleep(grace) => (Ok(()), None),
+        () = signals.next() => (Ok(()), Some(Duration::ZERO)),
+    }
 }
 
 /// Takes the node over and then looks after the kernel part until something ends it.
@@ -133,27 +168,89 @@ async fn operate(
     wanted: &watch::Sender<bool>,
 ) -> anyhow::Result<()> {
     let Some(kernel) = kernel else {
-        view.ready.store(true, Relaxed);
+        view.enter(Stage::Serving);
         info!(kernel = "off", "ready");
-        return control.ended().await;
+        return signs(&view.pulse, control.ended()).await;
     };
     kernel.take_over()?;
-    view.ready.store(true, Relaxed);
+    view.enter(Stage::Serving);
     info!(kernel = "on", epoch = kernel.epoch(), "ready");
     tokio::select! {
         result = control.ended() => result,
-        result = kernel.look_after(wanted) => result,
+        result = kernel.look_after(wanted, &view.pulse) => result,
+    }
+}
+
+/// Waits for `work`, and shows meanwhile that the main thread gets its turns.
+async fn signs<T>(pulse: &Pulse, work: impl Future<Output = T>) -> T {
+    let (mut work, mut timer) = (pin!(work), interval(SIGN));
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut work => return result,
+            _ = timer.tick() => pulse.beat(),
+        }
     }
 }
 
 /// Lets connections end; a second signal ends it at once.
-async fn drain(mut server: Server, timeout: Duration, [first, second]: [&mut Signal; 2]) {
+async fn drain(mut server: Server, timeout: Duration, signals: &mut Signals) {
     info!(seconds = timeout.as_secs(), connections = server.connections(), "draining; a second signal ends it at once");
     let Drained { cut } = tokio::select! {
         drained = server.drain(timeout) => drained,
-        () = async { tokio::select! { _ = first.recv() => {}, _ = second.recv() => {} } } => server.stop().await,
+        () = signals.next() => server.stop().await,
     };
     info!(cut, "drained");
+}
+
+/// What asks the process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+        let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+        Ok(Self { terminate, interrupt })
+    }
+
+    /// Resolves at the next signal of either kind.
+    async fn next(&mut self) {
+        let Self { terminate, interrupt } = self;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// The tasks that answer on the admin address and the probe socket.
+struct Admin(JoinSet<()>);
+
+impl Admin {
+    fn start(
+        address: SocketAddr,
+        probe_socket: Option<admin::Socket>,
+        answers: admin::Answers,
+        wanted: watch::Receiver<bool>,
+    ) -> Self {
+        let (answers, mut tasks) = (Arc::new(answers), JoinSet::new());
+        if let Some(mut socket) = probe_socket {
+            let answers = Arc::clone(&answers);
+            tasks.spawn(async move {
+                let _never = socket.serve(answers).await;
+            });
+        }
+        tasks.spawn(admin::serve(address, answers, wanted));
+        Self(tasks)
+    }
+
+    /// Closes both; the socket's file is gone when it returns.
+    async fn stop(mut self) {
+        self.0.shutdown().await;
+    }
 }
 
 /// Counters in ordinary memory, for a process without the kernel part. They live as long as the process, as the workers do.

@@ -5,6 +5,7 @@ mod admin;
 mod app;
 mod config;
 mod node;
+mod probe;
 mod telemetry;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             raise_descriptor_limit();
             app::run(settings)
         }
+        Command::Probe(args) => Ok(probe::run(args)?),
         Command::Unload(UnloadArgs { bpffs }) => {
             let removed = datapath::unload(&bpffs)?;
             if removed.is_empty() {

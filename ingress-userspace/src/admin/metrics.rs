@@ -11,23 +11,23 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ControlState, HostCounters, Source};
+use super::{ControlState, HostCounters, Metrics, Source};
 
 /// OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of `source` as text, read now.
+/// The metrics of `source` as text, read now.
 ///
 /// # Errors
 /// Never in practice: the encoder writes to memory.
-pub(super) fn encode(source: &dyn Source) -> Result<String, fmt::Error> {
+pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("xdp_ingress");
     registry.register_collector(Box::new(Scrape {
-        hosts: source.hosts(),
+        hosts: (metrics == Metrics::All).then(|| source.hosts()),
         totals: source.totals(),
         control: source.control(),
         proxy: source.proxy(),
-        ready: source.ready(),
+        ready: source.ready().is_ok(),
     }));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
@@ -37,7 +37,8 @@ pub(super) fn encode(source: &dyn Source) -> Result<String, fmt::Error> {
 /// One reading of everything.
 #[derive(Debug)]
 struct Scrape {
-    hosts: Vec<HostCounters>,
+    /// `None`: not wanted.
+    hosts: Option<Vec<HostCounters>>,
     totals: Vec<(&'static str, ingress_common::Traffic)>,
     control: ControlState,
     proxy: StatsView,
@@ -58,30 +59,37 @@ const HOST_COUNTERS: [HostMetric; 6] = [
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let counter = MetricType::Counter;
-        let help = "Final responses by host and class of status; `aborted` broke off before their end";
-        let mut metric = encoder.encode_descriptor("host_requests", help, None, counter)?;
-        for HostCounters { host, l7, .. } in &self.hosts {
-            for (class, count) in StatusClass::NAMES.iter().zip(l7.requests.to_array()) {
-                let labels = [("host", host.as_str()), ("class", *class)];
-                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        for (name, help, value) in HOST_COUNTERS {
-            let mut metric = encoder.encode_descriptor(name, help, None, counter)?;
-            for host in &self.hosts {
-                ConstCounter::new(value(host)).encode(metric.encode_family(&[("host", host.host.as_str())])?)?;
-            }
-        }
-        let help = "Requests being served now";
-        let mut metric = encoder.encode_descriptor("host_active_requests", help, None, MetricType::Gauge)?;
-        for HostCounters { host, l7, .. } in &self.hosts {
-            ConstGauge::new(l7.active).encode(metric.encode_family(&[("host", host.as_str())])?)?;
+        if let Some(hosts) = &self.hosts {
+            encode_hosts(hosts, &mut encoder)?;
         }
         self.encode_totals(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
         self.encode_control(&mut encoder)
     }
+}
+
+fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let counter = MetricType::Counter;
+    let help = "Final responses by host and class of status; `aborted` broke off before their end";
+    let mut metric = encoder.encode_descriptor("host_requests", help, None, counter)?;
+    for HostCounters { host, l7, .. } in hosts {
+        for (class, count) in StatusClass::NAMES.iter().zip(l7.requests.to_array()) {
+            let labels = [("host", host.as_str()), ("class", *class)];
+            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    for (name, help, value) in HOST_COUNTERS {
+        let mut metric = encoder.encode_descriptor(name, help, None, counter)?;
+        for host in hosts {
+            ConstCounter::new(value(host)).encode(metric.encode_family(&[("host", host.host.as_str())])?)?;
+        }
+    }
+    let help = "Requests being served now";
+    let mut metric = encoder.encode_descriptor("host_active_requests", help, None, MetricType::Gauge)?;
+    for HostCounters { host, l7, .. } in hosts {
+        ConstGauge::new(l7.active).encode(metric.encode_family(&[("host", host.as_str())])?)?;
+    }
+    Ok(())
 }
 
 impl Scrape {
@@ -126,7 +134,11 @@ impl Scrape {
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity } = self.control;
         for (name, help, value) in [
-            ("ready", "1 once a snapshot is served, 0 before and while draining", u64::from(self.ready)),
+            (
+                "ready",
+                "1 while this process serves the new connections of its node, 0 before, after a hand-over and while draining",
+                u64::from(self.ready),
+            ),
             ("snapshot_generation", "Number of the snapshot being served", generation),
             ("snapshot_hosts", "Hosts in the snapshot being served", hosts as u64),
             ("snapshot_upstreams", "Upstreams in the snapshot being served", upstreams as u64),

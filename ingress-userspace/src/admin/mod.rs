@@ -1,44 +1,68 @@
-//! Health, metrics and counters over HTTP on the admin address. Reads only; knows no secret and shows none.
+//! Health, metrics and counters over HTTP, on the admin address and on the probe socket. Reads only; knows no secret and
+//! shows none.
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/healthz` | 200 while the process runs |
-//! | `/readyz` | 200 once a snapshot is served, 503 before and while draining |
-//! | `/metrics` | Prometheus (OpenMetrics text), see [`metrics`] |
+//! | `/healthz` | 200 while the main thread and every worker make progress, else 503 with the one that does not |
+//! | `/startz` | 200 once the kernel part and the listeners are there; it waits for no API server |
+//! | `/readyz` | 200 while this process serves the node's new connections; 503 before, while draining and for a successor's sake |
+//! | `/metrics` | Prometheus (OpenMetrics text), see [`metrics`]; 404 if turned off |
 //! | `/hosts` | JSON: counters of every host |
 //! | `/totals` | JSON: packets and bytes by reason |
+//!
+//! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]).
 
+mod answers;
 mod metrics;
+mod socket;
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ingress_common::{HostL7, HostNet, StatusClass, Traffic};
+use ingress_common::{HostL7, HostNet, Traffic};
 use ingress_userspace::proxy::StatsView;
-use serde_json::{Map, Value, json};
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
+    sync::watch,
+    task::JoinSet,
+};
 use tracing::{debug, info, warn};
+
+pub(crate) use self::{answers::Answers, socket::Socket};
 
 /// How long a request's head may take.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a taken address is tried again: the predecessor of an update holds it until it has drained.
-const RETRY: Duration = Duration::from_secs(1);
+/// How often a taken address is tried again: the predecessor of an update leaves it when it finds that it is one.
+const RETRY: Duration = Duration::from_millis(200);
 /// Connections served at one time; a scraper and a few people. More wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
 
-/// What the admin address shows; implemented where all parts are known.
-pub(crate) trait Source: std::fmt::Debug + Send + Sync + 'static {
-    fn ready(&self) -> bool;
+/// What is shown; implemented where all parts are known.
+pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
+    /// # Errors
+    /// What makes no progress, in one line.
+    fn live(&self) -> Result<(), String>;
+    /// # Errors
+    /// Why this process should get no new connections, in one line.
+    fn ready(&self) -> Result<(), String>;
     /// Every host with counters, host 0 first.
     fn hosts(&self) -> Vec<HostCounters>;
     /// Packets and bytes by reason; empty without the kernel part.
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
     fn control(&self) -> ControlState;
     fn proxy(&self) -> StatsView;
+}
+
+/// How much `/metrics` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metrics {
+    /// The path does not exist.
+    Off,
+    /// Without the series that have a host for a label: as many as there are hosts.
+    WithoutHosts,
+    All,
 }
 
 /// Counters of one host.
@@ -60,49 +84,21 @@ pub(crate) struct ControlState {
     pub(crate) hosts_over_capacity: usize,
 }
 
-/// Serves `source` at `address` while `wanted` holds; a taken address is tried again until it is free.
-pub(crate) async fn serve(address: SocketAddr, source: Arc<dyn Source>, mut wanted: watch::Receiver<bool>) {
+/// Gives `answers` at `address` while `wanted` holds; a taken address is tried again until it is free.
+pub(crate) async fn serve(address: SocketAddr, answers: Arc<Answers>, mut wanted: watch::Receiver<bool>) {
     // An error says that nobody can want anything any more.
     while wanted.wait_for(|wanted| *wanted).await.is_ok() {
         tokio::select! {
-            _never = accept(address, &source) => {}
+            _never = open(address, &answers) => {}
             _left = wanted.wait_for(|wanted| !*wanted) => info!(%address, "admin address left to the successor"),
         }
     }
 }
 
-async fn accept(address: SocketAddr, source: &Arc<dyn Source>) -> Infallible {
+async fn open(address: SocketAddr, answers: &Arc<Answers>) -> Infallible {
     let listener = bind(address).await;
     info!(%address, "admin address open");
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
-            connections.join_next().await;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let source = Arc::clone(source);
-                connections.spawn(async move {
-                    let service = service_fn(move |request| {
-                        let response = answer(&request, source.as_ref());
-                        async move { Ok::<_, Infallible>(response) }
-                    });
-                    let served = http1::Builder::new()
-                        .timer(TokioTimer::new())
-                        .header_read_timeout(HEAD_TIMEOUT)
-                        .serve_connection(TokioIo::new(stream), service);
-                    if let Err(error) = served.await {
-                        debug!(%error, "admin connection ended");
-                    }
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept on the admin address");
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    }
+    accept(&Listener::Tcp(listener), answers).await
 }
 
 async fn bind(address: SocketAddr) -> TcpListener {
@@ -121,60 +117,49 @@ async fn bind(address: SocketAddr) -> TcpListener {
     }
 }
 
-fn answer(request: &Request<Incoming>, source: &dyn Source) -> Response<Full<Bytes>> {
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "the admin address answers GET and HEAD only\n".into());
+/// Where connections come from.
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Waits for a connection and lets it be answered.
+    async fn take(&self, connections: &mut JoinSet<()>, answers: &Arc<Answers>) -> io::Result<()> {
+        let answers = Arc::clone(answers);
+        match self {
+            Self::Tcp(listener) => connections.spawn(converse(listener.accept().await?.0, answers)),
+            Self::Unix(listener) => connections.spawn(converse(listener.accept().await?.0, answers)),
+        };
+        Ok(())
     }
-    match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n".into()),
-        "/readyz" if source.ready() => text(StatusCode::OK, "ready\n".into()),
-        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".into()),
-        "/metrics" => match metrics::encode(source) {
-            Ok(body) => typed(StatusCode::OK, metrics::CONTENT_TYPE, body),
-            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-        },
-        "/hosts" => typed(StatusCode::OK, "application/json", hosts(source).to_string()),
-        "/totals" => typed(StatusCode::OK, "application/json", totals(source).to_string()),
-        _ => text(StatusCode::NOT_FOUND, "try /healthz, /readyz, /metrics, /hosts or /totals\n".into()),
+}
+
+async fn accept(listener: &Listener, answers: &Arc<Answers>) -> Infallible {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
+        }
+        if let Err(error) = listener.take(&mut connections, answers).await {
+            warn!(%error, ?listener, "cannot accept a connection for health and metrics");
+            tokio::time::sleep(RETRY).await;
+        }
     }
 }
 
-fn hosts(source: &dyn Source) -> Value {
-    source
-        .hosts()
-        .into_iter()
-        .map(|HostCounters { host, id, l7, net }| {
-            let HostL7 { requests, bytes_in, bytes_out, active } = l7;
-            let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
-            let requests: Map<String, Value> = StatusClass::NAMES
-                .iter()
-                .zip(requests.to_array())
-                .map(|(&name, count)| (name.to_owned(), count.into()))
-                .collect();
-            json!({
-                "host": host, "id": id, "requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out,
-                "active": active, "rx_packets": rx_packets, "rx_bytes": rx_bytes, "tx_packets": tx_packets,
-                "tx_bytes": tx_bytes,
-            })
-        })
-        .collect()
-}
-
-fn totals(source: &dyn Source) -> Value {
-    let totals = source
-        .totals()
-        .into_iter()
-        .map(|(name, Traffic { packets, bytes })| (name.to_owned(), json!({ "packets": packets, "bytes": bytes })));
-    Value::Object(totals.collect())
-}
-
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    typed(status, "text/plain; charset=utf-8", body)
-}
-
-fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
-    response
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(stream: S, answers: Arc<Answers>) {
+    let service = service_fn(move |request| {
+        let response = answers.answer(&request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        debug!(%error, "admin connection ended");
+    }
 }

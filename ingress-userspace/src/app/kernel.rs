@@ -1,6 +1,7 @@
 //! Looks after the kernel part while the process runs: which interfaces, which addresses, which slots, the heartbeat.
 
 use std::{
+    convert::Infallible,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
@@ -10,13 +11,13 @@ use std::{
 use anyhow::Context;
 use ingress_common::{HostL7Cell, flow::PROTO_TCP, map::NODE_ADDRS_MAX, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
-    datapath::{self, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode},
+    datapath::{self, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode},
     model::HostId,
-    proxy::{FlowTable, WorkerListeners},
+    proxy::{FlowTable, Pulse, WorkerListeners},
 };
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 use tracing::{info, warn};
 
@@ -27,6 +28,12 @@ use crate::{
 
 /// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often a process looks whether the node is still its own, or has come free. A load from memory where it is.
+const OWNER: Duration = Duration::from_millis(200);
+/// How long a process that ends waits for another one to take the node: five looks of that one.
+const OFFER: Duration = Duration::from_secs(1);
+/// How often it looks whether one has.
+const OFFER_LOOK: Duration = Duration::from_millis(10);
 /// How often the programs' log is read, if it is on.
 const LOG: Duration = Duration::from_millis(100);
 /// How often the flows of processes that have died are removed; one scan of the map.
@@ -138,50 +145,85 @@ impl Kernel {
     /// # Errors
     /// If the kernel refuses; then some slots may be ours already, which serve.
     pub(super) fn take_over(&mut self) -> anyhow::Result<()> {
-        // First of all, so that no flow is ever entered under an epoch that nobody knows of.
-        self.datapath.take_over().context("cannot take the node over")?;
-        for Slot { number, listener } in &self.slots {
-            self.datapath
-                .register_listener(*number, listener.as_fd())
-                .with_context(|| format!("cannot put a listener into slot {number}"))?;
-        }
-        self.set_addresses();
-        self.datapath.set_ports(&self.ports).context("cannot set the steered ports")?;
-        self.sweep();
-        Ok(())
+        self.claim(Claim::Any).map(drop)
     }
 
-    /// Keeps the heart beating, the addresses true and the flows clean. Tells `owner` when the node comes to belong to another
-    /// process, and when that one dies and it belongs to this one again.
-    ///
-    /// # Errors
-    /// If netlink ends.
-    pub(super) async fn look_after(&mut self, owner: &watch::Sender<bool>) -> anyhow::Result<()> {
-        let (mut heartbeat, mut sweep, mut drain) = (interval(HEARTBEAT), interval(SWEEP), interval(LOG));
+    /// Whether the node is ours now.
+    fn claim(&mut self, claim: Claim) -> anyhow::Result<bool> {
+        let Self { datapath, slots, ports, .. } = self;
+        // The node first and the slots after it, so that no flow is ever entered under an epoch that nobody knows of.
+        let equip = || {
+            for Slot { number, listener } in slots {
+                datapath.register_listener(*number, listener.as_fd())?;
+            }
+            datapath.set_ports(ports)
+        };
+        let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
+        if taken {
+            self.set_addresses();
+            self.sweep();
+        }
+        Ok(taken)
+    }
+
+    /// Offers the node to the other processes on it, if it is ours and there are any, and goes on as before until one takes it,
+    /// or none does for a second. To be called before the slots are released: a predecessor that a roll-back leaves alone then
+    /// takes over without a gap.
+    pub(super) async fn offer(&self) {
+        if self.datapath.owner() != Owner::This || !self.datapath.has_company().unwrap_or(false) {
+            return;
+        }
+        if let Err(error) = self.datapath.give_up() {
+            warn!(%error, "cannot offer the node to another process; it takes over when this one has ended");
+            return;
+        }
+        let (mut look, limit) = (interval(OFFER_LOOK), Instant::now() + OFFER);
+        while Instant::now() < limit {
+            look.tick().await;
+            if self.datapath.owner() != Owner::This {
+                info!("another process has taken the node");
+                return;
+            }
+        }
+    }
+
+    /// Keeps the heart beating while this process drains, and leaves the admin address to a successor. It takes no node back.
+    pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, pulse: &Pulse) -> Infallible {
+        let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut owns = true;
         loop {
             tokio::select! {
                 _ = heartbeat.tick() => {
+                    pulse.beat();
                     self.beat();
-                    match self.datapath.owner() {
-                        Owner::Other if owns => {
-                            owns = false;
-                            owner.send_replace(false);
-                            info!("a newer process owns the node; serving the connections that are left until SIGTERM");
-                        }
-                        Owner::Nobody => {
-                            warn!("the process that owned the node has died; taking the node back");
-                            self.take_over()?;
-                            owns = true;
-                            owner.send_replace(true);
-                        }
-                        Owner::This | Owner::Other => {}
-                    }
-                    if self.stale && owns {
-                        self.set_addresses();
-                    }
                 }
+                _ = look.tick() => {
+                    let left = self.datapath.owner() == Owner::Other;
+                    wanted.send_if_modified(|wanted| left && std::mem::replace(wanted, false));
+                }
+            }
+        }
+    }
+
+    /// Keeps the heart beating, the addresses true and the flows clean. Tells `owner` when the node comes to belong to another
+    /// process, and when that one dies or ends and it belongs to this one again.
+    ///
+    /// # Errors
+    /// If netlink ends.
+    pub(super) async fn look_after(&mut self, owner: &watch::Sender<bool>, pulse: &Pulse) -> anyhow::Result<()> {
+        let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
+        let (mut sweep, mut drain) = (interval(SWEEP), interval(LOG));
+        for timer in [&mut heartbeat, &mut look] {
+            timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        loop {
+            tokio::select! {
+                _ = heartbeat.tick() => {
+                    pulse.beat();
+                    self.beat();
+                    self.refresh(owner);
+                }
+                _ = look.tick() => self.look(owner)?,
                 _ = sweep.tick() => self.sweep(),
                 _ = drain.tick(), if self.log.is_some() => {
                     if let Some(log) = &mut self.log {
@@ -191,11 +233,35 @@ impl Kernel {
                 change = self.node.changed() => {
                     change.context("netlink no longer reports changes of the node's addresses")?;
                     self.read_addresses().await;
-                    if self.stale && owns {
-                        self.set_addresses();
-                    }
+                    self.refresh(owner);
                 }
             }
+        }
+    }
+
+    /// Finds out whose the node is, and takes it if it is nobody's.
+    fn look(&mut self, owner: &watch::Sender<bool>) -> anyhow::Result<()> {
+        match self.datapath.owner() {
+            Owner::Other => {
+                if owner.send_if_modified(|owner| std::mem::replace(owner, false)) {
+                    info!("a newer process owns the node; serving the connections that are left until SIGTERM");
+                }
+            }
+            Owner::Nobody => {
+                if self.claim(Claim::Ownerless)? {
+                    warn!("the process that owned the node has died or ends; took the node back");
+                    owner.send_replace(true);
+                }
+            }
+            Owner::This => {}
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel addresses that it does not know yet, if the node is ours.
+    fn refresh(&mut self, owner: &watch::Sender<bool>) {
+        if self.stale && *owner.borrow() {
+            self.set_addresses();
         }
     }
 

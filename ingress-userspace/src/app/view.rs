@@ -1,19 +1,22 @@
 //! What the admin address shows, gathered from the parts when asked.
 
-use std::sync::{
-    Arc, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use ingress_common::{HostL7Cell, Traffic};
 use ingress_userspace::{
-    datapath::Datapath,
-    proxy::{Shared, StatsView},
+    datapath::{Datapath, Owner},
+    proxy::{Pulse, Shared, StatsView},
 };
 
 use super::publish::Progress;
 use crate::admin::{ControlState, HostCounters, Source};
 
+/// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a machine that
+/// has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Name of host 0.
 const UNATTRIBUTED: &str = "(unattributed)";
 
@@ -24,12 +27,59 @@ pub(super) struct View {
     /// `None` without the kernel part.
     pub(super) kernel: Option<Arc<Datapath>>,
     pub(super) progress: Arc<Progress>,
-    pub(super) ready: AtomicBool,
+    /// Of the main thread.
+    pub(super) pulse: Pulse,
+    stage: Mutex<Stage>,
+}
+
+/// How far the process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is no snapshot yet.
+    Starting,
+    Serving,
+    /// It has been asked to end.
+    Ending,
+}
+
+impl View {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        cells: &'static [HostL7Cell],
+        kernel: Option<Arc<Datapath>>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        let (pulse, stage) = (Pulse::of_this_thread(), Mutex::new(Stage::Starting));
+        Self { shared, cells, kernel, progress, pulse, stage }
+    }
+
+    /// Goes on to the next stage; returns the one before.
+    pub(super) fn enter(&self, stage: Stage) -> Stage {
+        std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage)
+    }
 }
 
 impl Source for View {
-    fn ready(&self) -> bool {
-        self.ready.load(Relaxed)
+    fn live(&self) -> Result<(), String> {
+        // A thread that answers runs, but may still wait for what never comes where it should look after the kernel part.
+        let workers = self.shared.pulses();
+        let silent = workers.iter().map(Arc::as_ref).chain([&self.pulse]).find(|pulse| pulse.silence() > SILENCE_MAX);
+        silent.map_or(Ok(()), |pulse| {
+            Err(format!("thread `{}` has made no progress for {} s", pulse.name(), pulse.silence().as_secs()))
+        })
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let stage = *self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        match stage {
+            Stage::Starting => Err("no configuration has been read yet".to_owned()),
+            Stage::Ending => Err("draining".to_owned()),
+            Stage::Serving => match self.kernel.as_ref().map(|kernel| kernel.owner()) {
+                None | Some(Owner::This) => Ok(()),
+                Some(Owner::Other) => Err("another process owns the node".to_owned()),
+                Some(Owner::Nobody) => Err("the process that owned the node has ended; taking over".to_owned()),
+            },
+        }
     }
 
     fn hosts(&self) -> Vec<HostCounters> {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ingress_userspace::control::change::ObjectName;
 
 const EXAMPLES: &str = "\
@@ -21,6 +21,16 @@ Examples:
 
 Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usage.";
 
+const PROBES: &str = "\
+For exec probes of Kubernetes. `run --probe-socket` makes the socket, one for each process, so that during an update a probe
+never reaches the other pod of the node:
+  live      the main thread and each worker have made progress within 10 s. Says nothing of the API server, of pods or of
+            configuration: a restart would cure none of them.
+  started   programs are loaded and listeners open. It waits for no API server, whose absence is no reason to restart either.
+  ready     a snapshot is served, the node's new connections come to this process, and it has not been asked to end. A pod whose
+            successor has taken the node over is not ready; it serves what it has accepted.
+Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
+
 /// A Kubernetes ingress controller whose data path begins in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "xdp-ingress", version, after_help = EXAMPLES, max_term_width = 110)]
@@ -34,6 +44,9 @@ pub(crate) enum Command {
     /// Watch Ingresses, steer the node's ports to the proxy, and serve.
     #[command(after_help = EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Ask a running process how it is; exit code 0 for yes, 1 for no, with one line that says why.
+    #[command(after_help = PROBES)]
+    Probe(ProbeArgs),
     /// Detach the kernel programs and remove their pins; counters are gone afterwards.
     ///
     /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
@@ -140,9 +153,32 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Proxy")]
     pub(crate) drain_timeout: Duration,
 
-    /// Address for health, metrics and counters. Not for the public.
+    /// How long to go on serving after SIGTERM, unready, before the drain begins: for load balancers that learn of it late.
+    /// It comes before `--drain-timeout`; together they must stay below the pod's terminationGracePeriodSeconds.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = "Proxy")]
+    pub(crate) shutdown_grace_period: Duration,
+
+    /// Address for health, metrics and counters. Not for the public. During an update it goes over to the new process.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9110", help_heading = "Operation")]
     pub(crate) admin_addr: SocketAddr,
+
+    /// Port of the admin address, on 127.0.0.1.
+    #[arg(long, value_name = "PORT", conflicts_with = "admin_addr", help_heading = "Operation")]
+    pub(crate) healthz_port: Option<u16>,
+
+    /// Unix socket on which this process alone answers `xdp-ingress probe`. Default: none.
+    #[arg(long, value_name = "PATH", help_heading = "Operation")]
+    pub(crate) probe_socket: Option<PathBuf>,
+
+    /// Whether there is `/metrics`.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", help_heading = "Operation")]
+    pub(crate) enable_metrics: bool,
+
+    /// Whether the metrics have series for each host; they grow with the number of hosts.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", help_heading = "Operation")]
+    pub(crate) metrics_per_host: bool,
 
     /// What to log: a level, or directives such as `info,ingress_userspace::proxy=debug`.
     #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
@@ -150,6 +186,31 @@ pub(crate) struct RunArgs {
 
     #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
     pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// What to ask.
+    #[arg(value_enum)]
+    pub(crate) probe: Probe,
+
+    /// The socket of the process, as `run --probe-socket` has it.
+    #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
+    pub(crate) socket: PathBuf,
+
+    /// Longest wait for the answer; fractions are allowed.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = fraction)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Probe {
+    /// Do all threads make progress?
+    Live,
+    /// Is everything there but the configuration?
+    Started,
+    /// Should new connections come?
+    Ready,
 }
 
 #[derive(Debug, Args)]
@@ -189,6 +250,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
 }
 
+fn fraction(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
+    let time = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
+    if time.is_zero() { Err("no answer comes in no time; give more than 0".to_owned()) } else { Ok(time) }
+}
+
 fn object_name(text: &str) -> Result<ObjectName, String> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
@@ -214,6 +281,34 @@ mod tests {
         let Command::Run(args) = Cli::parse_from(["xdp-ingress", "run"]).command else { panic!("run expected") };
         assert_eq!((args.http_port, args.https_port, args.ingress_class.as_str()), (80, 443, "xdp"));
         assert_eq!((args.steer, args.xdp_mode, args.host_capacity), (Steer::Auto, XdpMode::Auto, 16_384));
+    }
+
+    #[test]
+    fn switches_are_written_as_for_ingress_nginx() {
+        for (typed, expected) in [
+            (&[][..], (true, true, None)),
+            (&["--enable-metrics=false", "--healthz-port=10254"], (false, true, Some(10254))),
+            (&["--enable-metrics", "--metrics-per-host=false"], (true, false, None)),
+        ] {
+            let line = ["xdp-ingress", "run"].into_iter().chain(typed.iter().copied());
+            let Command::Run(args) = Cli::parse_from(line).command else { panic!("run expected") };
+            assert_eq!((args.enable_metrics, args.metrics_per_host, args.healthz_port), expected, "{typed:?}");
+        }
+        let both = ["xdp-ingress", "run", "--healthz-port", "1", "--admin-addr", "127.0.0.1:2"];
+        assert!(Cli::try_parse_from(both).is_err(), "which of the two?");
+    }
+
+    #[test]
+    fn a_probe_waits_for_a_second_or_as_long_as_it_is_told() {
+        let probe = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "probe"], line].concat()) {
+            Ok(Cli { command: Command::Probe(ProbeArgs { probe, timeout, .. }) }) => Some((probe, timeout.as_millis())),
+            _ => None,
+        };
+        assert_eq!(probe(&["live"]), Some((Probe::Live, 1000)));
+        assert_eq!(probe(&["ready", "--timeout", "0.25"]), Some((Probe::Ready, 250)));
+        for wrong in [&["ready", "--timeout", "-1"][..], &["ready", "--timeout", "0"], &["alive"], &[]] {
+            assert_eq!(probe(wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]

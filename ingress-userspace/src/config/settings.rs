@@ -10,6 +10,8 @@ use ingress_userspace::{
     datapath,
 };
 
+use crate::admin::Metrics;
+
 use super::cli::{LogFormat, RunArgs, Steer, XdpMode};
 
 /// What [`crate::app::run`] needs to know.
@@ -23,7 +25,11 @@ pub(crate) struct Settings {
     pub(crate) https_port: u16,
     pub(crate) workers: u32,
     pub(crate) drain_timeout: Duration,
+    /// Before the drain, see `--shutdown-grace-period`.
+    pub(crate) shutdown_grace: Duration,
     pub(crate) admin_addr: SocketAddr,
+    pub(crate) probe_socket: Option<PathBuf>,
+    pub(crate) metrics: Metrics,
     pub(crate) host_capacity: u32,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -77,7 +83,12 @@ impl Settings {
             https_port,
             workers,
             drain_timeout,
-            admin_addr,
+            shutdown_grace_period,
+            mut admin_addr,
+            healthz_port,
+            probe_socket,
+            enable_metrics,
+            metrics_per_host,
             log,
             log_format,
         } = args;
@@ -87,6 +98,14 @@ impl Settings {
         if xdp_mode == XdpMode::Off && !interface.is_empty() {
             return Err(SettingsError::InterfaceWithoutXdp);
         }
+        if let Some(port) = healthz_port {
+            admin_addr.set_port(port);
+        }
+        let metrics = match (enable_metrics, metrics_per_host) {
+            (false, _) => Metrics::Off,
+            (true, false) => Metrics::WithoutHosts,
+            (true, true) => Metrics::All,
+        };
         let translate =
             if manifests.is_some() { translate::Options::for_manifests() } else { translate::Options::default() };
         let kernel = (steer == Steer::Auto || xdp_mode != XdpMode::Off).then_some(Kernel {
@@ -136,7 +155,10 @@ impl Settings {
             https_port,
             workers: workers.map_or_else(available_workers, u32::from),
             drain_timeout,
+            shutdown_grace: shutdown_grace_period,
             admin_addr,
+            probe_socket,
+            metrics,
             host_capacity,
             log,
             log_format,

@@ -1,0 +1,163 @@
+//! What each path answers. It knows no connections.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use ingress_common::{HostL7, HostNet, StatusClass, Traffic};
+use serde_json::{Map, Value, json};
+
+use super::{HostCounters, Metrics, Source, metrics};
+
+/// The answers of this process.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Answers {
+    pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        let source = self.source.as_ref();
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n".into());
+        }
+        match request.uri().path() {
+            "/healthz" => verdict("ok", source.live()),
+            // Whoever asks is answered from the moment on in which everything but the configuration is there.
+            "/startz" => verdict("started", Ok(())),
+            "/readyz" => verdict("ready", source.ready()),
+            "/metrics" if self.metrics != Metrics::Off => match metrics::encode(source, self.metrics) {
+                Ok(body) => typed(StatusCode::OK, metrics::CONTENT_TYPE, body),
+                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            },
+            "/hosts" => typed(StatusCode::OK, "application/json", hosts(source).to_string()),
+            "/totals" => typed(StatusCode::OK, "application/json", totals(source).to_string()),
+            _ => text(StatusCode::NOT_FOUND, "try /healthz, /startz, /readyz, /metrics, /hosts or /totals\n".into()),
+        }
+    }
+}
+
+fn verdict(good: &str, verdict: Result<(), String>) -> Response<Full<Bytes>> {
+    match verdict {
+        Ok(()) => text(StatusCode::OK, format!("{good}\n")),
+        Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
+}
+
+fn hosts(source: &dyn Source) -> Value {
+    source
+        .hosts()
+        .into_iter()
+        .map(|HostCounters { host, id, l7, net }| {
+            let HostL7 { requests, bytes_in, bytes_out, active } = l7;
+            let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
+            let requests: Map<String, Value> = StatusClass::NAMES
+                .iter()
+                .zip(requests.to_array())
+                .map(|(&name, count)| (name.to_owned(), count.into()))
+                .collect();
+            json!({
+                "host": host, "id": id, "requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out,
+                "active": active, "rx_packets": rx_packets, "rx_bytes": rx_bytes, "tx_packets": tx_packets,
+                "tx_bytes": tx_bytes,
+            })
+        })
+        .collect()
+}
+
+fn totals(source: &dyn Source) -> Value {
+    let totals = source
+        .totals()
+        .into_iter()
+        .map(|(name, Traffic { packets, bytes })| (name.to_owned(), json!({ "packets": packets, "bytes": bytes })));
+    Value::Object(totals.collect())
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use ingress_userspace::proxy::StatsView;
+
+    use super::*;
+    use crate::admin::ControlState;
+
+    #[derive(Debug)]
+    struct Fixed(Result<(), String>);
+
+    impl Source for Fixed {
+        fn live(&self) -> Result<(), String> {
+            self.0.clone()
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            self.0.clone()
+        }
+
+        fn hosts(&self) -> Vec<HostCounters> {
+            vec![HostCounters { host: "web.test".into(), id: 1, l7: HostL7::default(), net: HostNet::default() }]
+        }
+
+        fn totals(&self) -> Vec<(&'static str, Traffic)> {
+            Vec::new()
+        }
+
+        fn control(&self) -> ControlState {
+            ControlState::default()
+        }
+
+        fn proxy(&self) -> StatsView {
+            StatsView::default()
+        }
+    }
+
+    fn ask(answers: &Answers, method: Method, path: &str) -> (u16, String) {
+        let request = Request::builder().method(method).uri(path).body(()).expect("a valid request");
+        let response = answers.answer(&request);
+        let status = response.status().as_u16();
+        let mut body = std::pin::pin!(response.into_body());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let frame = http_body::Body::poll_frame(body.as_mut(), &mut cx);
+        let std::task::Poll::Ready(frame) = frame else { panic!("a full body is there at once") };
+        let data = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+        (status, String::from_utf8(data.to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn a_probe_tells_why_not() {
+        let bad = Answers { source: Arc::new(Fixed(Err("worker-1 hangs".into()))), metrics: Metrics::All };
+        let good = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::All };
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(ask(&bad, Method::GET, path), (503, "worker-1 hangs\n".to_owned()));
+            assert_eq!(ask(&good, Method::GET, path).0, 200);
+        }
+        assert_eq!(ask(&bad, Method::GET, "/startz").0, 200, "a process that cannot serve has started nevertheless");
+        assert_eq!(ask(&good, Method::POST, "/healthz").0, 405);
+    }
+
+    #[test]
+    fn metrics_tell_as_much_as_they_are_asked_to() {
+        let metrics = |metrics| ask(&Answers { source: Arc::new(Fixed(Ok(()))), metrics }, Method::GET, "/metrics");
+        assert_eq!(metrics(Metrics::Off).0, 404);
+        let (status, all) = metrics(Metrics::All);
+        assert_eq!(status, 200);
+        assert!(all.contains("web.test") && all.contains("xdp_ingress_ready 1"), "{all}");
+        let (status, few) = metrics(Metrics::WithoutHosts);
+        assert_eq!(status, 200);
+        assert!(
+            !few.contains("web.test") && !few.contains("xdp_ingress_host_") && few.contains("xdp_ingress_ready 1"),
+            "{few}"
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! The probe socket: a Unix socket of this process alone, so that a probe never reaches the other process of a node. It
+//! gives the same answers as the admin address.
+
+use std::{
+    convert::Infallible,
+    fs, io,
+    os::unix::{
+        fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+        net::UnixListener as StdListener,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use socket2::{Domain, SockAddr, Type};
+use tokio::net::UnixListener;
+use tracing::info;
+
+use super::{Answers, Listener, accept};
+
+/// A bound probe socket. Dropping it removes its file, if that is still its own.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    listener: Option<UnixListener>,
+    path: PathBuf,
+    /// Device and inode of the file.
+    file: (u64, u64),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    #[error("the probe socket `{0}` belongs to a process that lives; give each process a path of its own")]
+    InUse(PathBuf),
+    #[error("`{0}` is no socket, and is not replaced by the probe socket; remove it or choose another path")]
+    NoSocket(PathBuf),
+    #[error("cannot make the probe socket `{path}`; its directory must exist and be writable")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl Socket {
+    /// Makes the socket, readable and writable for its owner only (mode 0600). What a dead process left at `path` is
+    /// replaced. Connections wait until [`Socket::serve`]. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If a living process answers at `path`, something else than a socket is there, or the file system refuses.
+    pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
+        let failed = |source| SocketError::Io { path: path.to_owned(), source };
+        ensure_free(path)?;
+        // The file appears under its name only with its final mode, and takes the place of a stale one in one step.
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let beside = PathBuf::from(beside);
+        ensure_free(&beside)?;
+        if let Err(error) = fs::remove_file(&beside)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(failed(error));
+        }
+        let listener = StdListener::bind(&beside).map_err(failed)?;
+        let placed = place(&beside, path).map_err(failed);
+        if placed.is_err() {
+            // The error that is reported is the first one.
+            let _kept = fs::remove_file(&beside).is_err();
+        }
+        let file = placed?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        info!(path = %path.display(), "probe socket open");
+        Ok(Self { listener: Some(listener), path: path.to_owned(), file })
+    }
+
+    /// Gives `answers` from now on; for once.
+    pub(crate) async fn serve(&mut self, answers: Arc<Answers>) -> Infallible {
+        match self.listener.take() {
+            Some(listener) => accept(&Listener::Unix(listener), &answers).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let own = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file);
+        if own {
+            // A file that stays is replaced by the next process.
+            let _kept = fs::remove_file(&self.path).is_err();
+        }
+    }
+}
+
+fn place(beside: &Path, path: &Path) -> io::Result<(u64, u64)> {
+    fs::set_permissions(beside, fs::Permissions::from_mode(0o600))?;
+    let file = fs::symlink_metadata(beside)?;
+    fs::rename(beside, path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+/// Nothing may be at `path` but the socket of a process that has died.
+fn ensure_free(path: &Path) -> Result<(), SocketError> {
+    let failed = |source| SocketError::Io { path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NoSocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    let caller = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
+    // A process that hangs has a full backlog, and connecting would wait for it.
+    caller.set_nonblocking(true).map_err(failed)?;
+    match caller.connect(&SockAddr::unix(path).map_err(failed)?) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
+        Ok(()) | Err(_) => Err(SocketError::InUse(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(path: &Path) -> Result<Socket, SocketError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _entered = runtime.enter();
+        Socket::bind(path)
+    }
+
+    #[test]
+    fn a_socket_is_private_and_goes_with_its_process() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("probe.sock");
+        let socket = bound(&path).expect("binds");
+        assert_eq!(fs::metadata(&path).expect("is there").mode() & 0o7777, 0o600);
+        drop(socket);
+        assert_eq!(fs::read_dir(home.path()).expect("a directory").count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_replaced() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("probe.sock");
+        for left in [path.clone(), home.path().join("probe.sock.new")] {
+            drop(StdListener::bind(&left).expect("binds"));
+            assert!(left.exists(), "std leaves the file");
+        }
+        drop(bound(&path).expect("a stale file is in nobody's way"));
+    }
+
+    #[test]
+    fn a_living_socket_and_another_file_stay() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("probe.sock");
+        let living = StdListener::bind(&path).expect("binds");
+        assert!(matches!(bound(&path), Err(SocketError::InUse(_))));
+        drop(living);
+        let file = home.path().join("file");
+        fs::write(&file, "precious").expect("written");
+        assert!(matches!(bound(&file), Err(SocketError::NoSocket(_))));
+        assert_eq!(fs::read_to_string(&file).expect("still there"), "precious");
+    }
+
+    #[test]
+    fn a_successors_socket_is_not_removed() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("probe.sock");
+        let mut first = bound(&path).expect("binds");
+        first.listener = None;
+        let second = bound(&path).expect("the first answers no more");
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+}
