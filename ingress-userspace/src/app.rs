@@ -6,7 +6,7 @@
 //! worker threads  accept → … → forward                           (one tokio runtime each)
 //! ```
 //!
-//! Order of a start: the probe socket, load or adopt the kernel part, open listeners, read the
+//! Order of a start: the probe socket, load or adopt the kernel part, open listeners, give up privileges, read the
 //! configuration, publish the first snapshot, start workers, and only then take the listener slots over, so that a predecessor
 //! serves until this process can. Order of an end: not ready, offer the node to another process, no new connections, let the
 //! open ones end, go. Pins and counters stay for the next start.
@@ -42,7 +42,7 @@ use self::{
     publish::{HostNumbers, Progress, Publisher},
     view::{Stage, View},
 };
-use crate::{admin, config::settings::Settings};
+use crate::{admin, config::settings::Settings, privileges};
 
 /// How often the main thread gives a sign of life while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
@@ -91,13 +91,15 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;
     }
+    privileges::keep_for_main();
 
     let progress = Arc::new(Progress::default());
     let view = Arc::new(View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress)));
     let (wanted, admin_wanted) = watch::channel(true);
     let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::Source>, metrics };
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
-    let numbers = datapath.map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
+    let works = || datapath.as_ref().is_none_or(|datapath| datapath.totals().is_ok());
+    let numbers = datapath.clone().map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
     let mut control = Control::start(source, control_options, Publisher::new(Arc::clone(&shared), numbers, progress))?;
 
     let mut server = None;
@@ -105,7 +107,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let work = async {
         // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
         signs(&view.pulse, control.first_snapshot()).await?;
-        let started = Server::start(shared, listeners, &options);
+        let started = privileges::without(works, || Server::start(shared, listeners, &options))?;
         server = Some(started.context("cannot start the workers")?);
         operate(&mut control, kernel.as_mut(), &view, &wanted).await
     };
@@ -291,6 +293,7 @@ impl Control {
         thread::Builder::new()
             .name("control".into())
             .spawn(move || {
+                privileges::keep_for_control();
                 let result = runtime.block_on(control::run(source, &options, publish, shutdown_signal));
                 let _gone = ended_sender.send(result).is_err();
             })

@@ -5,6 +5,7 @@ mod admin;
 mod app;
 mod config;
 mod node;
+mod privileges;
 mod probe;
 mod telemetry;
 

@@ -1,0 +1,120 @@
+//! Gives up what this process no longer needs. Capabilities belong to threads, and a thread starts with those of the one
+//! that made it; so threads are given less by being started from a thread that has less.
+//!
+//! | thread | keeps | for |
+//! |---|---|---|
+//! | main | what [`MAIN`] names | attaching to interfaces, addresses, ports and slots |
+//! | control | `DAC_READ_SEARCH`, `DAC_OVERRIDE`, `BPF` | manifests of other users; numbering hosts, before Linux 5.19 |
+//! | workers | nothing | sockets and maps that are open already need no capability |
+//!
+//! Whoever breaks into a worker still runs as this process's user and shares its memory: this makes the first step smaller,
+//! it is no wall.
+
+use std::{io, thread};
+
+use anyhow::Context as _;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+use tracing::{info, warn};
+
+/// What the main thread needs to its end. `SYS_ADMIN` stands for `BPF` and `PERFMON` where a container is given that instead.
+const MAIN: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::NET_BIND_SERVICE);
+const CONTROL: CapabilitySet =
+    CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::BPF);
+
+/// Runs `start` with no capability at all, so that neither have the threads that it starts, nor can they get one by running
+/// another program. `works` says whether maps can be used; where they cannot without it, the threads keep `CAP_BPF`.
+///
+/// Kernels before 5.19 want it for every bpf(2) if `kernel.unprivileged_bpf_disabled` is set (kernel commit c8644cd0efe7).
+///
+/// # Errors
+/// If the kernel refuses to take capabilities away, or a thread cannot be started.
+pub(crate) fn without<T: Send>(works: impl Fn() -> bool + Send, start: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    thread::scope(|scope| {
+        let starter = thread::Builder::new().name("starter".into()).spawn_scoped(scope, move || {
+            set_no_new_privs(true).context("cannot give up the right to gain privileges")?;
+            let held = capabilities(None).context("cannot read the capabilities of this thread")?.permitted;
+            // First only put aside, so that they can be had again.
+            set(CapabilitySet::empty(), held).context("cannot put capabilities aside")?;
+            let kept = if works() { CapabilitySet::empty() } else { held & CapabilitySet::BPF };
+            set(kept, kept).context("cannot give up capabilities")?;
+            if kept.is_empty() {
+                info!("workers run without capabilities");
+            } else {
+                warn!("workers keep CAP_BPF: this kernel wants it for every use of a map (5.19 does not)");
+            }
+            anyhow::Ok(start())
+        });
+        let starter = starter.context("cannot start a thread")?;
+        starter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Gives up, on this thread, all that the main thread does not need after its start.
+pub(crate) fn keep_for_main() {
+    keep(MAIN, "main");
+}
+
+/// Gives up, on this thread, all that reading the configuration does not need.
+pub(crate) fn keep_for_control() {
+    keep(CONTROL, "control");
+}
+
+fn keep(wanted: CapabilitySet, thread: &'static str) {
+    let given_up = capabilities(None).map_err(io::Error::from).and_then(|CapabilitySets { permitted, .. }| {
+        // Only where it stands in for others: with it a thread is nearly root.
+        let stand_in = wanted.contains(CapabilitySet::BPF) && !permitted.contains(CapabilitySet::BPF);
+        let wanted = if stand_in { wanted | CapabilitySet::SYS_ADMIN } else { wanted };
+        let kept = permitted & wanted;
+        set(kept, kept)
+    });
+    match given_up {
+        Ok(()) => {}
+        Err(error) => warn!(%error, thread, "cannot give up capabilities; going on with them"),
+    }
+}
+
+fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permitted() -> CapabilitySet {
+        capabilities(None).expect("readable").permitted
+    }
+
+    #[test]
+    fn threads_inherit_that_there_is_nothing() {
+        let own = permitted();
+        let seen = without(|| true, || thread::spawn(permitted).join().expect("no panic")).expect("starts");
+        assert_eq!(seen, CapabilitySet::empty());
+        assert_eq!(permitted(), own, "the caller keeps its own");
+    }
+
+    #[test]
+    fn where_maps_need_it_bpf_stays() {
+        let own = permitted() & CapabilitySet::BPF;
+        assert_eq!(without(|| false, permitted).expect("starts"), own);
+    }
+
+    #[test]
+    fn a_thread_keeps_what_it_needs_and_had() {
+        let (before, main, control) = thread::spawn(|| {
+            let before = permitted();
+            keep_for_main();
+            let main = permitted();
+            keep_for_control();
+            (before, main, permitted())
+        })
+        .join()
+        .expect("no panic");
+        assert_eq!(main, before & MAIN);
+        assert_eq!(control, before & MAIN & CONTROL, "what was given up is gone");
+    }
+}
