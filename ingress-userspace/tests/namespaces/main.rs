@@ -6,6 +6,9 @@
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]
 
 mod changes;
+mod generation;
+mod handover;
+mod health;
 mod inputs;
 mod lifecycle;
 mod net;

@@ -102,6 +102,12 @@ impl Net {
         self.try_ask(from, addr, ask).unwrap_or_else(|error| panic!("no answer: {error:#}"))
     }
 
+    /// Asks the admin address of whichever process has it.
+    pub(crate) fn admin(&self, path: &str) -> anyhow::Result<Answer> {
+        self.try_ask(&self.topology.node, (Ipv4Addr::LOCALHOST, 9110).into(), &Ask::get("localhost", path))
+            .map(|(answer, _)| answer)
+    }
+
     pub(crate) fn maps(&self) -> Maps {
         Maps::open(&self.bpffs).expect("maps are pinned")
     }

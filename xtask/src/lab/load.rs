@@ -36,15 +36,22 @@ pub enum Connections {
     WebSockets,
 }
 
-/// Who asks what, and how.
+/// Where to, and how.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub addr: SocketAddr,
+    pub protocol: Protocol,
+    pub trust: Trust,
+}
+
+/// Who asks whom for what.
 #[derive(Clone, Debug)]
 pub struct Clients {
+    pub target: Target,
     pub ask: Ask,
     /// How many ask at one time.
     pub count: usize,
     pub connections: Connections,
-    pub protocol: Protocol,
-    pub trust: Trust,
     /// Pause of each client between two requests.
     pub pause: Duration,
 }
@@ -78,28 +85,34 @@ pub struct Report {
     pub reasons: Vec<String>,
 }
 
+impl From<SocketAddr> for Target {
+    /// Plain HTTP/1.1.
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, protocol: Protocol::Http1, trust: Trust::none() }
+    }
+}
+
 impl Load {
-    /// Starts `clients` concurrent clients that ask `ask` of `addr` over HTTP/1.1 as fast as they are answered.
+    /// Starts `clients` concurrent clients that ask `ask` of `target` as fast as they are answered.
     ///
     /// # Errors
     /// If the thread cannot be started, or no request is answered at the beginning.
     pub fn start(
         namespace: &Namespace,
-        addr: SocketAddr,
+        target: impl Into<Target>,
         ask: Ask,
         clients: usize,
         connections: Connections,
     ) -> anyhow::Result<Self> {
-        let (protocol, trust) = (Protocol::Http1, Trust::none());
-        let clients = Clients { ask, count: clients, connections, protocol, trust, pause: Duration::ZERO };
-        Self::of(namespace, addr, clients)
+        let clients = Clients { target: target.into(), ask, count: clients, connections, pause: Duration::ZERO };
+        Self::of(namespace, clients)
     }
 
-    /// Starts `clients`, who ask `addr` as fast as they are answered and pause.
+    /// Starts `clients`, who ask as fast as they are answered and pause.
     ///
     /// # Errors
     /// If the thread cannot be started, or no request is answered at the beginning.
-    pub fn of(namespace: &Namespace, addr: SocketAddr, clients: Clients) -> anyhow::Result<Self> {
+    pub fn of(namespace: &Namespace, clients: Clients) -> anyhow::Result<Self> {
         let count = clients.count;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -107,7 +120,7 @@ impl Load {
             block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
                 for _ in 0..count {
-                    tasks.spawn(client(Arc::clone(&theirs), addr, clients.clone()));
+                    tasks.spawn(client(Arc::clone(&theirs), clients.clone()));
                 }
                 let mut total = Report::default();
                 while let Some(report) = tasks.join_next().await {
@@ -181,14 +194,14 @@ impl Report {
     }
 }
 
-async fn client(shared: Arc<Shared>, addr: SocketAddr, clients: Clients) -> Report {
+async fn client(shared: Arc<Shared>, clients: Clients) -> Report {
     let mut report = Report::default();
     let mut kept = None;
     while !shared.stop.load(Ordering::Relaxed) {
         let result = match clients.connections {
-            Connections::WebSockets => converse(&shared, addr, &clients.ask, &mut report).await,
+            Connections::WebSockets => converse(&shared, clients.target.addr, &clients.ask, &mut report).await,
             Connections::Kept | Connections::New => {
-                let result = exchange(&mut kept, addr, &clients).await;
+                let result = exchange(&mut kept, &clients).await;
                 report.answered += u64::from(result.is_ok());
                 shared.answered.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
                 result
@@ -214,8 +227,8 @@ async fn client(shared: Arc<Shared>, addr: SocketAddr, clients: Clients) -> Repo
     report
 }
 
-async fn exchange(kept: &mut Option<Connection>, addr: SocketAddr, clients: &Clients) -> anyhow::Result<()> {
-    let Clients { ask, protocol, trust, .. } = clients;
+async fn exchange(kept: &mut Option<Connection>, clients: &Clients) -> anyhow::Result<()> {
+    let Clients { target: Target { addr, protocol, trust }, ask, .. } = clients;
     // A server that announced the end of a kept connection closes it between requests: the client opens another, as
     // every client does (RFC 9112, 9.6).
     if let Some(connection) = kept
@@ -225,7 +238,7 @@ async fn exchange(kept: &mut Option<Connection>, addr: SocketAddr, clients: &Cli
     }
     let connection = match kept {
         Some(connection) => connection,
-        None => kept.insert(Connection::open(addr, *protocol, &ask.host, trust).await?),
+        None => kept.insert(Connection::open(*addr, *protocol, &ask.host, trust).await?),
     };
     let answer = connection.send(ask).await?;
     anyhow::ensure!(answer.status.is_success(), "answered {}", answer.status);

@@ -1,0 +1,286 @@
+//! From one process of a node to the next, under load: updates, roll-backs, and what can go wrong meanwhile.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use xtask::lab::{
+    client::{Ask, Protocol, Trust},
+    credentials::Authority,
+    load::{Connections, Load, Target},
+    topology::{Family, node_addr},
+    until, until_within,
+};
+
+use crate::{
+    generation::{Download, Generation},
+    net::{Net, http, ingress},
+};
+
+const UPDATES: usize = 12;
+
+/// A network that serves `web.test` with and without TLS; no process runs yet.
+fn network(name: &str) -> Option<(Net, Trust)> {
+    let net = Net::build(name)?;
+    let authority = Authority::generate().expect("an authority");
+    let secret = authority.secret("default", "web", &["web.test"]).expect("a secret");
+    let tls = format!("{}  tls: [{{hosts: [web.test], secretName: web}}]\n", ingress("web", "web.test", "web"))
+        .replace(
+            "namespace: default}",
+            "namespace: default, annotations: {nginx.ingress.kubernetes.io/ssl-redirect: 'false'}}",
+        );
+    let site = net.site("web", &[0, 1]);
+    let rest = site.split_once("---\n").expect("several documents").1;
+    net.write("web.yaml", &format!("{tls}---\n{secret}---\n{rest}"));
+    Some((net, authority.trust().expect("a usable authority")))
+}
+
+/// Clients of every kind: HTTP/1.1 and HTTP/2, with and without TLS, kept connections and new ones.
+struct Clients(Vec<(&'static str, Load)>);
+
+impl Clients {
+    fn start(net: &Net, trust: &Trust) -> Self {
+        let over = |protocol| Target { addr: (node_addr(Family::V4), 443).into(), protocol, trust: trust.clone() };
+        let plain = || Target::from(http(Family::V4));
+        let kinds = [
+            ("HTTP/1.1, kept", plain(), Connections::Kept),
+            ("HTTP/1.1, new", plain(), Connections::New),
+            ("HTTP/1.1 over TLS, new", over(Protocol::Https1), Connections::New),
+            ("HTTP/2, kept", over(Protocol::Https2), Connections::Kept),
+            ("HTTP/2, new", over(Protocol::Https2), Connections::New),
+        ];
+        Self(
+            kinds
+                .map(|(name, target, connections)| {
+                    let load = Load::start(&net.topology.client, target, Ask::get("web.test", "/"), 2, connections);
+                    (name, load.unwrap_or_else(|error| panic!("{name}: {error:#}")))
+                })
+                .into(),
+        )
+    }
+
+    /// Waits until every kind has been answered some more.
+    fn pass(&self, requests: u64) {
+        for (name, load) in &self.0 {
+            load.pass(requests).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        }
+    }
+
+    /// Ends the load; none may have failed. The number of answers.
+    fn stop(self, what: &str) -> u64 {
+        let mut answered = 0;
+        let mut failures = Vec::new();
+        for (name, load) in self.0 {
+            let report = load.stop().expect("load ends");
+            println!("{what}: {name}: {} answered, {} failed", report.answered, report.failed);
+            answered += report.answered;
+            failures.extend(report.reasons.into_iter().map(|reason| format!("{name}: {reason}")));
+        }
+        assert!(failures.is_empty(), "{what}: {failures:#?}");
+        answered
+    }
+}
+
+/// Whether the admin address answers that the process behind it is ready.
+fn admin_is_ready(net: &Net) -> bool {
+    net.admin("/readyz").is_ok_and(|answer| answer.status.is_success())
+}
+
+/// Waits until `process` is told apart from its successor.
+fn superseded(process: &Generation) {
+    let said = process.probe("ready").expect_err("its successor is ready, so it is not");
+    assert!(said.ends_with("not ready: another process owns the node"), "{said}");
+    process.probe("live").expect("it lives on");
+    process.probe("started").expect("it has started");
+}
+
+#[test]
+fn updates_fail_no_request_and_lose_no_count() {
+    let Some((net, trust)) = network("updates") else { return };
+    let mut old = Generation::start(&net, "generation-0", &[]);
+    until("the admin address", || admin_is_ready(&net).then_some(())).expect("it is taken");
+    let clients = Clients::start(&net, &trust);
+    let (mut downloads, mut admin, mut exits) = (0, Vec::new(), Vec::new());
+    for number in 1..=UPDATES {
+        let download = Download::begin(&net, "web.test");
+        let mut new = Generation::start(&net, &format!("generation-{number}"), &[]);
+        let owned = Instant::now();
+        superseded(&old);
+        until("the admin address", || admin_is_ready(&net).then_some(())).expect("the successor takes it");
+        admin.push(owned.elapsed());
+        clients.pass(20);
+        old.process.signal(Signal::SIGTERM).expect("the kubelet ends the old one");
+        until("unready at once", || {
+            old.probe("ready").expect_err("not ready").ends_with("not ready: draining").then_some(())
+        })
+        .expect("it says why");
+        clients.pass(20);
+        assert_eq!(old.process.exited(), None, "a download is left");
+        assert_eq!(download.finish().expect("it outlives the process's replacement"), Download::LEN);
+        downloads += 1;
+        let finished = Instant::now();
+        assert!(old.ended().success());
+        exits.push(finished.elapsed());
+        assert!(!old.socket.exists(), "the socket goes with its process");
+        std::mem::swap(&mut old, &mut new);
+    }
+    let answered = clients.stop(&format!("{UPDATES} updates"));
+    let counts = net.settled();
+    assert_eq!(counts.hosts["web.test"].l7.requests.success, answered + downloads, "counters go on exactly");
+    assert_eq!(counts.hosts["web.test"].l7.requests.aborted, 0);
+    let longest = |times: &[Duration]| times.iter().max().copied().unwrap_or_default().as_millis();
+    println!("admin address of the successor after at most {} ms", longest(&admin));
+    println!("exit at most {} ms after the last connection", longest(&exits));
+    // One look of the old one for its successor, one try of the new one for the address, and a busy machine.
+    assert!(longest(&admin) < 2000);
+}
+
+#[test]
+fn a_roll_back_fails_no_request() {
+    let Some((net, trust)) = network("rollback") else { return };
+    let old = Generation::start(&net, "old", &[]);
+    let clients = Clients::start(&net, &trust);
+    for number in 0..5 {
+        let mut new = Generation::start(&net, &format!("new-{number}"), &[]);
+        superseded(&old);
+        clients.pass(20);
+        let download = Download::begin(&net, "web.test");
+        // The update is undone: the new pod goes, and the old one, which nobody has asked to end, stays.
+        new.process.signal(Signal::SIGTERM).expect("the kubelet ends the new one");
+        until("the old one to be ready", || old.probe("ready").ok()).expect("it takes the node back");
+        clients.pass(20);
+        assert_eq!(download.finish().expect("the new one drains"), Download::LEN);
+        assert!(new.ended().success());
+        clients.pass(20);
+    }
+    clients.stop("5 roll-backs");
+}
+
+#[test]
+fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
+    let Some((net, trust)) = network("crashes") else { return };
+    let old = Generation::start(&net, "old", &[]);
+    let ask = Ask::get("web.test", "/");
+    // Crashes before it is ready are nobody's business.
+    let clients = Clients::start(&net, &trust);
+    for number in 0..5 {
+        let mut new = Generation::spawn(&net, &format!("early-{number}"), &[]);
+        // Its kernel part is open: the programs are its own by now.
+        until_within(Duration::from_secs(30), "the kernel part", || {
+            new.process.log().contains("kernel part open").then_some(())
+        })
+        .expect("it comes that far");
+        new.process.kill().expect("it crashes");
+        clients.pass(5);
+    }
+    clients.stop("5 crashes before readiness");
+    // One that owns the node takes down what it has accepted; then the old one serves again.
+    let mut longest = Duration::ZERO;
+    for number in 0..5 {
+        let mut new = Generation::start(&net, &format!("late-{number}"), &[]);
+        superseded(&old);
+        net.ask(&net.topology.client, http(Family::V4), &ask);
+        new.process.kill().expect("it crashes");
+        let killed = Instant::now();
+        until("an answer", || net.try_ask(&net.topology.client, http(Family::V4), &ask).ok())
+            .expect("the old one serves");
+        longest = longest.max(killed.elapsed());
+        until("readiness", || old.probe("ready").ok()).expect("it owns the node again");
+    }
+    println!("5 crashes of an owner: its predecessor serves after at most {} ms", longest.as_millis());
+    assert!(longest < Duration::from_secs(2));
+}
+
+#[test]
+fn a_crash_while_draining_disturbs_nobody_else() {
+    let Some((net, trust)) = network("cut-drain") else { return };
+    let mut old = Generation::start(&net, "old", &[]);
+    let download = Download::begin(&net, "web.test");
+    let _new = Generation::start(&net, "new", &[]);
+    old.process.signal(Signal::SIGTERM).expect("it is asked to end");
+    until("the drain", || old.process.log().contains("draining;").then_some(())).expect("it drains");
+    // Connections that the old one had accepted are gone by its own drain, except the download.
+    let clients = Clients::start(&net, &trust);
+    old.process.kill().expect("it is killed");
+    assert!(download.finish().is_err(), "its client sees that it broke off");
+    clients.pass(50);
+    clients.stop("kill -9 while draining");
+}
+
+#[test]
+fn two_that_are_asked_to_end_both_drain() {
+    let Some((net, _trust)) = network("both") else { return };
+    let mut old = Generation::start(&net, "old", &[]);
+    let through_old = Download::begin(&net, "web.test");
+    let mut new = Generation::start(&net, "new", &[]);
+    let through_new = Download::begin(&net, "web.test");
+    for process in [&old, &new] {
+        process.process.signal(Signal::SIGTERM).expect("it is asked to end");
+    }
+    let ask = Ask::get("web.test", "/");
+    let refused = until("a refusal", || net.try_ask(&net.topology.client, http(Family::V4), &ask).err());
+    assert!(format!("{:#}", refused.expect("nobody is left")).contains("refused"), "at once, not by a time-out");
+    for download in [through_old, through_new] {
+        assert_eq!(download.finish().expect("both drain"), Download::LEN);
+    }
+    assert!(old.ended().success() && new.ended().success());
+}
+
+#[test]
+fn a_process_that_starts_while_another_drains_owns_the_node_and_the_admin_address() {
+    let Some((net, trust)) = network("late") else { return };
+    let mut old = Generation::start(&net, "old", &[]);
+    until("the admin address", || admin_is_ready(&net).then_some(())).expect("it is taken");
+    let download = Download::begin(&net, "web.test");
+    old.process.signal(Signal::SIGTERM).expect("it is asked to end");
+    until("the drain", || old.process.log().contains("draining;").then_some(())).expect("it drains");
+    let mut new = Generation::start(&net, "new", &[]);
+    until("the admin address", || admin_is_ready(&net).then_some(())).expect("a drain does not hold it");
+    let clients = Clients::start(&net, &trust);
+    assert_eq!(download.finish().expect("the old one drains"), Download::LEN);
+    assert!(old.ended().success());
+    clients.pass(20);
+    new.probe("ready").expect("the end of the old one is none of its business");
+    clients.stop("a start while another drains");
+    assert!(new.process.terminate(Duration::from_secs(40)).expect("it ends").success());
+}
+
+#[test]
+fn three_generations_live_side_by_side() {
+    let Some((net, trust)) = network("three") else { return };
+    let mut processes = Vec::new();
+    let mut downloads = Vec::new();
+    for name in ["first", "second", "third"] {
+        processes.push(Generation::start(&net, name, &[]));
+        downloads.push(Download::begin(&net, "web.test"));
+    }
+    let mut third = processes.pop().expect("three");
+    let through_third = downloads.pop().expect("three");
+    processes.iter().for_each(superseded);
+    let clients = Clients::start(&net, &trust);
+    for process in &processes {
+        process.process.signal(Signal::SIGTERM).expect("it is asked to end");
+    }
+    clients.pass(50);
+    for (mut process, download) in processes.into_iter().zip(downloads) {
+        assert_eq!(download.finish().expect("each drains its own"), Download::LEN);
+        assert!(process.ended().success());
+    }
+    clients.pass(50);
+    clients.stop("two of three end");
+    assert_eq!(through_third.finish().expect("the third goes on"), Download::LEN);
+    assert!(third.process.terminate(Duration::from_secs(40)).expect("it ends").success());
+}
+
+#[test]
+fn a_grace_period_serves_on_and_a_second_signal_cuts_it_short() {
+    let Some((net, trust)) = network("grace") else { return };
+    let mut process = Generation::start(&net, "patient", &["--shutdown-grace-period", "60"]);
+    let clients = Clients::start(&net, &trust);
+    process.process.signal(Signal::SIGTERM).expect("it is asked to end");
+    until("unready", || process.probe("ready").err()).expect("at once");
+    clients.pass(50);
+    clients.stop("within the grace period");
+    let again = Instant::now();
+    assert!(process.process.terminate(Duration::from_secs(10)).expect("a second signal ends it").success());
+    assert!(again.elapsed() < Duration::from_secs(10));
+}
