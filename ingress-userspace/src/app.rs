@@ -16,6 +16,7 @@ mod publish;
 mod view;
 
 use std::{
+    convert::Infallible,
     net::{Ipv6Addr, SocketAddr},
     pin::pin,
     sync::Arc,
@@ -120,13 +121,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         kernel.release();
     }
     if let Some(server) = server {
-        let kernel = kernel.as_ref();
-        let attend = async {
-            match kernel {
-                Some(kernel) => kernel.attend(&wanted, &view.pulse).await,
-                None => signs(&view.pulse, std::future::pending()).await,
-            }
-        };
+        let attend = attend(kernel.as_ref(), &view, &wanted);
         tokio::select! {
             () = drain(server, timeout.unwrap_or(drain_timeout), &mut signals) => {}
             _never = attend => {}
@@ -203,6 +198,14 @@ async fn drain(mut server: Server, timeout: Duration, signals: &mut Signals) {
         () = signals.next() => server.stop().await,
     };
     info!(cut, "drained");
+}
+
+/// What goes on while the process drains.
+async fn attend(kernel: Option<&Kernel>, view: &View, wanted: &watch::Sender<bool>) -> Infallible {
+    match kernel {
+        Some(kernel) => kernel.attend(wanted, &view.pulse).await,
+        None => signs(&view.pulse, std::future::pending()).await,
+    }
 }
 
 /// What asks the process to end.
