@@ -7,6 +7,7 @@ pub mod build;
 pub mod check;
 pub mod cluster;
 pub mod demo;
+pub mod image;
 pub mod lab;
 pub mod process;
 pub mod progress;

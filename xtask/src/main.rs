@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build, check, cluster, demo, setup, test_lanes};
+use xtask::{bench, build, check, cluster, demo, image, setup, test_lanes};
 
 const AFTER_HELP: &str = "\
 Every command first makes sure that what it needs is installed (see `cargo xtask setup --help`).
@@ -42,6 +42,8 @@ enum Command {
     Test(test_lanes::Args),
     /// Show the main job on this machine: namespaces, XDP, the proxy, real requests, per-host counts
     Demo(demo::Args),
+    #[command(after_help = image::AFTER_HELP)]
+    Image(image::Args),
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Args),
     /// Measure the proxy beside nginx in one interleaved run
@@ -66,6 +68,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Check(args) => check::run(args),
         Command::Test(args) => test_lanes::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Image(args) => image::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Bench(args) => bench::run(args),
     }

@@ -1,0 +1,159 @@
+//! `cargo xtask image`: the product and the echo test server as container images, without Docker. It builds for this
+//! machine's architecture only; for others there is `deploy/Dockerfile`. It pushes nothing.
+
+pub mod oci;
+mod statically;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use self::oci::{File, Image};
+use crate::build::{self, Profile};
+use crate::{progress, workspace};
+
+/// What `image --help` says below the options.
+pub const AFTER_HELP: &str = "\
+Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, the same bytes
+whenever the sources and the toolchain are the same. The C library is musl where the toolchain has that target and
+`musl-gcc` is there, else glibc. The names are localhost/xdp-ingress:TAG and localhost/echo-server:TAG, which no node
+tries to fetch from a public registry.
+
+Take them into a node with one of
+  ctr --namespace k8s.io images import xdp-ingress.tar
+  k3s ctr images import xdp-ingress.tar
+  docker load --input xdp-ingress.tar
+and into a registry with
+  skopeo copy oci-archive:xdp-ingress.tar docker://REGISTRY/xdp-ingress:TAG
+
+Examples:
+  cargo xtask image                       # target/images/*.tar, optimised
+  cargo xtask image --dev                 # for tests: built faster, runs slower
+  cargo xtask image --tag next --output /tmp";
+
+/// Registry part of the names: it says that the image was made here, and no node asks a public registry for it.
+const REGISTRY: &str = "localhost";
+/// Who the programs run as where nobody says otherwise; the number that distroless images use for `nonroot`.
+const USER: &str = "65532:65532";
+/// The licences of what is in the product's image.
+const LICENCES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-GPL-2.0", "LICENSE-MIT"];
+
+/// Write container images of xdp-ingress and of the echo test server
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory for the images
+    #[arg(long, value_name = "DIR", default_value_os_t = directory())]
+    output: PathBuf,
+    /// Tag of the images
+    #[arg(long, value_name = "TAG", default_value = env!("CARGO_PKG_VERSION"))]
+    tag: String,
+    /// Optimise; this is the default
+    #[arg(long, conflicts_with = "dev")]
+    release: bool,
+    /// Build with the dev profile, for tests
+    #[arg(long)]
+    dev: bool,
+}
+
+/// An image that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Its full name, as a manifest names it.
+    pub name: String,
+    /// The OCI tar file.
+    pub file: PathBuf,
+    /// Digest of its manifest.
+    pub digest: String,
+}
+
+/// All images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    /// The product.
+    pub xdp_ingress: Made,
+    /// The test pod, [`crate::lab::echo`].
+    pub echo_server: Made,
+}
+
+/// Runs `cargo xtask image`.
+///
+/// # Errors
+/// When something does not compile, is not static, or cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    let Args { output, tag, release: _, dev } = args;
+    let profile = if *dev { Profile::Dev } else { Profile::Release };
+    make(profile, output, tag)?;
+    progress::note(
+        "for another architecture: `docker buildx build --platform … --file deploy/Dockerfile .`, or do this there",
+    );
+    Ok(())
+}
+
+/// Where images go unless told otherwise.
+pub fn directory() -> PathBuf {
+    workspace::target_dir().join("images")
+}
+
+/// Builds the programs and writes their images with `tag` to `output`.
+///
+/// # Errors
+/// When something does not compile, is not static, or cannot be written.
+pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
+    build::kernel_programs()?;
+    let programs = statically::build(profile)?;
+    let licences = LICENCES.iter().map(|name| {
+        let content = fs::read(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"))?;
+        Ok(File { path: format!("/usr/share/doc/xdp-ingress/{name}"), mode: 0o644, content })
+    });
+    let mut product = image("xdp-ingress", tag, "Kubernetes ingress controller with an XDP data path");
+    product.command = vec!["run".to_owned()];
+    product.files = licences.collect::<Result<_>>()?;
+    let echo = image("echo-server", tag, "HTTP server for tests that says who it is and what it received");
+    Ok(Images {
+        xdp_ingress: write(product, &programs.xdp_ingress, output)?,
+        echo_server: write(echo, &programs.echo_server, output)?,
+    })
+}
+
+fn image(title: &str, tag: &str, description: &str) -> Image {
+    let label = |key: &str, value: &str| (format!("org.opencontainers.image.{key}"), value.to_owned());
+    Image {
+        name: format!("{REGISTRY}/{title}:{tag}"),
+        entrypoint: vec![format!("/usr/bin/{title}")],
+        user: USER.to_owned(),
+        labels: BTreeMap::from([
+            label("title", title),
+            label("description", description),
+            label("version", env!("CARGO_PKG_VERSION")),
+            label("licenses", "(MIT OR Apache-2.0) AND (MIT OR GPL-2.0-only)"),
+        ]),
+        ..Image::default()
+    }
+}
+
+fn write(mut image: Image, program: &Path, output: &Path) -> Result<Made> {
+    let content = fs::read(program).with_context(|| format!("cannot read `{}`", program.display()))?;
+    ensure!(
+        !statically::wants_interpreter(&content)?,
+        "`{}` is dynamically linked and would not start in an image without a C library",
+        program.display()
+    );
+    let size = content.len();
+    let path = image.entrypoint.first().context("an image has an entrypoint")?.clone();
+    image.files.push(File { path, mode: 0o755, content });
+    let title = program.file_name().context("a program has a name")?;
+    let file = output.join(title).with_extension("tar");
+    let written = image.write(&file)?;
+    let mb = |bytes: usize| format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10);
+    println!(
+        "{}  {}  {}, of which the program {}\n  {}",
+        image.name,
+        written.digest,
+        mb(written.size),
+        mb(size),
+        file.display()
+    );
+    Ok(Made { name: image.name, file, digest: written.digest })
+}

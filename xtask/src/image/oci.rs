@@ -1,0 +1,338 @@
+//! Writes container images: OCI image layouts in one tar file, from files that are already there. No daemon, no registry,
+//! no base image, and the same input gives the same bytes on every machine. It builds nothing and pushes nothing.
+//!
+//! One layer, uncompressed: what is read back is then what was put in, whatever version a compressor has, and tools that
+//! push to a registry compress by themselves. Besides the layout (OCI image-spec, image-layout.md) the file holds a
+//! `manifest.json`, so that a `docker load` that knows only the older format takes it, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// What an image is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Full name with registry and tag, such as `localhost/xdp-ingress:0.1.0`; containerd looks it up literally.
+    pub name: String,
+    /// The program and its first arguments.
+    pub entrypoint: Vec<String>,
+    /// Arguments that whoever starts a container usually replaces.
+    pub command: Vec<String>,
+    /// Who the program runs as unless told otherwise: `UID:GID`.
+    pub user: String,
+    /// Labels of the configuration, which are also annotations of the manifest; keys of OCI's `org.opencontainers.image.*`.
+    pub labels: BTreeMap<String, String>,
+    /// Everything in the root file system. Directories above a file are made with mode 0755.
+    pub files: Vec<File>,
+}
+
+/// One regular file of an image; owner and group are 0, its time is the beginning of 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Absolute path inside of the image.
+    pub path: String,
+    /// Permission bits, such as 0o755.
+    pub mode: u32,
+    /// What is in it.
+    pub content: Vec<u8>,
+}
+
+/// An image that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Digest of the manifest, by which the image can be named: `sha256:…`.
+    pub digest: String,
+    /// Size of the tar file in bytes.
+    pub size: usize,
+}
+
+// === impl Image ===
+
+impl Image {
+    /// Writes the image for this machine's architecture to `path`; an existing file is replaced in one step.
+    ///
+    /// # Errors
+    /// When a path in the image is not absolute and plain, occurs twice, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<Written> {
+        let (bytes, digest) = self.layout().with_context(|| format!("cannot make the image `{}`", self.name))?;
+        let dir = path.parent().context("the path of an image has a directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+        let staging = path.with_extension(format!("tmp-{}", std::process::id()));
+        fs::write(&staging, &bytes).with_context(|| format!("cannot write `{}`", staging.display()))?;
+        fs::rename(&staging, path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        Ok(Written { digest, size: bytes.len() })
+    }
+
+    /// The whole tar file, and the manifest's digest.
+    fn layout(&self) -> Result<(Vec<u8>, String)> {
+        let Self { name, entrypoint, command, user, labels, files } = self;
+        let tag = tag(name)?;
+        let platform = json!({ "architecture": architecture(), "os": "linux" });
+        let layer = Blob::new(LAYER, layer(files)?);
+        let config = Blob::json(
+            CONFIG,
+            &json!({
+                "architecture": architecture(),
+                "os": "linux",
+                "config": {
+                    "User": user,
+                    "Entrypoint": entrypoint,
+                    "Cmd": command,
+                    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/"],
+                    "Labels": labels,
+                },
+                "rootfs": { "type": "layers", "diff_ids": [layer.digest()] },
+            }),
+        );
+        let manifest = Blob::json(
+            MANIFEST,
+            &json!({
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": config.descriptor(),
+                "layers": [layer.descriptor()],
+                "annotations": labels,
+            }),
+        );
+        let mut entry = manifest.descriptor();
+        entry["platform"] = platform;
+        entry["annotations"] = json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag });
+        let index =
+            json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry] });
+        let docker = json!([{ "Config": config.path(), "RepoTags": [name], "Layers": [layer.path()] }]);
+        let digest = manifest.digest();
+        let mut all = BTreeMap::from([
+            ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
+            ("index.json".to_owned(), index.to_string().into_bytes()),
+            ("manifest.json".to_owned(), docker.to_string().into_bytes()),
+        ]);
+        all.extend([layer, config, manifest].map(|blob| (blob.path(), blob.content)));
+        let mut archive = Archive::default();
+        archive.directory("blobs", 0o755)?;
+        archive.directory("blobs/sha256", 0o755)?;
+        for (path, content) in &all {
+            archive.file(path, 0o644, content)?;
+        }
+        Ok((archive.finish()?, digest))
+    }
+}
+
+/// A piece of an image that is named by its content.
+struct Blob {
+    media_type: &'static str,
+    content: Vec<u8>,
+    hash: String,
+}
+
+// === impl Blob ===
+
+impl Blob {
+    fn new(media_type: &'static str, content: Vec<u8>) -> Self {
+        let hash = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { media_type, content, hash }
+    }
+
+    fn json(media_type: &'static str, value: &Value) -> Self {
+        // serde_json sorts the keys of its maps, so equal values are equal bytes.
+        Self::new(media_type, value.to_string().into_bytes())
+    }
+
+    fn digest(&self) -> String {
+        format!("sha256:{}", self.hash)
+    }
+
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.hash)
+    }
+
+    fn descriptor(&self) -> Value {
+        json!({ "mediaType": self.media_type, "digest": self.digest(), "size": self.content.len() })
+    }
+}
+
+/// A tar file in the making whose entries say nothing about the machine that made it.
+struct Archive {
+    builder: tar::Builder<Vec<u8>>,
+}
+
+// === impl Archive ===
+
+impl Default for Archive {
+    fn default() -> Self {
+        Self { builder: tar::Builder::new(Vec::new()) }
+    }
+}
+
+impl Archive {
+    fn directory(&mut self, path: &str, mode: u32) -> Result<()> {
+        self.entry(&format!("{path}/"), tar::EntryType::Directory, mode, &[])
+    }
+
+    fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+        self.entry(path, tar::EntryType::Regular, mode, content)
+    }
+
+    fn entry(&mut self, path: &str, kind: tar::EntryType, mode: u32, content: &[u8]) -> Result<()> {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(content.len().try_into()?);
+        self.builder.append_data(&mut header, path, content).with_context(|| format!("cannot add `{path}`"))
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        self.builder.into_inner().context("cannot finish the archive")
+    }
+}
+
+fn layer(files: &[File]) -> Result<Vec<u8>> {
+    let mut directories = BTreeSet::new();
+    let mut sorted = BTreeMap::new();
+    for file in files {
+        let path = relative(&file.path)?;
+        directories.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
+        ensure!(sorted.insert(path, file).is_none(), "`{}` is in the image twice", file.path);
+    }
+    if let Some(both) = directories.iter().find(|path| sorted.contains_key(**path)) {
+        bail!("`/{both}` is a file and a directory");
+    }
+    let mut archive = Archive::default();
+    for directory in directories {
+        archive.directory(directory, 0o755)?;
+    }
+    for (path, file) in sorted {
+        archive.file(path, file.mode, &file.content)?;
+    }
+    archive.finish()
+}
+
+fn relative(path: &str) -> Result<&str> {
+    let plain = path.strip_prefix('/').filter(|rest| rest.split('/').all(|part| !matches!(part, "" | "." | "..")));
+    plain.with_context(|| format!("`{path}` is no absolute path without `.`, `..` and empty parts"))
+}
+
+fn tag(name: &str) -> Result<&str> {
+    let (repository, tag) = name.rsplit_once(':').with_context(|| format!("`{name}` has no tag"))?;
+    ensure!(repository.contains('/') && !tag.contains('/'), "`{name}` is not of the form `REGISTRY/NAME:TAG`");
+    Ok(tag)
+}
+
+/// This machine's architecture by its name in the OCI image specification, which is Go's.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn file(path: &str, content: &str) -> File {
+        File { path: path.to_owned(), mode: 0o755, content: content.as_bytes().to_vec() }
+    }
+
+    fn image(files: &[File]) -> Image {
+        Image {
+            name: "localhost/test:1".to_owned(),
+            entrypoint: vec!["/bin/a".to_owned()],
+            user: "65532:65532".to_owned(),
+            labels: BTreeMap::from([("org.opencontainers.image.title".to_owned(), "test".to_owned())]),
+            files: files.to_vec(),
+            ..Image::default()
+        }
+    }
+
+    fn entries(tar: &[u8]) -> BTreeMap<String, (u32, Vec<u8>)> {
+        let mut archive = tar::Archive::new(tar);
+        let read = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            let header = entry.header();
+            assert_eq!((header.uid().unwrap(), header.gid().unwrap(), header.mtime().unwrap()), (0, 0, 0));
+            (entry.path().unwrap().to_string_lossy().into_owned(), (header.mode().unwrap(), content))
+        };
+        archive.entries().unwrap().map(read).collect()
+    }
+
+    fn parse(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_order_of_files_does_not_matter() {
+        let (a, b) = (file("/bin/a", "1"), file("/etc/b", "2"));
+        let forth = image(&[a.clone(), b.clone()]).layout().unwrap();
+        assert_eq!(forth, image(&[b, a.clone()]).layout().unwrap());
+        assert_ne!(forth.1, image(&[a]).layout().unwrap().1);
+    }
+
+    #[test]
+    fn every_descriptor_leads_to_a_blob_of_its_digest_and_size() {
+        let (tar, digest) = image(&[file("/usr/bin/a", "hello")]).layout().unwrap();
+        let files = entries(&tar);
+        let blob = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned();
+            let content = &files[&format!("blobs/sha256/{digest}")].1;
+            assert_eq!(descriptor["size"], content.len());
+            assert_eq!(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect::<String>(), digest);
+            content.clone()
+        };
+        let index = parse(&files["index.json"].1);
+        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], "localhost/test:1");
+        assert_eq!(index["manifests"][0]["digest"], digest);
+        let manifest = parse(&blob(&index["manifests"][0]));
+        let config = parse(&blob(&manifest["config"]));
+        assert_eq!(config["config"]["User"], "65532:65532");
+        assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
+        let layer = entries(&blob(&manifest["layers"][0]));
+        assert_eq!(layer.keys().collect::<Vec<_>>(), ["usr/", "usr/bin/", "usr/bin/a"]);
+        assert_eq!(layer["usr/bin/a"], (0o755, b"hello".to_vec()));
+    }
+
+    #[test]
+    fn the_older_format_names_the_same_blobs() {
+        let files = entries(&image(&[file("/a", "x")]).layout().unwrap().0);
+        let docker = parse(&files["manifest.json"].1);
+        for path in [&docker[0]["Config"], &docker[0]["Layers"][0]] {
+            assert!(files.contains_key(path.as_str().unwrap()), "{path}");
+        }
+        assert_eq!(docker[0]["RepoTags"][0], "localhost/test:1");
+    }
+
+    #[test]
+    fn what_cannot_be_placed_is_refused() {
+        let check = |files: &[File], reason: &str| {
+            let error = image(files).layout().unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        };
+        check(&[file("bin/a", "")], "no absolute path");
+        check(&[file("/bin/../a", "")], "no absolute path");
+        check(&[file("/bin//a", "")], "no absolute path");
+        check(&[file("/a", ""), file("/a", "")], "twice");
+        check(&[file("/a", ""), file("/a/b", "")], "a file and a directory");
+    }
+
+    #[test]
+    fn a_name_needs_registry_and_tag() {
+        for (name, tagged) in [("localhost/a:1", true), ("a:1", false), ("localhost:5000/a", false), ("r/a", false)] {
+            assert_eq!(tag(name).is_ok(), tagged, "{name}");
+        }
+    }
+}
