@@ -3,6 +3,7 @@
 
 mod deny;
 mod licence;
+mod packaging;
 mod walls;
 
 use std::process::Command;
@@ -17,7 +18,8 @@ use crate::{build, process, progress, workspace};
 pub const AFTER_HELP: &str = "\
 Checks: format (rustfmt), lints (clippy, warnings are errors), walls (each feature of ingress-userspace compiles alone,
 and the pure modules name no IO crate), kernel programs (they build for BPF), docs (rustdoc, warnings are errors),
-dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider), spelling (typos).
+dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider), spelling (typos), packaging (the
+manifests and the chart of deploy/ render and say the same, the schema refuses mistakes; needs Go, see setup --help).
 
 Examples:
   cargo xtask check
@@ -36,6 +38,7 @@ enum Check {
     Format,
     Spelling,
     Dependencies,
+    Packaging,
     Walls,
     KernelPrograms,
     Lints,
@@ -61,6 +64,7 @@ impl Check {
             Self::Format => "format",
             Self::Spelling => "spelling",
             Self::Dependencies => "dependencies",
+            Self::Packaging => "packaging",
             Self::Walls => "walls",
             Self::KernelPrograms => "kernel programs",
             Self::Lints => "lints",
@@ -78,6 +82,7 @@ impl Check {
             }
             Self::Spelling => spelling()?,
             Self::Dependencies => deny::run()?,
+            Self::Packaging => return packaging::run(),
             Self::Walls => walls::run()?,
             Self::KernelPrograms => build::kernel_programs()?,
             Self::Lints => {

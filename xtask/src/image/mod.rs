@@ -2,13 +2,13 @@
 //! machine's architecture only; for others there is `deploy/Dockerfile`. It pushes nothing.
 
 pub mod oci;
-mod statically;
+mod programs;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use self::oci::{File, Image};
 use crate::build::{self, Profile};
@@ -19,7 +19,8 @@ pub const AFTER_HELP: &str = "\
 Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, the same bytes
 whenever the sources and the toolchain are the same. The C library is musl where the toolchain has that target and
 `musl-gcc` is there, else glibc. The names are localhost/xdp-ingress:TAG and localhost/echo-server:TAG, which no node
-tries to fetch from a public registry.
+tries to fetch from a public registry. With --dev the programs are those that tests and demo use, packed with the shared
+libraries they need, so that nothing is compiled twice.
 
 Take them into a node with one of
   ctr --namespace k8s.io images import xdp-ingress.tar
@@ -52,7 +53,7 @@ pub struct Args {
     /// Optimise; this is the default
     #[arg(long, conflicts_with = "dev")]
     release: bool,
-    /// Build with the dev profile, for tests
+    /// Pack what the dev profile builds, for tests
     #[arg(long)]
     dev: bool,
 }
@@ -102,18 +103,18 @@ pub fn directory() -> PathBuf {
 /// When something does not compile, is not static, or cannot be written.
 pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     build::kernel_programs()?;
-    let programs = statically::build(profile)?;
+    let place = programs::build(profile)?;
     let licences = LICENCES.iter().map(|name| {
         let content = fs::read(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"))?;
         Ok(File { path: format!("/usr/share/doc/xdp-ingress/{name}"), mode: 0o644, content })
     });
-    let mut product = image("xdp-ingress", tag, "Kubernetes ingress controller with an XDP data path");
+    let mut product = image(programs::XDP_INGRESS, tag, "Kubernetes ingress controller with an XDP data path");
     product.command = vec!["run".to_owned()];
     product.files = licences.collect::<Result<_>>()?;
-    let echo = image("echo-server", tag, "HTTP server for tests that says who it is and what it received");
+    let echo = image(programs::ECHO_SERVER, tag, "HTTP server for tests that says who it is and what it received");
     Ok(Images {
-        xdp_ingress: write(product, &programs.xdp_ingress, output)?,
-        echo_server: write(echo, &programs.echo_server, output)?,
+        xdp_ingress: write(product, &place.join(programs::XDP_INGRESS), profile, output)?,
+        echo_server: write(echo, &place.join(programs::ECHO_SERVER), profile, output)?,
     })
 }
 
@@ -133,27 +134,16 @@ fn image(title: &str, tag: &str, description: &str) -> Image {
     }
 }
 
-fn write(mut image: Image, program: &Path, output: &Path) -> Result<Made> {
-    let content = fs::read(program).with_context(|| format!("cannot read `{}`", program.display()))?;
-    ensure!(
-        !statically::wants_interpreter(&content)?,
-        "`{}` is dynamically linked and would not start in an image without a C library",
-        program.display()
-    );
-    let size = content.len();
-    let path = image.entrypoint.first().context("an image has an entrypoint")?.clone();
-    image.files.push(File { path, mode: 0o755, content });
+fn write(mut image: Image, program: &Path, profile: Profile, output: &Path) -> Result<Made> {
+    let path = image.entrypoint.first().context("an image has an entrypoint")?;
+    let files = programs::pack(program, path, profile)?;
+    let size = files.last().map_or(0, |program| program.content.len());
+    image.files.extend(files);
     let title = program.file_name().context("a program has a name")?;
     let file = output.join(title).with_extension("tar");
     let written = image.write(&file)?;
     let mb = |bytes: usize| format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10);
-    println!(
-        "{}  {}  {}, of which the program {}\n  {}",
-        image.name,
-        written.digest,
-        mb(written.size),
-        mb(size),
-        file.display()
-    );
+    println!("{}  {}", image.name, written.digest);
+    println!("  {}: {}, of which the program {}", file.display(), mb(written.size), mb(size));
     Ok(Made { name: image.name, file, digest: written.digest })
 }

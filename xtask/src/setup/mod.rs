@@ -7,6 +7,7 @@ mod cache;
 mod compiler;
 pub mod kubernetes;
 mod linker;
+mod packagers;
 mod rust_src;
 mod system;
 mod typos;
@@ -20,7 +21,8 @@ pub use self::bpf::BpfToolchain;
 pub use self::bpf::ensure as bpf_toolchain;
 pub use self::compiler::Compiler;
 pub use self::linker::VERSION as LINKER_VERSION;
-use crate::{progress, workspace};
+pub use self::packagers::Packagers;
+use crate::{process, progress, workspace};
 
 /// What `--help` says below the options.
 pub const AFTER_HELP: &str = "\
@@ -33,6 +35,7 @@ What it makes sure of, in this order:
                     else from Debian's package of the same version
   bpf-linker        built once by cargo
   typos             the spell checker of `cargo xtask check`
+  helm, kustomize   only where Go is there to build them: for `cargo xtask check` of the packaging
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, not by this command.
@@ -125,4 +128,35 @@ pub fn spell_checker() -> Result<PathBuf> {
         typos::install(&cache)?;
     }
     typos::find()?.context("typos is missing although its installation succeeded")
+}
+
+/// Helm and kustomize; builds them when they are missing.
+///
+/// # Errors
+/// When they cannot be had here: they are built by Go, which is not installed by us.
+pub fn packagers() -> Result<Packagers> {
+    if let Some(packagers) = packagers::find()? {
+        return Ok(packagers);
+    }
+    let cache = cache::Cache::lock()?;
+    if packagers::find()?.is_none() {
+        packagers::install(&cache)?;
+    }
+    packagers::find()?.context("helm is missing although its installation succeeded")
+}
+
+/// Whether [`packagers`] can succeed here: they are in the cache, or Go can build them.
+///
+/// # Errors
+/// When there is no cache directory.
+pub fn can_have_packagers() -> Result<bool> {
+    Ok(packagers::find()?.is_some() || process::find_program("go").is_some())
+}
+
+/// The program `helm`; builds it when it is missing.
+///
+/// # Errors
+/// Those of [`packagers`].
+pub fn helm() -> Result<PathBuf> {
+    Ok(packagers()?.helm)
 }

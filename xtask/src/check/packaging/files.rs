@@ -1,0 +1,100 @@
+//! Checks of what is handed to other tools: scripts parse, the Dockerfile copies what exists, the Vagrantfile is valid. It
+//! starts no machine and builds no image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{process, progress, setup, workspace};
+
+/// Does all of them.
+///
+/// # Errors
+/// What is wrong with a file.
+pub(super) fn run() -> Result<()> {
+    for script in scripts()? {
+        process::capture(Command::new("bash").arg("-n").arg(&script))?;
+    }
+    let dockerfile =
+        fs::read_to_string(workspace::root().join("deploy/Dockerfile")).context("cannot read the Dockerfile")?;
+    dockerfile_copies_what_exists(&dockerfile, workspace::root())?;
+    vagrantfile()
+}
+
+fn scripts() -> Result<Vec<PathBuf>> {
+    let dir = workspace::root().join("deploy/vagrant");
+    let entries = fs::read_dir(&dir).with_context(|| format!("cannot list `{}`", dir.display()))?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let scripts: Vec<_> = paths.into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "sh")).collect();
+    ensure!(!scripts.is_empty(), "`{}` holds no scripts", dir.display());
+    Ok(scripts)
+}
+
+/// Vagrant's own opinion where it is there or root can install it, else Ruby's, else none.
+fn vagrantfile() -> Result<()> {
+    if process::find_program("vagrant").is_none() && process::is_root() && process::find_program("apt-get").is_some() {
+        if let Err(error) = setup::packages(&["vagrant"], "check") {
+            progress::warn(&format!("{error:#}"));
+        }
+    }
+    let root = workspace::root();
+    if let Some(vagrant) = process::find_program("vagrant") {
+        let mut validate = Command::new(vagrant);
+        // Without a provider: none is needed to read the file.
+        validate.args(["validate", "--ignore-provider"]).current_dir(root);
+        validate.env("VAGRANT_HOME", workspace::target_dir().join("vagrant")).env("VAGRANT_CHECKPOINT_DISABLE", "1");
+        return process::capture(&mut validate).map(drop);
+    }
+    if let Some(ruby) = process::find_program("ruby") {
+        progress::warn("SKIPPED `vagrant validate`: there is no `vagrant`; Ruby reads the file only");
+        return process::capture(Command::new(ruby).args(["-c", "Vagrantfile"]).current_dir(root)).map(drop);
+    }
+    progress::warn("SKIPPED the check of the Vagrantfile: there is neither `vagrant` nor `ruby`");
+    Ok(())
+}
+
+/// Each source of a `COPY` from the work tree is there, and each `COPY --from` names an earlier stage.
+fn dockerfile_copies_what_exists(text: &str, root: &Path) -> Result<()> {
+    let joined = text.replace("\\\n", " ");
+    let mut stages = Vec::new();
+    let mut copies = 0;
+    for line in joined.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["FROM", .., "AS", name] => stages.push(*name),
+            ["COPY", arguments @ ..] => {
+                let (flags, paths): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|word| word.starts_with("--"));
+                let Some((_, sources)) = paths.split_last() else { bail!("`{line}` copies nothing") };
+                copies += 1;
+                if let Some(from) = flags.iter().find_map(|flag| flag.strip_prefix("--from=")) {
+                    ensure!(stages.contains(&from), "`{line}` copies from a stage that is not there");
+                    continue;
+                }
+                for source in sources {
+                    ensure!(root.join(source).exists(), "`{line}` copies `{source}`, which does not exist");
+                }
+            }
+            _ => {}
+        }
+    }
+    ensure!(copies > 0, "the Dockerfile copies nothing");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_from_nowhere_are_found() {
+        let check = |text: &str, fine: bool| {
+            assert_eq!(dockerfile_copies_what_exists(text, workspace::root()).is_ok(), fine, "{text}");
+        };
+        check("FROM a AS build\nCOPY Cargo.toml \\\n  xtask /src/\nCOPY --from=build /x /y", true);
+        check("FROM a AS build\nCOPY Cargo.tom /src/", false);
+        check("FROM a\nCOPY --from=build /x /y", false);
+        check("FROM a", false);
+    }
+}

@@ -1,0 +1,75 @@
+//! Checks of `deploy/`: the manifests render, the chart says the same as they do, its schema refuses mistakes, and what
+//! needs other tools (scripts, Vagrantfile, Dockerfile) is at least well-formed. It applies nothing to a cluster.
+
+mod chart;
+mod files;
+mod objects;
+
+use std::env;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use self::objects::Objects;
+use crate::setup::{self, Packagers};
+use crate::summary::Outcome;
+use crate::{process, progress, workspace};
+
+/// An overlay of `deploy/` and the values of the chart that say the same.
+const TWINS: [(&str, &[&str]); 3] =
+    [("base", &[]), ("privileged", &["privileged=true"]), ("bind", &["controller.steer=bind"])];
+
+/// Does all of them. Without Go the parts that need Helm are skipped, unless `REQUIRE_KUBE` is set.
+///
+/// # Errors
+/// What is wrong with the packaging, or the tool that is missing.
+pub(super) fn run() -> Result<Outcome> {
+    files::run()?;
+    if !setup::can_have_packagers()? {
+        let lacking = "helm and kustomize are built by Go 1.26 or later, and there is no `go`";
+        if env::var_os("REQUIRE_KUBE").is_some_and(|value| !value.is_empty() && value != "0") {
+            bail!("{lacking}; install it from https://go.dev/dl");
+        }
+        progress::warn(&format!("SKIPPED manifests and chart: {lacking}; REQUIRE_KUBE=1 makes this an error"));
+        return Ok(Outcome::Skipped(lacking.to_owned()));
+    }
+    let tools = setup::packagers()?;
+    for (overlay, values) in TWINS {
+        let manifests = kustomize(&tools, overlay)?;
+        sound(&manifests).with_context(|| format!("in `deploy/{overlay}`"))?;
+        let rendered = chart::template(&tools, values)?;
+        let mut differences = objects::differences(&manifests, &rendered);
+        // Helm makes the namespace itself (`--create-namespace`).
+        differences.retain(|difference| !difference.starts_with("Namespace /xdp-ingress: "));
+        ensure!(
+            differences.is_empty(),
+            "`deploy/{overlay}` and the chart with {values:?} say different things:\n  {}",
+            differences.join("\n  ")
+        );
+    }
+    chart::run(&tools)?;
+    Ok(Outcome::Passed)
+}
+
+fn kustomize(tools: &Packagers, overlay: &str) -> Result<Objects> {
+    let mut command = Command::new(&tools.kustomize);
+    command.arg("build").arg(workspace::root().join("deploy").join(overlay));
+    objects::parse(&process::capture(&mut command)?).with_context(|| format!("in `deploy/{overlay}`"))
+}
+
+/// What would not fail at once but later, on a node.
+fn sound(manifests: &Objects) -> Result<()> {
+    let set = manifests.get("DaemonSet xdp-ingress/xdp-ingress").context("there is no DaemonSet")?;
+    let pod = set.pointer("/spec/template/spec").context("the DaemonSet has no pod")?;
+    let container = pod.pointer("/containers/0").context("the pod has no container")?;
+    ensure!(container.get("ports").is_none(), "ports on the node's network are host ports, and block `maxSurge`");
+    let image = concat!("localhost/xdp-ingress:", env!("CARGO_PKG_VERSION"));
+    ensure!(container["image"] == image, "the image is {}, not the one of this version, `{image}`", container["image"]);
+    let arguments = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let drain = arguments.filter_map(|argument| argument.strip_prefix("--drain-timeout=")).next_back();
+    let drain: u64 = drain.context("no `--drain-timeout`")?.parse()?;
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap_or_default();
+    ensure!(drain < grace, "the pod is killed after {grace} s, before it has drained for {drain} s");
+    Ok(())
+}

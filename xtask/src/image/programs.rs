@@ -1,0 +1,192 @@
+//! Builds the programs of the images, so that they start in an image that holds nothing else. It decides how; what becomes
+//! of the files is the caller's affair.
+//!
+//! | profile | linked | why |
+//! |---|---|---|
+//! | release | statically: one file that needs only a kernel | what is shipped |
+//! | dev | as for every other use, and packed with the shared libraries it names | tests: nothing is compiled twice |
+
+use std::collections::BTreeSet;
+use std::env::{self, consts::ARCH};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::oci::File;
+use crate::build::{self, Profile};
+use crate::setup::Compiler;
+use crate::{process, workspace};
+
+/// Each program and its package.
+const PROGRAMS: [(&str, &str); 2] = [("ingress-userspace", XDP_INGRESS), ("xtask", ECHO_SERVER)];
+/// The product.
+pub(super) const XDP_INGRESS: &str = "xdp-ingress";
+/// The test pod.
+pub(super) const ECHO_SERVER: &str = "echo-server";
+
+/// Builds all programs in one go, so that what they share is compiled once, and gives the directory they are in.
+///
+/// # Errors
+/// When something does not compile.
+pub(super) fn build(profile: Profile) -> Result<PathBuf> {
+    let mut cargo = build::cargo();
+    cargo.arg("build");
+    for (package, program) in PROGRAMS {
+        cargo.args(["--package", package, "--bin", program]);
+    }
+    let mut place = workspace::target_dir();
+    if profile == Profile::Release {
+        // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros, which have
+        // to load shared libraries.
+        let target = target(&Compiler::active()?);
+        cargo.args(["--release", "--target", &target]);
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f")).env_remove("RUSTFLAGS");
+        // Assertions of the C parts name their source files.
+        cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));
+        place.push(target);
+    }
+    process::run(&mut cargo)?;
+    Ok(place.join(profile.dir()))
+}
+
+/// The program at `path` as it is to be in an image, under the path `as_path`, with the shared libraries it needs, if any.
+///
+/// # Errors
+/// When it or a library cannot be read, or a program of the release profile is not static.
+pub(super) fn pack(path: &Path, as_path: &str, profile: Profile) -> Result<Vec<File>> {
+    let content = read(path)?;
+    let mut files = Vec::new();
+    match (profile, wants_interpreter(&content).with_context(|| format!("in `{}`", path.display()))?) {
+        (_, false) => {}
+        (Profile::Dev, true) => {
+            let listed = process::capture(Command::new("ldd").arg(path).env("LC_ALL", "C"))?;
+            for library in libraries(&listed) {
+                files.push(File { mode: 0o755, content: read(Path::new(&library))?, path: library });
+            }
+            ensure!(!files.is_empty(), "`ldd {}` names no libraries:\n{listed}", path.display());
+        }
+        (Profile::Release, true) => {
+            bail!("`{}` is not static and would not start in an image without a C library", path.display())
+        }
+    }
+    files.push(File { path: as_path.to_owned(), mode: 0o755, content });
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+/// The files that `ldd` lists: `name => /path (address)`, or `/path (address)` for the dynamic linker.
+fn libraries(listed: &str) -> BTreeSet<String> {
+    listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn flags() -> Vec<String> {
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=debuginfo".to_owned()];
+    flags.extend(prefixes("--remap-path-prefix"));
+    flags
+}
+
+/// What hides where this work tree, cargo's home and the compiler are: the same sources give the same bytes anywhere.
+fn prefixes(flag: &str) -> Vec<String> {
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let mut map = vec![format!("{flag}={}=/src", workspace::root().display())];
+    map.extend(cargo_home.map(|home| format!("{flag}={}=/cargo", home.display())));
+    map
+}
+
+/// musl where the toolchain and the C compiler for it are there, because its programs are smaller; else glibc.
+fn target(compiler: &Compiler) -> String {
+    let musl = format!("{ARCH}-unknown-linux-musl");
+    let has_std = compiler.sysroot.join("lib/rustlib").join(&musl).join("lib").is_dir();
+    // The TLS library has parts in C.
+    let has_cc = ["musl-gcc", &format!("{ARCH}-linux-musl-gcc")].iter().any(|cc| process::find_program(cc).is_some());
+    if has_std && has_cc { musl } else { compiler.host.clone() }
+}
+
+/// Whether an ELF program names a dynamic linker that has to be there to start it (program header PT_INTERP).
+///
+/// # Errors
+/// When this is no 64-bit little-endian ELF file.
+fn wants_interpreter(elf: &[u8]) -> Result<bool> {
+    const PT_INTERP: u64 = 3;
+    if !elf.starts_with(b"\x7fELF\x02\x01") {
+        bail!("not a 64-bit little-endian ELF file");
+    }
+    let number = |at: u64, bytes: usize| -> Result<u64> {
+        let at = usize::try_from(at)?;
+        let field = elf.get(at..at + bytes).context("the program headers lie outside of the file")?;
+        Ok(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    // e_phoff, e_phentsize, e_phnum; p_type is the first field of a program header (ELF-64 object file format).
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for index in 0..count {
+        if number(table + index * size, 4)? == PT_INTERP {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiler(sysroot: &Path) -> Compiler {
+        Compiler {
+            release: "1".to_owned(),
+            host: format!("{ARCH}-unknown-linux-gnu"),
+            llvm_major: 1,
+            sysroot: sysroot.to_owned(),
+        }
+    }
+
+    #[test]
+    fn without_musl_it_is_the_hosts_own_c_library() {
+        assert_eq!(target(&compiler(Path::new("/no/such/sysroot"))), format!("{ARCH}-unknown-linux-gnu"));
+    }
+
+    #[test]
+    fn an_ordinary_program_wants_an_interpreter() {
+        // This test itself is linked like every program of the development profile.
+        let own = fs::read(env::current_exe().expect("a path")).expect("readable");
+        assert!(wants_interpreter(&own).expect("an ELF file"));
+        assert!(wants_interpreter(b"#!/bin/sh").is_err());
+    }
+
+    #[test]
+    fn the_dynamic_linker_is_one_of_the_libraries() {
+        let listed =
+            "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f)\n\t/lib64/ld.so.2 (0x00007f)";
+        assert_eq!(libraries(listed).into_iter().collect::<Vec<_>>(), ["/lib/x/libc.so.6", "/lib64/ld.so.2"]);
+        assert!(libraries("\tstatically linked").is_empty());
+    }
+
+    #[test]
+    fn what_tests_use_is_packed_whole_and_what_is_shipped_must_be_static() {
+        let own = env::current_exe().expect("a path");
+        let files = pack(&own, "/usr/bin/own", Profile::Dev).expect("packed");
+        assert!(files.iter().any(|file| file.path.contains("/libc.so")), "{:?}", files.iter().map(|file| &file.path));
+        assert_eq!(files.last().map(|file| file.path.as_str()), Some("/usr/bin/own"));
+        assert!(pack(&own, "/usr/bin/own", Profile::Release).is_err());
+    }
+
+    #[test]
+    fn a_program_without_program_headers_wants_none() {
+        let mut elf = b"\x7fELF\x02\x01".to_vec();
+        elf.resize(64, 0);
+        assert!(!wants_interpreter(&elf).expect("an ELF file"));
+        // One program header where the file has already ended.
+        elf[32] = 64;
+        elf[54] = 56;
+        elf[56] = 1;
+        assert!(wants_interpreter(&elf).is_err());
+    }
+}

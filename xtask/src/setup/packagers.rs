@@ -1,0 +1,88 @@
+//! Helm and kustomize, by which the packaging is checked and installed, in the versions that `xtask/kubernetes/helm/go.mod`
+//! pins, built by Go into the cache. It does not install Go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cache::{Cache, sha256_file};
+use crate::{process, workspace};
+
+/// Where the versions are pinned, seen from the work tree.
+const MODULE: &str = "xtask/kubernetes/helm";
+/// Each program and the package it is built from.
+const PROGRAMS: [(&str, &str); 2] =
+    [("helm", "helm.sh/helm/v4/cmd/helm"), ("kustomize", "sigs.k8s.io/kustomize/kustomize/v5")];
+/// About 200 CPU seconds; a slow or busy machine may need many times that.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// The programs, ready to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packagers {
+    /// Renders and checks the chart.
+    pub helm: PathBuf,
+    /// Renders `deploy/base` and its overlays.
+    pub kustomize: PathBuf,
+}
+
+/// The programs, if they are in the cache.
+///
+/// # Errors
+/// When there is no cache directory or the pinned versions cannot be read.
+pub(super) fn find() -> Result<Option<Packagers>> {
+    let place = workspace::cache_dir()?.join(dir_name()?);
+    let [helm, kustomize] = PROGRAMS.map(|(program, _)| place.join(program));
+    Ok((helm.is_file() && kustomize.is_file()).then_some(Packagers { helm, kustomize }))
+}
+
+/// Builds the programs into the cache.
+///
+/// # Errors
+/// When there is no Go, or it cannot fetch or build them.
+pub(super) fn install(cache: &Cache) -> Result<()> {
+    let Some(go) = process::find_program("go") else {
+        bail!(
+            "helm and kustomize are built by Go, and there is no `go` on `PATH`; install Go 1.26 or later from https://go.dev/dl"
+        )
+    };
+    let place = cache.install(&dir_name()?, |staging| {
+        for (program, package) in PROGRAMS {
+            let label = format!("building {program} (once, a minute or more)");
+            process::run_shown(&label, &mut build(&go, package, &staging.join(program)), BUILD_LIMIT)?;
+        }
+        Ok(())
+    });
+    place.map(drop)
+}
+
+fn build(go: &Path, package: &str, output: &Path) -> Command {
+    let mut command = Command::new(go);
+    command.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]).arg(output);
+    command.arg(package).current_dir(workspace::root().join(MODULE));
+    // A workspace of the user's must not replace what is pinned.
+    command.env("CGO_ENABLED", "0").env("GOWORK", "off");
+    command
+}
+
+/// A name that changes with the pinned versions, which the sums contain.
+fn dir_name() -> Result<String> {
+    let pinned = workspace::root().join(MODULE);
+    let text = fs::read_to_string(pinned.join("go.mod")).context("cannot read the pinned versions of helm")?;
+    for (_, package) in PROGRAMS {
+        ensure!(text.contains(package), "`{MODULE}/go.mod` has no tool `{package}`; add it with `go get -tool`");
+    }
+    Ok(format!("packagers-{:.16}", sha256_file(&pinned.join("go.sum"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_a_tool_of_the_module() {
+        assert!(dir_name().expect("the pinned versions").starts_with("packagers-"));
+    }
+}
