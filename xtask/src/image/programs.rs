@@ -26,29 +26,41 @@ pub(super) const XDP_INGRESS: &str = "xdp-ingress";
 /// The test pod.
 pub(super) const ECHO_SERVER: &str = "echo-server";
 
-/// Builds all programs in one go, so that what they share is compiled once, and gives the directory they are in.
+/// Builds all programs and gives the directory they are in.
 ///
 /// # Errors
 /// When something does not compile.
 pub(super) fn build(profile: Profile) -> Result<PathBuf> {
+    match profile {
+        Profile::Dev => shared(),
+        Profile::Release => statically(),
+    }
+}
+
+fn shared() -> Result<PathBuf> {
+    // One by one, as every other command asks for them: cargo would otherwise unite the features of their dependencies and
+    // compile these once more.
+    for (package, program) in PROGRAMS {
+        process::run(build::cargo().args(["build", "--package", package, "--bin", program]))?;
+    }
+    Ok(workspace::target_dir().join(Profile::Dev.dir()))
+}
+
+fn statically() -> Result<PathBuf> {
+    let target = target(&Compiler::active()?);
     let mut cargo = build::cargo();
-    cargo.arg("build");
+    // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros, which have to
+    // load shared libraries.
+    cargo.args(["build", "--release", "--target", &target]);
+    // In one go, so that what they share is compiled once.
     for (package, program) in PROGRAMS {
         cargo.args(["--package", package, "--bin", program]);
     }
-    let mut place = workspace::target_dir();
-    if profile == Profile::Release {
-        // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros, which have
-        // to load shared libraries.
-        let target = target(&Compiler::active()?);
-        cargo.args(["--release", "--target", &target]);
-        cargo.env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f")).env_remove("RUSTFLAGS");
-        // Assertions of the C parts name their source files.
-        cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));
-        place.push(target);
-    }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f")).env_remove("RUSTFLAGS");
+    // Assertions of the C parts name their source files.
+    cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));
     process::run(&mut cargo)?;
-    Ok(place.join(profile.dir()))
+    Ok(workspace::target_dir().join(target).join(Profile::Release.dir()))
 }
 
 /// The program at `path` as it is to be in an image, under the path `as_path`, with the shared libraries it needs, if any.
