@@ -16,7 +16,7 @@ use crate::{process, workspace};
 
 /// Mistakes in values, and a word of the message that the user gets.
 const MISTAKES: [(&str, &str); 8] = [
-    ("controler.steer=bind", "controler"),
+    ("kontroller.steer=bind", "kontroller"),
     ("controller.stear=bind", "stear"),
     ("controller.steer=rewritten", "steer"),
     ("controller.drainTimeout=-1", "drainTimeout"),
