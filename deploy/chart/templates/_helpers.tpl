@@ -30,12 +30,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* A role and where it is bound: in the whole cluster, or in each watched namespace and our own. */ -}}
+{{- /* A role and where it is bound: in the whole cluster, or in the watched namespace and our own. */ -}}
 {{- define "xdp-ingress.bind" -}}
 {{- $root := .root -}}
 {{- $name := printf "%s-%s" (include "xdp-ingress.fullname" $root) .role -}}
-{{- if $root.Values.controller.watchNamespaces }}
-{{- range append $root.Values.controller.watchNamespaces $root.Release.Namespace | uniq }}
+{{- if $root.Values.controller.watchNamespace }}
+{{- range list $root.Values.controller.watchNamespace $root.Release.Namespace | uniq }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
