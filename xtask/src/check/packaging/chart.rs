@@ -79,10 +79,7 @@ fn everything(tools: &Packagers) -> Result<()> {
     for key in expected {
         ensure!(objects.contains_key(key), "`{}` does not make `{key}`", values.display());
     }
-    ensure!(
-        !objects.contains_key("ClusterRoleBinding /xdp-ingress-watch"),
-        "one namespace binds the whole cluster"
-    );
+    ensure!(!objects.contains_key("ClusterRoleBinding /xdp-ingress-watch"), "one namespace binds the whole cluster");
     let rules = objects["ClusterRole /xdp-ingress-watch"]["rules"].to_string();
     ensure!(!rules.contains("secrets"), "a list of Secrets still grants all of them");
     let set = objects.get("DaemonSet xdp-ingress/xdp-ingress").context("there is no DaemonSet")?;

@@ -34,10 +34,12 @@ fn scripts() -> Result<Vec<PathBuf>> {
 
 /// Vagrant's own opinion where it is there or root can install it, else Ruby's, else none.
 fn vagrantfile() -> Result<()> {
-    if process::find_program("vagrant").is_none() && process::is_root() && process::find_program("apt-get").is_some() {
-        if let Err(error) = setup::packages(&["vagrant"], "check") {
-            progress::warn(&format!("{error:#}"));
-        }
+    let could_install = process::is_root() && process::find_program("apt-get").is_some();
+    if process::find_program("vagrant").is_none()
+        && could_install
+        && let Err(error) = setup::packages(&["vagrant"], "check")
+    {
+        progress::warn(&format!("{error:#}"));
     }
     let root = workspace::root();
     if let Some(vagrant) = process::find_program("vagrant") {
