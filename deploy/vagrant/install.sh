@@ -24,11 +24,12 @@ for image in "${images[@]}"; do
         curl -fsS --retry 20 --retry-connrefused --retry-delay 3 --output "$file" "$image"
     fi
     # containerd may have been started a moment ago.
-    for attempt in $(seq 60); do
-        if "${import[@]}" "$file"; then break; fi
-        [ "$attempt" -lt 60 ] || { echo "error: cannot import $image" >&2; exit 1; }
+    for attempt in $(seq 30); do
+        if said=$("${import[@]}" "$file" 2>&1); then break; fi
+        [ "$attempt" -lt 30 ] || { printf '%s\nerror: cannot import %s\n' "$said" "$image" >&2; exit 1; }
         sleep 1
     done
+    echo "imported $image"
     [ "$file" = "$image" ] || rm "$file"
 done
 [ ${#kubectl[@]} -gt 0 ] || exit 0
