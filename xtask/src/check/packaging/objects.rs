@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn labels_of_helm_and_order_do_not_count() {
-        let two = "kind: B\nmetadata: {name: b, namespace: n}\n---\nspec: [1, {b: c}]\nkind: A\nmetadata: {labels: {}, name: a}\n";
+        let two = "kind: B\nmetadata: {name: b, namespace: ns}\n---\nspec: [1, {b: c}]\nkind: A\nmetadata: {labels: {}, name: a}\n";
         let (one, two) = (parse(ONE).expect("objects"), parse(two).expect("objects"));
-        assert_eq!(two.keys().collect::<Vec<_>>(), ["A /a", "B n/b"]);
+        assert_eq!(two.keys().collect::<Vec<_>>(), ["A /a", "B ns/b"]);
         let differences = differences(&one, &two);
         assert_eq!(differences.len(), 1, "{differences:?}");
-        assert!(differences[0].starts_with("B n/b: nothing and {"), "{differences:?}");
+        assert!(differences[0].starts_with("B ns/b: nothing and {"), "{differences:?}");
     }
 
     #[test]
