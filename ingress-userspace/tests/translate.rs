@@ -11,15 +11,64 @@ use std::{
 use expect_test::expect_file;
 use ingress_userspace::control::{
     Origin,
-    change::{Change, Object},
+    change::{Change, Object, ObjectName},
     cluster::Cluster,
     source::manifests::parse,
-    translate::{Options, Translation, translate},
+    translate::{CatchAll, ExternalNames, Options, Translation, translate},
 };
 use proptest::prelude::*;
 
-/// What a case says on its first line if it is to be read as from an API server, where admission has been at work.
-const AS_CLUSTER: &str = "# as-cluster";
+/// What a case says on its first lines: how its objects are to be read, and what is known besides them.
+struct Setup {
+    options: Options,
+    resolved: Vec<Change>,
+}
+
+/// Reads the comments at the head of a case.
+///
+/// - `# as-cluster`: as from an API server, where admission has been at work
+/// - `# node: n1`: the node that it is translated for
+/// - `# option: configmap=ns/name`, and other flags by their names, without `--`
+/// - `# resolved: a.example=192.0.2.1,2001:db8::1`: the addresses of a name; none after `=` if it has none
+fn setup(text: &str) -> Setup {
+    let head = || text.lines().map_while(|line| line.strip_prefix("# "));
+    let is_cluster = head().any(|line| line == "as-cluster");
+    let mut options = if is_cluster { Options::default() } else { Options::for_manifests() };
+    let mut resolved = Vec::new();
+    for line in head() {
+        if let Some(node) = line.strip_prefix("node: ") {
+            options.node = Some(node.into());
+        } else if let Some(option) = line.strip_prefix("option: ") {
+            set(&mut options, option);
+        } else if let Some((name, addresses)) = line.strip_prefix("resolved: ").and_then(|line| line.split_once('=')) {
+            let addresses = addresses.split(',').filter(|text| !text.is_empty());
+            let addresses = addresses.map(|text| text.parse().expect("an address")).collect();
+            resolved.push(Change::Resolve { name: name.into(), addresses });
+        }
+    }
+    Setup { options, resolved }
+}
+
+fn set(options: &mut Options, option: &str) {
+    let (flag, value) = option.split_once('=').unwrap_or((option, ""));
+    let object = || {
+        let (namespace, name) = value.split_once('/').expect("namespace/name");
+        Some(ObjectName::new(namespace, name))
+    };
+    match flag {
+        "annotations-prefix" => options.annotations_prefix = value.into(),
+        "configmap" => options.config_map = object(),
+        "controller-class" => options.classes.controller = value.into(),
+        "default-backend-service" => options.default_backend = object(),
+        "default-ssl-certificate" => options.default_certificate = object(),
+        "disable-catch-all" => options.catch_all = CatchAll::Refuse,
+        "disable-svc-external-name" => options.external_names = ExternalNames::Refuse,
+        "ingress-class" => options.classes.name = value.into(),
+        "ingress-class-by-name" => options.classes.by_name = true,
+        "watch-ingress-without-class" => options.classes.watch_without_class = true,
+        other => panic!("no option `{other}`"),
+    }
+}
 
 fn translated(name: &str, text: &str) -> (String, String) {
     let path: Arc<Path> = Path::new(name).into();
@@ -28,10 +77,14 @@ fn translated(name: &str, text: &str) -> (String, String) {
     for object in parsed.objects {
         cluster.apply(Change::Apply { object, origin: Origin::File(Arc::clone(&path)) });
     }
-    let options = if text.starts_with(AS_CLUSTER) { Options::default() } else { Options::for_manifests() };
-    let Translation { table, outcomes, .. } = translate(&cluster, &options);
+    let Setup { options, resolved } = setup(text);
+    for change in resolved {
+        cluster.apply(change);
+    }
+    let Translation { table, outcomes, served: _, external_names } = translate(&cluster, &options);
+    let names = external_names.iter().map(|name| format!("external name {name}\n"));
     let lines = parsed.remarks.iter().chain(&outcomes).map(|outcome| format!("{outcome}\n"));
-    (table.to_string(), lines.collect())
+    (table.to_string() + &names.collect::<String>(), lines.collect())
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -52,7 +105,7 @@ fn cases_translate_as_written_down() {
         expect_file![case.join("outcomes.txt")].assert_eq(&outcomes);
         count += 1;
     }
-    assert!(count >= 25, "only {count} cases found");
+    assert!(count >= 60, "only {count} cases found");
 }
 
 #[test]
@@ -101,19 +154,37 @@ fn any_name() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "c"])
 }
 
+/// A label or an annotation, or none.
+fn any_labels() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "",
+        "",
+        "  labels: {acme.cert-manager.io/http01-solver: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/backend-protocol: HTTPS}\n",
+        "  annotations: {xdp-ingress.io/ssl-redirect: \"false\"}\n",
+    ])
+}
+
 fn any_ingress() -> impl Strategy<Value = String> {
-    let path = (prop::sample::select(vec!["/", "/x", "/x/", "bad", "/y"]), any::<bool>(), any_name(), 79..82u16);
+    let path = (
+        prop::sample::select(vec!["/", "/x", "/x/", "bad", "/y", "/.well-known/acme-challenge/t"]),
+        any::<bool>(),
+        any_name(),
+        79..82u16,
+    );
     let host = prop::sample::select(vec!["", "a.test", "*.test", "b.test", "bad..host"]);
     let rule = (host, prop::collection::vec(path, 0..3));
-    (any_name(), any_name(), prop::option::of(0..3u8), any::<bool>(), prop::collection::vec(rule, 0..3), any::<bool>())
-        .prop_map(|(namespace, name, age, has_default, rules, has_tls)| {
+    let class = prop::sample::select(vec!["xdp", "a"]);
+    let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_labels(), class);
+    (metadata, any::<bool>(), prop::collection::vec(rule, 0..3), any::<bool>())
+        .prop_map(|((namespace, name, age, labels, class), has_default, rules, has_tls)| {
             let mut text = format!(
-                "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  namespace: {namespace}\n  name: {name}\n"
+                "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  namespace: {namespace}\n  name: {name}\n{labels}"
             );
             if let Some(age) = age {
                 text += &format!("  creationTimestamp: 2026-01-0{}T00:00:00Z\n", age + 1);
             }
-            text += "spec:\n  ingressClassName: xdp\n";
+            text += &format!("spec:\n  ingressClassName: {class}\n");
             if has_default {
                 text += "  defaultBackend: {service: {name: a, port: {number: 80}}}\n";
             }
@@ -135,9 +206,49 @@ fn any_ingress() -> impl Strategy<Value = String> {
 }
 
 fn any_service() -> impl Strategy<Value = String> {
-    (any_name(), any_name(), 79..82u16).prop_map(|(namespace, name, port)| {
+    let kind = prop::sample::select(vec![
+        "",
+        ", type: ExternalName, externalName: a.example",
+        ", type: ExternalName, externalName: 10.9.0.1",
+    ]);
+    let protocol = prop::sample::select(vec!["", ", appProtocol: kubernetes.io/h2c", ", appProtocol: x"]);
+    (any_name(), any_name(), 79..82u16, kind, protocol).prop_map(|(namespace, name, port, kind, protocol)| {
         format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+            "apiVersion: v1\nkind: Service\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec: {{ports: [{{port: {port}{protocol}}}]{kind}}}\n"
+        )
+    })
+}
+
+fn any_config_map() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(vec![
+        "keep-alive",
+        "http-redirect-code",
+        "ssl-redirect",
+        "no-tls-redirect-locations",
+        "bogus",
+    ]);
+    let value = prop::sample::select(vec!["301", "false", "/a"]);
+    (any_name(), prop::collection::btree_map(key, value, 0..4)).prop_map(|(name, data)| {
+        let data: String = data.iter().map(|(key, value)| format!("{key}: \"{value}\", ")).collect();
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: a, name: {name}}}\ndata: {{{data}}}\n")
+    })
+}
+
+fn any_class() -> impl Strategy<Value = String> {
+    (any_name(), any_name(), prop::option::of(0..2u8)).prop_map(|(name, parameters, age)| {
+        let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {name}{age}}}\nspec: {{controller: xdp-ingress.io/controller, \
+             parameters: {{kind: ConfigMap, name: {parameters}, namespace: a, scope: Namespace}}}}\n"
+        )
+    })
+}
+
+fn any_node() -> impl Strategy<Value = String> {
+    (any_name(), any_name()).prop_map(|(name, zone)| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{topology.kubernetes.io/zone: {zone}}}}}\n\
+             status: {{addresses: [{{type: InternalIP, address: 10.9.0.1}}]}}\n"
         )
     })
 }
@@ -149,7 +260,9 @@ fn any_slice() -> impl Strategy<Value = String> {
                 .iter()
                 .map(|(ip, ready, going)| {
                     format!(
-                        "{{addresses: [10.0.0.{ip}], conditions: {{ready: {ready}, serving: true, terminating: {going}}}}}, "
+                        "{{addresses: [10.0.0.{ip}], conditions: {{ready: {ready}, serving: true, terminating: {going}}}, \
+                         hints: {{forNodes: [{{name: a}}], forZones: [{{name: {}}}]}}}}, ",
+                        if *going { "a" } else { "b" }
                     )
                 })
                 .collect();
@@ -163,7 +276,14 @@ fn any_slice() -> impl Strategy<Value = String> {
 
 /// Objects, each of a name of its own, in two random orders.
 fn any_objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
-    let object = prop_oneof![3 => any_ingress(), 2 => any_service(), 2 => any_slice()];
+    let object = prop_oneof![
+        6 => any_ingress(),
+        4 => any_service(),
+        4 => any_slice(),
+        1 => any_config_map(),
+        1 => any_class(),
+        1 => any_node(),
+    ];
     prop::collection::vec(object, 0..14)
         .prop_map(|texts| {
             let path: Arc<Path> = Path::new("in.yaml").into();
@@ -183,6 +303,17 @@ fn apply(cluster: &mut Cluster, objects: &[Object]) {
     }
 }
 
+/// Every input at once.
+fn options() -> Options {
+    Options {
+        node: Some("a".into()),
+        config_map: Some(ObjectName::new("a", "a")),
+        default_backend: Some(ObjectName::new("a", "b")),
+        default_certificate: Some(ObjectName::new("a", "c")),
+        ..Options::for_manifests()
+    }
+}
+
 proptest! {
     #[test]
     fn translation_ignores_the_order_of_input((one, other) in any_objects()) {
@@ -195,7 +326,11 @@ proptest! {
         }
         prop_assert_eq!(&b, &Cluster::default());
         apply(&mut b, &other);
-        prop_assert_eq!(translate(&a, &Options::for_manifests()), translate(&b, &Options::for_manifests()));
+        for cluster in [&mut a, &mut b] {
+            let addresses = vec!["192.0.2.1".parse().expect("an address"), "127.0.0.1".parse().expect("an address")];
+            cluster.apply(Change::Resolve { name: "a.example".into(), addresses });
+        }
+        prop_assert_eq!(translate(&a, &options()), translate(&b, &options()));
     }
 
     #[test]
@@ -203,7 +338,10 @@ proptest! {
         use ingress_userspace::model::Action;
         let mut cluster = Cluster::default();
         apply(&mut cluster, &objects);
-        let table = translate(&cluster, &Options::for_manifests()).table;
+        let table = translate(&cluster, &options()).table;
+        if let Some(Action::Forward(key)) = &table.default {
+            prop_assert!(table.upstreams.contains_key(key));
+        }
         for routes in table.hosts.values() {
             prop_assert!(routes.rules.is_sorted_by(|a, b| a.path < b.path));
             for rule in routes.rules.iter().chain(&routes.fallback) {

@@ -36,14 +36,22 @@ pub enum Origin {
 /// Why a remark was made. The names are stable: they become reasons of Kubernetes events and labels of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
+    /// The Ingress claims all hosts, and the operator has refused that; those claims are dropped.
+    CatchAllRefused,
     /// The Ingress' class is named twice and differently, or names nothing that exists.
     ClassMismatch,
     /// No name in the certificate covers the host it is meant for; the default certificate is served.
     CertHostMismatch,
+    /// The ConfigMap of settings does not exist; the defaults apply.
+    ConfigMapNotFound,
     /// Another file already defines the object.
     DuplicateObject,
+    /// An external name leads to where no rule may lead, or the operator has refused external names.
+    ExternalNameRefused,
     /// An older Ingress has the same host and path, default backend or certificate host.
     HostPathConflict,
+    /// A setting that has no meaning here, and needs none; a note.
+    IneffectiveSetting,
     /// A value of an annotation cannot be read; the default applies.
     InvalidAnnotation,
     /// The Secret holds no usable certificate and key.
@@ -52,12 +60,18 @@ pub enum Reason {
     InvalidHost,
     /// The object, or a part of it, cannot be read.
     InvalidObject,
+    /// The parameters of the IngressClass are no usable reference to a ConfigMap.
+    InvalidParameters,
     /// The path or its type is invalid; the path is skipped.
     InvalidPath,
+    /// A value of a setting cannot be read; its default applies.
+    InvalidSetting,
     /// A rule leads nowhere: it has no paths, and the Ingress no default backend.
     NoBackend,
     /// The service has no endpoint that takes requests.
     NoReadyEndpoints,
+    /// Another of our IngressClasses has parameters, and is older; settings hold for all hosts alike.
+    ParametersConflict,
     /// The service does not have the port.
     PortNotFound,
     /// The Secret does not exist; the default certificate is served.
@@ -68,10 +82,16 @@ pub enum Reason {
     TooLarge,
     /// A kind that this controller does not read; a note.
     UnknownKind,
+    /// A port speaks a protocol that is not known, so that HTTP/1.1 is spoken; a note.
+    UnknownProtocol,
+    /// A setting that no controller of this family has.
+    UnknownSetting,
     /// An annotation that this controller does not implement.
     UnsupportedAnnotation,
     /// A backend of a kind that this controller does not implement.
     UnsupportedBackend,
+    /// A setting that this controller does not implement.
+    UnsupportedSetting,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,31 +143,41 @@ impl Reason {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::CatchAllRefused => "CatchAllRefused",
             Self::ClassMismatch => "ClassMismatch",
             Self::CertHostMismatch => "CertHostMismatch",
+            Self::ConfigMapNotFound => "ConfigMapNotFound",
             Self::DuplicateObject => "DuplicateObject",
+            Self::ExternalNameRefused => "ExternalNameRefused",
             Self::HostPathConflict => "HostPathConflict",
+            Self::IneffectiveSetting => "IneffectiveSetting",
             Self::InvalidAnnotation => "InvalidAnnotation",
             Self::InvalidCertificate => "InvalidCertificate",
             Self::InvalidHost => "InvalidHost",
             Self::InvalidObject => "InvalidObject",
+            Self::InvalidParameters => "InvalidParameters",
             Self::InvalidPath => "InvalidPath",
+            Self::InvalidSetting => "InvalidSetting",
             Self::NoBackend => "NoBackend",
             Self::NoReadyEndpoints => "NoReadyEndpoints",
+            Self::ParametersConflict => "ParametersConflict",
             Self::PortNotFound => "PortNotFound",
             Self::SecretNotFound => "SecretNotFound",
             Self::ServiceNotFound => "ServiceNotFound",
             Self::TooLarge => "TooLarge",
             Self::UnknownKind => "UnknownKind",
+            Self::UnknownProtocol => "UnknownProtocol",
+            Self::UnknownSetting => "UnknownSetting",
             Self::UnsupportedAnnotation => "UnsupportedAnnotation",
             Self::UnsupportedBackend => "UnsupportedBackend",
+            Self::UnsupportedSetting => "UnsupportedSetting",
         }
     }
 
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
-            Self::UnknownKind => Severity::Note,
+            Self::IneffectiveSetting | Self::UnknownKind | Self::UnknownProtocol => Severity::Note,
             _ => Severity::Warning,
         }
     }

@@ -45,7 +45,11 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for filter in &self.filters {
             match filter {
-                Filter::RedirectHttps { status } => write!(f, "redirect-https({status}) ")?,
+                Filter::RedirectHttps { status, except } => {
+                    write!(f, "redirect-https({status}")?;
+                    except.iter().try_for_each(|path| write!(f, ", not {path}"))?;
+                    write!(f, ") ")?;
+                }
             }
         }
         write!(f, "{}  # {}", self.action, self.owner)

@@ -44,8 +44,9 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// Answers a request that came over plain HTTP with a redirect to HTTPS (308 keeps the method, RFC 9110, 15.4.9), except
-    /// below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP.
-    RedirectHttps { status: u16 },
+    /// below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP, and for paths
+    /// that one of `except` matches.
+    RedirectHttps { status: u16, except: Arc<[PathMatch]> },
 }
 
 /// What becomes of a request.
@@ -63,7 +64,7 @@ pub enum Unavailable {
     NoService,
     /// The backend names a port that the Service does not have.
     NoPort,
-    /// The backend is of a kind that is not supported.
+    /// The backend is of a kind, or speaks a protocol, that is not supported, or leads where it must not.
     Backend,
     /// The rule asks for a protection that is not supported, and must not be served without it.
     Policy,

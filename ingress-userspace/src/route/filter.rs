@@ -1,6 +1,6 @@
 //! Applies a rule's filters to a request. Pure: it decides, the proxy acts.
 
-use crate::model::Filter;
+use crate::model::{Filter, PathMatch};
 
 /// What the filters need to know of a request.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ const ACME: &str = "/.well-known/acme-challenge/";
 pub fn apply(filters: &[Filter], subject: Subject<'_>) -> Verdict {
     for filter in filters {
         let verdict = match filter {
-            Filter::RedirectHttps { status } => redirect_https(*status, subject),
+            Filter::RedirectHttps { status, except } => redirect_https(*status, except, subject),
         };
         if verdict != Verdict::Continue {
             return verdict;
@@ -41,9 +41,10 @@ pub fn apply(filters: &[Filter], subject: Subject<'_>) -> Verdict {
     Verdict::Continue
 }
 
-fn redirect_https(status: u16, subject: Subject<'_>) -> Verdict {
+fn redirect_https(status: u16, except: &[PathMatch], subject: Subject<'_>) -> Verdict {
     let Subject { host, target, secure, https_port } = subject;
-    if secure || target.starts_with(ACME) {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    if secure || path.starts_with(ACME) || except.iter().any(|except| except.matches(path)) {
         return Verdict::Continue;
     }
     let location = match https_port {
@@ -57,15 +58,19 @@ fn redirect_https(status: u16, subject: Subject<'_>) -> Verdict {
 mod tests {
     use super::*;
 
+    fn filters() -> [Filter; 1] {
+        [Filter::RedirectHttps { status: 308, except: [PathMatch::prefix("/plain").expect("valid")].into() }]
+    }
+
     fn check(target: &str, secure: bool, expect: Verdict) {
-        let filters = [Filter::RedirectHttps { status: 308 }];
+        let filters = filters();
         let subject = Subject { host: "a.test", target, secure, https_port: 443 };
         assert_eq!(apply(&filters, subject), expect, "{target}");
     }
 
     #[test]
     fn a_redirect_names_an_unusual_port() {
-        let filters = [Filter::RedirectHttps { status: 308 }];
+        let filters = filters();
         let subject = Subject { host: "a.test", target: "/x", secure: false, https_port: 8443 };
         let location = "https://a.test:8443/x".to_owned();
         assert_eq!(apply(&filters, subject), Verdict::Redirect { status: 308, location });
@@ -83,5 +88,12 @@ mod tests {
         check("/.well-known/acme-challenge/token", false, Verdict::Continue);
         let location = "https://a.test/.well-known/other".to_owned();
         check("/.well-known/other", false, Verdict::Redirect { status: 308, location });
+    }
+    #[test]
+    fn excepted_paths_stay_on_http() {
+        check("/plain", false, Verdict::Continue);
+        check("/plain/below?x=/", false, Verdict::Continue);
+        let location = "https://a.test/plainer?x=/plain".to_owned();
+        check("/plainer?x=/plain", false, Verdict::Redirect { status: 308, location });
     }
 }

@@ -4,7 +4,11 @@
 
 use k8s_openapi::api::networking::v1::Ingress;
 
-use super::Context;
+use super::{
+    Context,
+    protocol::{self, Wanted},
+    settings::Globals,
+};
 use crate::control::outcome::{ObjectRef, Reason};
 
 /// What the annotations of one Ingress ask for.
@@ -12,6 +16,7 @@ use crate::control::outcome::{ObjectRef, Reason};
 pub(super) struct Policy {
     pub(super) redirect: Redirect,
     pub(super) service: Service,
+    pub(super) protocol: Wanted,
 }
 
 /// Which requests over plain HTTP are redirected to HTTPS.
@@ -36,11 +41,12 @@ pub(super) enum Service {
     Withhold,
 }
 
-/// Ours goes before the one that is understood for compatibility.
-const PREFIXES: [&str; 2] = ["xdp-ingress.io/", "nginx.ingress.kubernetes.io/"];
+/// Our prefix, which goes before the one that is understood for compatibility.
+const PREFIX: &str = "xdp-ingress.io";
 
 const SSL_REDIRECT: &str = "ssl-redirect";
 const FORCE_SSL_REDIRECT: &str = "force-ssl-redirect";
+const BACKEND_PROTOCOL: &str = "backend-protocol";
 
 /// Makes an Ingress a variant of another one's rules.
 const CANARY: &str = "canary";
@@ -69,16 +75,19 @@ const PROTECTIVE: [&str; 16] = [
 /// Values with which a protective key asks for nothing.
 const OFF: [&str; 4] = ["", "0", "false", "off"];
 
+/// Keys whose value is a list of the networks that may come in.
+const ALLOWLISTS: [&str; 2] = ["allowlist-source-range", "whitelist-source-range"];
+
 /// Reads every annotation of `ingress` with a known prefix.
 pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Policy {
-    let redirect = match (boolean(FORCE_SSL_REDIRECT, ingress), boolean(SSL_REDIRECT, ingress)) {
-        (Some(true), _) => Redirect::Always,
-        (_, Some(false)) => Redirect::Never,
-        _ => Redirect::WithTls,
-    };
+    let prefixes = [PREFIX, context.options.annotations_prefix.trim_end_matches('/')];
+    let redirect = redirect(ingress, prefixes, &context.globals);
+    let protocol = value(BACKEND_PROTOCOL, ingress, prefixes);
     let mut service = Service::Full;
     for (annotation, value) in ingress.metadata.annotations.iter().flatten() {
-        let Some(key) = PREFIXES.iter().find_map(|prefix| annotation.strip_prefix(prefix)) else { continue };
+        let Some(key) = prefixes.iter().find_map(|prefix| annotation.strip_prefix(prefix)?.strip_prefix('/')) else {
+            continue;
+        };
         let value = value.trim();
         match key {
             SSL_REDIRECT | FORCE_SSL_REDIRECT => {
@@ -90,13 +99,16 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
                     context.report(object, Reason::InvalidAnnotation, message);
                 }
             }
+            BACKEND_PROTOCOL if Some(value) == protocol => backend_protocol(annotation, value, object, context),
+            // The other prefix has it, too, and goes before this one.
+            BACKEND_PROTOCOL => {}
             CANARY if parse(value) != Some(false) => {
                 service = Service::Withhold;
                 let message = format!("annotation `{annotation}` is not supported; this Ingress is not served");
                 context.report(object, Reason::UnsupportedAnnotation, message);
             }
             _ if is_protective(key) => {
-                if OFF.contains(&value) {
+                if OFF.contains(&value) || (ALLOWLISTS.contains(&key) && is_everybody(value)) {
                     continue;
                 }
                 if service == Service::Full {
@@ -113,12 +125,44 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
             }
         }
     }
-    Policy { redirect, service }
+    Policy { redirect, service, protocol: protocol.and_then(protocol::of_annotation).unwrap_or_default() }
 }
 
-fn boolean(key: &str, ingress: &Ingress) -> Option<bool> {
+fn redirect(ingress: &Ingress, prefixes: [&str; 2], globals: &Globals) -> Redirect {
+    let boolean = |key, default| value(key, ingress, prefixes).and_then(parse).unwrap_or(default);
+    if boolean(FORCE_SSL_REDIRECT, globals.force_ssl_redirect) {
+        Redirect::Always
+    } else if boolean(SSL_REDIRECT, globals.ssl_redirect) {
+        Redirect::WithTls
+    } else {
+        Redirect::Never
+    }
+}
+
+/// Says what is wrong with a value of `backend-protocol`.
+fn backend_protocol(annotation: &str, value: &str, object: &ObjectRef, context: &mut Context<'_>) {
+    let value = shorten(value);
+    match protocol::of_annotation(&value) {
+        Some(Wanted::OfPort | Wanted::This(_)) => {}
+        Some(Wanted::Unsupported) => {
+            let message = format!(
+                "annotation `{annotation}` is `{value}`, which is not supported; its rules answer 503, use `HTTP`, `HTTPS` or `GRPC`"
+            );
+            context.report(object, Reason::UnsupportedAnnotation, message);
+        }
+        None => {
+            let message = format!(
+                "annotation `{annotation}` is `{value}`; write `HTTP`, `HTTPS` or `GRPC`, the `appProtocol` of the port applies"
+            );
+            context.report(object, Reason::InvalidAnnotation, message);
+        }
+    }
+}
+
+/// The value of the annotation `key`, of the first prefix that has it.
+fn value<'i>(key: &str, ingress: &'i Ingress, prefixes: [&str; 2]) -> Option<&'i str> {
     let annotations = ingress.metadata.annotations.as_ref()?;
-    PREFIXES.iter().find_map(|prefix| annotations.get(&format!("{prefix}{key}"))).and_then(|value| parse(value.trim()))
+    prefixes.iter().find_map(|prefix| annotations.get(&format!("{prefix}/{key}"))).map(|value| value.trim())
 }
 
 fn parse(value: &str) -> Option<bool> {
@@ -127,6 +171,12 @@ fn parse(value: &str) -> Option<bool> {
         "false" => Some(false),
         _ => None,
     }
+}
+
+/// Whether a list of networks holds all addresses of both families, and so keeps nobody out.
+fn is_everybody(value: &str) -> bool {
+    let has = |network: &str| value.split(',').any(|entry| entry.trim() == network);
+    has("0.0.0.0/0") && has("::/0")
 }
 
 fn is_protective(key: &str) -> bool {

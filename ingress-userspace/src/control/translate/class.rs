@@ -52,7 +52,8 @@ impl Classes {
         Self { apply_default_class: true, by_name: true, ..Self::default() }
     }
 
-    fn owns(&self, class: &IngressClass) -> bool {
+    /// Whether `class` is of our controller.
+    pub(super) fn owns(&self, class: &IngressClass) -> bool {
         class.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(self.controller.as_str())
     }
 

@@ -1,4 +1,4 @@
-//! Collects the addresses behind one port of a service from its EndpointSlices. It does not choose among them.
+//! Collects the addresses behind one port of a service from its EndpointSlices. It does not balance between them.
 
 use std::{
     collections::BTreeSet,
@@ -13,11 +13,11 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::Context;
+use super::{Context, protocol};
 use crate::{
     control::{
         change::{Kind, ObjectName},
-        outcome::Reason,
+        outcome::{ObjectRef, Origin, Reason},
     },
     model::{Endpoint, Upstream},
 };
@@ -31,10 +31,16 @@ enum State {
     Unfit,
 }
 
-/// The endpoints of `port` of `service`: the ready ones, or if there are none those that still serve while they terminate.
+/// The endpoints of `port` of `service`: of the ready ones those that topology hints mean for this node, or if none is ready
+/// those that still serve while they terminate.
+///
+/// Addresses of both families become one upstream, and none goes before the other: whether a family can be reached shows
+/// when it is tried.
 pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
-    let (mut ready, mut draining) = (BTreeSet::new(), BTreeSet::new());
-    for (name, stored) in context.cluster.slices_of(service) {
+    let (mut ready, mut draining) = (Vec::new(), BTreeSet::new());
+    let mut app_protocol = port.app_protocol.as_deref();
+    let cluster = context.cluster;
+    for (name, stored) in cluster.slices_of(service) {
         let slice = &stored.object;
         let object = stored.refer(Kind::EndpointSlice, name);
         if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
@@ -43,7 +49,9 @@ pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Co
             continue;
         }
         let numbers = numbers(slice, port);
-        for SliceEndpoint { addresses, conditions, .. } in slice.endpoints.iter().flatten() {
+        // Whoever writes slices for a service without selector may say it there alone.
+        app_protocol = app_protocol.or_else(|| matching(slice, port).find_map(|port| port.app_protocol.as_deref()));
+        for SliceEndpoint { addresses, conditions, hints, .. } in slice.endpoints.iter().flatten() {
             let state = State::of(conditions.as_ref());
             // Addresses after the first have no meaning (discovery/v1, `Endpoint.addresses`).
             let Some(text) = addresses.first().filter(|_| state != State::Unfit) else { continue };
@@ -52,27 +60,31 @@ pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Co
                 context.report(&object, Reason::InvalidObject, message);
                 continue;
             };
-            let chosen = if state == State::Ready { &mut ready } else { &mut draining };
-            chosen.extend(numbers.iter().map(|number| Endpoint { address: SocketAddr::new(ip, *number) }));
+            let found = numbers.iter().map(|number| Endpoint { address: SocketAddr::new(ip, *number) });
+            match state {
+                State::Ready => ready.extend(found.map(|endpoint| (endpoint, hints.as_ref()))),
+                State::Draining | State::Unfit => draining.extend(found),
+            }
         }
     }
-    let endpoints = if ready.is_empty() { draining } else { ready };
-    Upstream { endpoints: endpoints.into_iter().collect(), ..Upstream::default() }
+    let endpoints = if ready.is_empty() { draining } else { context.place.nearest(&ready) };
+    let protocol = protocol::of_port(app_protocol, &reference(service, context), context);
+    Upstream { protocol, endpoints: endpoints.into_iter().collect() }
+}
+
+/// The service as outcomes name it.
+pub(super) fn reference(service: &ObjectName, context: &Context<'_>) -> ObjectRef {
+    let origin = context.cluster.services.get(service).map_or(Origin::Api, |stored| stored.origin.clone());
+    service.refer(Kind::Service, &origin)
 }
 
 /// The port numbers in `slice` that bear the name of the service's port. They may differ from slice to slice, because a
 /// named target port may differ from pod to pod.
 fn numbers(slice: &EndpointSlice, service_port: &ServicePort) -> Vec<u16> {
-    let ports = slice.ports.as_deref().unwrap_or_default();
-    if ports.is_empty() {
+    if slice.ports.as_deref().unwrap_or_default().is_empty() {
         return target(service_port).into_iter().collect();
     }
-    ports
-        .iter()
-        .filter(|EndpointPort { name, protocol, .. }| {
-            name.as_deref().unwrap_or_default() == service_port.name.as_deref().unwrap_or_default()
-                && is_tcp(protocol.as_deref())
-        })
+    matching(slice, service_port)
         .filter_map(|EndpointPort { port, .. }| match port {
             Some(number) => u16::try_from(*number).ok().filter(|number| *number != 0),
             None => target(service_port),
@@ -80,8 +92,15 @@ fn numbers(slice: &EndpointSlice, service_port: &ServicePort) -> Vec<u16> {
         .collect()
 }
 
-/// The number that the service itself gives; only for slices that restrict no port.
-fn target(port: &ServicePort) -> Option<u16> {
+fn matching<'s>(slice: &'s EndpointSlice, service_port: &ServicePort) -> impl Iterator<Item = &'s EndpointPort> {
+    let wanted = service_port.name.as_deref().unwrap_or_default();
+    slice.ports.iter().flatten().filter(move |EndpointPort { name, protocol, .. }| {
+        name.as_deref().unwrap_or_default() == wanted && is_tcp(protocol.as_deref())
+    })
+}
+
+/// The number that the service itself gives; only for slices that restrict no port, and for external names.
+pub(super) fn target(port: &ServicePort) -> Option<u16> {
     let number = match &port.target_port {
         Some(IntOrString::Int(number)) => *number,
         Some(IntOrString::String(_)) => return None,

@@ -8,8 +8,11 @@ use k8s_openapi::api::networking::v1::{
 
 use super::{
     Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS,
-    annotations::{self, Service},
+    annotations::{self, Policy, Redirect, Service},
+    options::CatchAll,
+    protocol::Wanted,
     service,
+    solver::Standing,
 };
 use crate::{
     control::{
@@ -29,7 +32,12 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
         context.report(object, Reason::TooLarge, message);
         return Claims::default();
     }
-    let policy = annotations::read(ingress, object, context);
+    let standing = Standing::of(ingress);
+    let policy = match standing {
+        // What answers a challenge is public by its nature; its annotations are meant for other controllers.
+        Standing::Solver => Policy { redirect: Redirect::Never, service: Service::Full, protocol: Wanted::OfPort },
+        Standing::Ordinary => annotations::read(ingress, object, context),
+    };
     if policy.service == Service::Withhold {
         return Claims::default();
     }
@@ -38,7 +46,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
-    let mut builder = Builder { name, owner: name.to_string().into(), service: policy.service, object, context };
+    let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
@@ -58,7 +66,24 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let mut tls: BTreeSet<_> =
         hosts.iter().map(|host| &host.pattern).filter(|host| is_covered(host, &tls_hosts)).cloned().collect();
     tls.extend(tls_hosts);
-    Claims { hosts, tls, redirect: policy.redirect, certificates }
+    let mut claims = Claims { standing, hosts, tls, redirect: policy.redirect, certificates };
+    if context.options.catch_all == CatchAll::Refuse {
+        refuse_catch_all(&mut claims, object, context);
+    }
+    claims
+}
+
+/// Takes from `claims` what is for all hosts.
+fn refuse_catch_all(claims: &mut Claims, object: &ObjectRef, context: &mut Context<'_>) {
+    let Claims { standing: _, hosts, tls, redirect: _, certificates } = claims;
+    let before = hosts.len() + certificates.len();
+    hosts.retain(|host| host.pattern != HostPattern::Any);
+    certificates.retain(|(pattern, _)| *pattern != HostPattern::Any);
+    tls.remove(&HostPattern::Any);
+    if hosts.len() + certificates.len() < before {
+        let message = "it claims all hosts, which `--disable-catch-all` refuses; give its rules a host".to_owned();
+        context.report(object, Reason::CatchAllRefused, message);
+    }
 }
 
 /// Whether one of the hosts of `tls` covers every host of `pattern`.
@@ -135,7 +160,8 @@ fn everything() -> PathMatch {
     PathMatch::Prefix("/".into())
 }
 
-fn shorten(error: &impl std::fmt::Display) -> String {
+/// An error, cut where what it quotes would make it endless.
+pub(super) fn shorten(error: &impl std::fmt::Display) -> String {
     const MAX_CHARS: usize = 400;
     let text = error.to_string();
     match text.char_indices().nth(MAX_CHARS) {
@@ -148,7 +174,7 @@ fn shorten(error: &impl std::fmt::Display) -> String {
 struct Builder<'b, 'c> {
     name: &'b ObjectName,
     owner: Arc<str>,
-    service: Service,
+    policy: Policy,
     object: &'b ObjectRef,
     context: &'b mut Context<'c>,
 }
@@ -206,9 +232,12 @@ impl Builder<'_, '_> {
     }
 
     fn rule(&mut self, path: PathMatch, backend: &IngressBackend) -> Rule {
-        let action = match self.service {
-            Service::Full => service::resolve(&self.name.namespace, backend, self.object, self.context),
-            Service::Refuse | Service::Withhold => Action::Refuse(Unavailable::Policy),
+        let action = match self.policy {
+            Policy { service: Service::Refuse | Service::Withhold, .. } => Action::Refuse(Unavailable::Policy),
+            Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
+            Policy { service: Service::Full, protocol, redirect: _ } => {
+                service::resolve(&self.name.namespace, backend, protocol, self.object, self.context)
+            }
         };
         Rule { path, owner: Arc::clone(&self.owner), filters: Vec::new(), action }
     }

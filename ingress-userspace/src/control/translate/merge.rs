@@ -6,16 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{Claims, Context, HostClaim, annotations::Redirect, secret};
+use super::{Claims, Context, HostClaim, annotations::Redirect, secret, settings::Globals, solver::Standing};
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{
-        Action, Certificate, Filter, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey, path,
+        Action, Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey,
+        path,
     },
 };
-
-/// 308 keeps the method, unlike 301 and 302.
-const REDIRECT_STATUS: u16 = 308;
 
 /// The claims of all Ingresses so far.
 #[derive(Default)]
@@ -27,15 +25,19 @@ pub(super) struct Merged {
     certificates: BTreeMap<HostPattern, (ObjectRef, Option<Arc<Certificate>>)>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct MergedHost {
     rules: BTreeMap<PathMatch, MergedRule>,
     fallback: Option<MergedRule>,
+    /// The less specific host whose rules it has beside those of solvers.
+    lender: Option<HostPattern>,
 }
 
+#[derive(Clone)]
 struct MergedRule {
     rule: Rule,
     owner: ObjectRef,
+    standing: Standing,
     redirect: Redirect,
 }
 
@@ -43,26 +45,27 @@ struct MergedRule {
 
 impl Merged {
     pub(super) fn add(&mut self, claims: Claims, object: &ObjectRef, context: &mut Context<'_>) {
-        let Claims { hosts, tls, redirect, certificates } = claims;
+        let Claims { standing, hosts, tls, redirect, certificates } = claims;
         self.tls.extend(tls);
         for HostClaim { pattern, rules, fallback } in hosts {
             let host = self.hosts.entry(pattern.clone()).or_default();
             for rule in rules {
                 if let Some(winner) = host.winner(&rule.path, object) {
                     let what = format!("path `{}` of host `{pattern}`", rule.path);
-                    report_conflict(context, object, winner, &what);
+                    report_conflict(context, object, (&winner.owner, winner.standing), &what);
                 } else {
-                    host.rules.insert(rule.path.clone(), MergedRule { rule, owner: object.clone(), redirect });
+                    host.rules
+                        .insert(rule.path.clone(), MergedRule { rule, owner: object.clone(), standing, redirect });
                 }
             }
             let Some(rule) = fallback else { continue };
             match &host.fallback {
-                None => host.fallback = Some(MergedRule { rule, owner: object.clone(), redirect }),
+                None => host.fallback = Some(MergedRule { rule, owner: object.clone(), standing, redirect }),
                 // Two rules of one Ingress for the same host share its one default backend.
                 Some(winner) if winner.owner == *object => {}
                 Some(winner) => {
                     let what = format!("the default backend of host `{pattern}`");
-                    report_conflict(context, object, &winner.owner, &what);
+                    report_conflict(context, object, (&winner.owner, winner.standing), &what);
                 }
             }
         }
@@ -78,36 +81,67 @@ impl Merged {
                     let (winner, certificate) = entry.get();
                     if certificate.as_ref().is_none_or(|certificate| *certificate.origin != *name.to_string()) {
                         let what = format!("the certificate of host `{}`", entry.key());
-                        report_conflict(context, object, winner, &what);
+                        report_conflict(context, object, (winner, Standing::Ordinary), &what);
                     }
                 }
             }
         }
     }
 
-    /// The table of these claims, with those of `upstreams` that they lead to.
-    pub(super) fn into_table(self, mut upstreams: BTreeMap<UpstreamKey, Upstream>) -> RouteTable {
+    /// The table of these claims, with those of `upstreams` that they and `default` lead to.
+    pub(super) fn into_table(
+        mut self,
+        default: Option<Action>,
+        mut upstreams: BTreeMap<UpstreamKey, Upstream>,
+        globals: Globals,
+    ) -> RouteTable {
+        self.lend_to_solvers();
         let Self { hosts, tls, certificates } = self;
         let hosts: BTreeMap<_, _> = hosts
             .into_iter()
-            .map(|(pattern, MergedHost { rules, fallback })| {
-                let has_tls = tls.contains(&pattern);
-                let rules = rules.into_values().map(|rule| rule.settle(has_tls)).collect();
-                (pattern, HostRoutes { rules, fallback: fallback.map(|rule| rule.settle(has_tls)) })
+            .map(|(pattern, MergedHost { rules, fallback, lender })| {
+                let has_tls = tls.contains(&pattern) || lender.is_some_and(|lender| tls.contains(&lender));
+                let rules = rules.into_values().map(|rule| rule.settle(has_tls, &globals)).collect();
+                (pattern, HostRoutes { rules, fallback: fallback.map(|rule| rule.settle(has_tls, &globals)) })
             })
             .collect();
         // A rule that lost to an older one may have been the only one with its upstream.
         let used: BTreeSet<&UpstreamKey> = hosts
             .values()
             .flat_map(|HostRoutes { rules, fallback }| rules.iter().chain(fallback))
-            .filter_map(|rule| match &rule.action {
+            .map(|rule| &rule.action)
+            .chain(&default)
+            .filter_map(|action| match action {
                 Action::Forward(key) => Some(key),
                 Action::Refuse(_) => None,
             })
             .collect();
         upstreams.retain(|key, _| used.contains(key));
         let certificates = certificates.into_iter().map(|(pattern, (_, certificate))| (pattern, certificate)).collect();
-        RouteTable { hosts, upstreams, certificates, ..RouteTable::default() }
+        let Globals { settings, .. } = globals;
+        RouteTable { hosts, default, upstreams, certificates, fallback_certificate: None, settings }
+    }
+
+    /// A host that only solvers name is served by a less specific one but for the challenge, and must go on to be: it would
+    /// answer 404 as long as the challenge lasts, because hosts do not fall through to less specific ones.
+    fn lend_to_solvers(&mut self) {
+        let borrowers = self.hosts.iter().filter(|(_, host)| host.is_for_solvers()).map(|(pattern, _)| pattern);
+        for pattern in borrowers.cloned().collect::<Vec<_>>() {
+            let HostPattern::Exact(name) = &pattern else { continue };
+            let wildcard = name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard);
+            let lender = wildcard.into_iter().chain([HostPattern::Any]).find(|lender| self.hosts.contains_key(lender));
+            let Some((lender, lent)) =
+                lender.and_then(|lender| self.hosts.get(&lender).cloned().map(|lent| (lender, lent)))
+            else {
+                continue;
+            };
+            let Some(host) = self.hosts.get_mut(&pattern) else { continue };
+            for (path, rule) in lent.rules {
+                host.rules.entry(path).or_insert(rule);
+            }
+            host.fallback = lent.fallback;
+            host.lender = Some(lender);
+        }
     }
 }
 
@@ -117,8 +151,8 @@ impl MergedHost {
     /// Who has `path` already, so that `object` cannot have it.
     ///
     /// `/a/` and `/a` are the same set of paths as prefixes, so one Ingress has both or neither.
-    fn winner(&self, path: &PathMatch, object: &ObjectRef) -> Option<&ObjectRef> {
-        let owner = |path: &PathMatch| self.rules.get(path).map(|rule| &rule.owner);
+    fn winner(&self, path: &PathMatch, object: &ObjectRef) -> Option<&MergedRule> {
+        let owner = |path: &PathMatch| self.rules.get(path);
         let other_spelling = match path {
             PathMatch::Exact(_) => None,
             PathMatch::Prefix(prefix) => {
@@ -127,7 +161,13 @@ impl MergedHost {
                 Some(PathMatch::Prefix(if is_short { format!("{elements}/") } else { elements.to_owned() }))
             }
         };
-        owner(path).or_else(|| owner(&other_spelling?).filter(|owner| *owner != object))
+        owner(path).or_else(|| owner(&other_spelling?).filter(|rule| rule.owner != *object))
+    }
+
+    /// Whether it is there for challenges alone.
+    fn is_for_solvers(&self) -> bool {
+        let mut rules = self.rules.values().peekable();
+        self.fallback.is_none() && rules.peek().is_some() && rules.all(|rule| rule.standing == Standing::Solver)
     }
 }
 
@@ -135,26 +175,32 @@ impl MergedHost {
 
 impl MergedRule {
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
-    fn settle(self, has_tls: bool) -> Rule {
-        let Self { mut rule, owner: _, redirect } = self;
+    fn settle(self, has_tls: bool, globals: &Globals) -> Rule {
+        let Self { mut rule, owner: _, standing: _, redirect } = self;
         let redirects = match redirect {
             Redirect::Never => false,
             Redirect::WithTls => has_tls,
             Redirect::Always => true,
         };
         if redirects {
-            rule.filters.push(Filter::RedirectHttps { status: REDIRECT_STATUS });
+            let (status, except) = (globals.redirect_status, Arc::clone(&globals.redirect_except));
+            rule.filters.push(Filter::RedirectHttps { status, except });
         }
         rule
     }
 }
 
-fn report_conflict(context: &mut Context<'_>, loser: &ObjectRef, winner: &ObjectRef, what: &str) {
-    let message = if loser == winner {
-        format!("{what} is claimed twice by this Ingress; the first stands, remove the other")
-    } else {
-        let ObjectRef { kind, namespace, name, origin: _ } = winner;
-        format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two")
+fn report_conflict(
+    context: &mut Context<'_>,
+    loser: &ObjectRef,
+    (winner, standing): (&ObjectRef, Standing),
+    what: &str,
+) {
+    let ObjectRef { kind, namespace, name, origin: _ } = winner;
+    let message = match standing {
+        _ if loser == winner => format!("{what} is claimed twice by this Ingress; the first stands, remove the other"),
+        Standing::Solver => format!("{what} belongs to {kind} `{namespace}/{name}` until its challenge is answered"),
+        Standing::Ordinary => format!("{what} belongs to the older {kind} `{namespace}/{name}`; remove one of the two"),
     };
     context.report(loser, Reason::HostPathConflict, message);
 }

@@ -4,7 +4,9 @@
 //! Ingress ──class──> ours? ──ingress──> Claims ──merge──> hosts ─┐
 //!            annotations ──> Policy ──┘  │                       ├─> RouteTable
 //! Service + EndpointSlice ──service/endpoints──> upstreams ──────┤
-//! Secret ──secret──> certificates ───────────────────────────────┘
+//! Service + resolved names ──external/address──> upstreams ──────┤
+//! Secret ──secret──> certificates ───────────────────────────────┤
+//! ConfigMap ──settings──> Globals ───────────────────────────────┘
 //! ```
 //!
 //! Each Ingress becomes its claims by itself; claims are merged oldest Ingress first, so the first to claim a host and
@@ -15,7 +17,10 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::{
+    api::networking::v1::Ingress,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 
 use super::{
     change::{Kind, ObjectName},
@@ -24,19 +29,29 @@ use super::{
 };
 use crate::model::{HostPattern, RouteTable, Rule, Upstream, UpstreamKey};
 
+mod address;
 mod annotations;
 mod class;
 mod endpoints;
+mod external;
 mod ingress;
 mod merge;
 mod options;
+mod protocol;
 mod secret;
 mod service;
+mod settings;
+mod solver;
+mod topology;
 
+use address::Machinery;
 use annotations::Redirect;
 pub use class::Classes;
 use merge::Merged;
 pub use options::{CatchAll, ExternalNames, Options};
+use settings::Globals;
+use solver::Standing;
+use topology::Place;
 
 /// A route table and what there is to say about the objects it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,10 +76,11 @@ const MAX_PATHS: usize = 10_000;
 /// Translates everything that is ours according to `options`.
 #[must_use]
 pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
-    let mut context = Context { cluster, upstreams: BTreeMap::new(), outcomes: Vec::new() };
+    let mut context = Context::new(cluster, options);
+    context.globals = settings::globals(&mut context);
     let mut merged = Merged::default();
     let mut served = BTreeSet::new();
-    for (name, stored) in by_age(cluster) {
+    for (name, stored) in by_precedence(cluster) {
         let object = stored.refer(Kind::Ingress, name);
         if class::is_ours(&stored.object, &object, cluster, &options.classes, &mut context.outcomes) {
             served.insert(name.clone());
@@ -72,32 +88,49 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
             merged.add(claims, &object, &mut context);
         }
     }
-    let Context { cluster: _, upstreams, mut outcomes } = context;
+    let default = options.default_backend.as_ref().and_then(|name| service::default(name, &mut context));
+    let fallback_certificate =
+        options.default_certificate.as_ref().and_then(|name| secret::fallback(name, &mut context));
+    let Context { globals, upstreams, external_names, mut outcomes, .. } = context;
     outcomes.sort();
     outcomes.dedup();
-    Translation { table: merged.into_table(upstreams), outcomes, served, external_names: BTreeSet::new() }
+    let table = RouteTable { fallback_certificate, ..merged.into_table(default, upstreams, globals) };
+    Translation { table, outcomes, served, external_names }
 }
 
-/// Oldest first, then by namespace and name. Objects without a timestamp, as files have them, come after those with one.
-fn by_age(cluster: &Cluster) -> Vec<(&ObjectName, &Stored<Ingress>)> {
+/// Solvers of challenges first, as each is there for one path and for a short time; then the oldest first, then by namespace
+/// and name. Objects without a timestamp, as files have them, come after those with one.
+fn by_precedence(cluster: &Cluster) -> Vec<(&ObjectName, &Stored<Ingress>)> {
     let mut ingresses: Vec<_> = cluster.ingresses.iter().collect();
-    ingresses.sort_by_key(|(name, stored)| {
-        let created = stored.object.metadata.creation_timestamp.as_ref();
-        (created.is_none(), created, *name)
-    });
+    ingresses.sort_by_cached_key(|(name, stored)| (Standing::of(&stored.object), age(&stored.object.metadata), *name));
     ingresses
+}
+
+/// Orders objects, oldest first.
+fn age(metadata: &ObjectMeta) -> (bool, Option<Time>) {
+    let created = metadata.creation_timestamp.clone();
+    (created.is_none(), created)
 }
 
 /// What the translation of one Ingress looks up and adds to.
 struct Context<'c> {
     cluster: &'c Cluster,
+    options: &'c Options,
+    /// What holds for all Ingresses alike.
+    globals: Globals,
+    /// Where this process runs.
+    place: Place<'c>,
+    /// Made when an external name is first looked at.
+    machinery: Option<Machinery>,
     upstreams: BTreeMap<UpstreamKey, Upstream>,
+    external_names: BTreeSet<Arc<str>>,
     outcomes: Vec<Outcome>,
 }
 
 /// What one Ingress asks for.
 #[derive(Default)]
 struct Claims {
+    standing: Standing,
     hosts: Vec<HostClaim>,
     /// Hosts to which it gives TLS: those that its `tls` names, and those of its rules that these cover.
     tls: BTreeSet<HostPattern>,
@@ -116,7 +149,20 @@ struct HostClaim {
 
 // === impl Context ===
 
-impl Context<'_> {
+impl<'c> Context<'c> {
+    fn new(cluster: &'c Cluster, options: &'c Options) -> Self {
+        Self {
+            cluster,
+            options,
+            globals: Globals::of(&options.classes),
+            place: Place::of(options, cluster),
+            machinery: None,
+            upstreams: BTreeMap::new(),
+            external_names: BTreeSet::new(),
+            outcomes: Vec::new(),
+        }
+    }
+
     fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
         self.outcomes.push(Outcome { object: object.clone(), reason, message });
     }

@@ -10,7 +10,7 @@ use crate::{
     control::{
         change::{Kind, ObjectName},
         cluster::Stored,
-        outcome::{ObjectRef, Reason},
+        outcome::{ObjectRef, Origin, Reason},
     },
     model::{Certificate, Host, HostPattern},
 };
@@ -46,6 +46,24 @@ pub(super) fn certificate(
     );
     context.report(ingress, Reason::CertHostMismatch, message);
     None
+}
+
+/// The certificate in Secret `name` for names without one of their own, or `None` and the reason reported on the Secret.
+pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<Certificate>> {
+    let Some(stored) = context.cluster.secrets.get(name) else {
+        let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
+        context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
+        return None;
+    };
+    match read(name, &stored.object) {
+        Ok(certificate) => Some(Arc::new(certificate)),
+        Err(reason) => {
+            let message =
+                format!("{reason}; `--default-ssl-certificate` names it, a self-signed certificate stands in");
+            context.report(&stored.refer(Kind::Secret, name), Reason::InvalidCertificate, message);
+            None
+        }
+    }
 }
 
 fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, String> {

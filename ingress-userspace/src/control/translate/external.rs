@@ -1,0 +1,102 @@
+//! Finds the endpoints of a Service of type ExternalName among the addresses that are known for its name. It asks no name
+//! server: names that matter are listed, and their addresses come with a later change of the cluster.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use super::{
+    Context, ExternalNames,
+    address::{self, Machinery},
+    annotations::shorten,
+    ingress,
+};
+use crate::{
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::Endpoint,
+};
+
+/// Where an external name leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// Sorted; empty while the name is not resolved, or if it has no address that may be reached.
+    Endpoints(Vec<Endpoint>),
+    /// Nowhere, whatever its addresses.
+    Refused,
+}
+
+/// Follows `external_name` of `service` to `port`. What is wrong with it is reported on `object`.
+pub(super) fn follow(
+    service: &ObjectName,
+    external_name: &str,
+    port: u16,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Lead {
+    let shown = shorten(external_name);
+    if context.options.external_names == ExternalNames::Refuse {
+        let message = format!(
+            "service `{service}` is of type ExternalName, which `--disable-svc-external-name` refuses; use one with endpoints"
+        );
+        context.report(object, Reason::ExternalNameRefused, message);
+        return Lead::Refused;
+    }
+    if let Ok(address) = external_name.parse::<IpAddr>() {
+        let (allowed, refused) = judge(&[address], context);
+        if let Some((_, why)) = refused {
+            let message = format!("service `{service}` leads to `{shown}`, {why}, which is refused; name another");
+            context.report(object, Reason::ExternalNameRefused, message);
+            return Lead::Refused;
+        }
+        return Lead::Endpoints(endpoints(allowed, port));
+    }
+    let name: Arc<str> = match address::check_name(external_name) {
+        Ok(host) => host.as_str().into(),
+        Err(why) => {
+            let why = ingress::shorten(&why);
+            let message =
+                format!("service `{service}` has an external name that is refused: {why}; give a fully qualified name");
+            context.report(object, Reason::ExternalNameRefused, message);
+            return Lead::Refused;
+        }
+    };
+    context.external_names.insert(Arc::clone(&name));
+    let cluster = context.cluster;
+    let Some(addresses) = cluster.resolved.get(&name) else { return Lead::Endpoints(Vec::new()) };
+    if addresses.is_empty() {
+        let message =
+            format!("external name `{shown}` of service `{service}` has no address; correct it or its DNS records");
+        context.report(object, Reason::NoReadyEndpoints, message);
+    }
+    let (allowed, refused) = judge(addresses, context);
+    if let Some((address, why)) = refused {
+        let message = format!(
+            "external name `{shown}` of service `{service}` has address `{address}`, {why}, which is not used; correct its DNS records"
+        );
+        context.report(object, Reason::ExternalNameRefused, message);
+    }
+    Lead::Endpoints(endpoints(allowed, port))
+}
+
+/// The addresses that may be reached, and the first that may not with what it is.
+fn judge(addresses: &[IpAddr], context: &mut Context<'_>) -> (BTreeSet<IpAddr>, Option<(IpAddr, &'static str)>) {
+    let cluster = context.cluster;
+    let machinery = context.machinery.get_or_insert_with(|| Machinery::of(cluster));
+    let (mut allowed, mut refused) = (BTreeSet::new(), None);
+    for address in addresses.iter().copied().collect::<BTreeSet<_>>() {
+        match machinery.check(address) {
+            Ok(()) => drop(allowed.insert(address)),
+            Err(why) => refused = refused.or(Some((address, why))),
+        }
+    }
+    (allowed, refused)
+}
+
+fn endpoints(addresses: BTreeSet<IpAddr>, port: u16) -> Vec<Endpoint> {
+    addresses.into_iter().map(|ip| Endpoint { address: SocketAddr::new(ip, port) }).collect()
+}

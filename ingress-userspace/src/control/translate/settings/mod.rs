@@ -1,0 +1,177 @@
+//! Finds the ConfigMaps of settings and reads them into one value for all hosts. It does not know what a setting does.
+//!
+//! `--configmap` comes first, and what `spec.parameters` of our oldest IngressClass names is laid over it, key by key.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    core::v1::ConfigMap,
+    networking::v1::{IngressClass, IngressClassParametersReference},
+};
+
+use super::{Classes, Context, age, annotations::shorten};
+use crate::{
+    control::{
+        change::{Kind, ObjectName},
+        cluster::Stored,
+        outcome::{ObjectRef, Origin, Reason},
+    },
+    model::{PathMatch, Settings},
+};
+
+mod keys;
+mod others;
+
+use others::Other;
+
+/// What holds for all Ingresses alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Globals {
+    /// What the proxy is told as it is.
+    pub(super) settings: Settings,
+    /// Whether hosts with TLS are redirected to it, where an Ingress does not say. Default true.
+    pub(super) ssl_redirect: bool,
+    /// Whether all hosts are redirected to TLS, where an Ingress does not say. Default false.
+    pub(super) force_ssl_redirect: bool,
+    /// Default 308, which keeps the method, unlike 301 and 302.
+    pub(super) redirect_status: u16,
+    /// Paths that are never redirected, besides those of challenges. Default none.
+    pub(super) redirect_except: Arc<[PathMatch]>,
+}
+
+/// The controller whose defaults apply to classes that are taken over from it.
+const NGINX: &str = "k8s.io/ingress-nginx";
+
+/// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that names it.
+pub(super) fn globals(context: &mut Context<'_>) -> Globals {
+    let mut globals = Globals::of(&context.options.classes);
+    let options = context.options;
+    if let Some(name) = &options.config_map {
+        if let Some(stored) = context.cluster.config_maps.get(name) {
+            overlay(stored, name, &mut globals, context);
+        } else {
+            let message = "`--configmap` names it, but it does not exist; create it, the defaults apply".to_owned();
+            context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
+        }
+    }
+    let Some((class, name)) = parameters(context) else { return globals };
+    if let Some(stored) = context.cluster.config_maps.get(&name) {
+        if options.config_map.as_ref() != Some(&name) {
+            overlay(stored, &name, &mut globals, context);
+        }
+    } else {
+        let message = format!("`spec.parameters` names ConfigMap `{name}`, which does not exist; create it");
+        context.report(&class, Reason::ConfigMapNotFound, message);
+    }
+    globals
+}
+
+/// The ConfigMap that the parameters of our oldest class name, with that class.
+fn parameters(context: &mut Context<'_>) -> Option<(ObjectRef, ObjectName)> {
+    let (cluster, options) = (context.cluster, context.options);
+    let mut classes: Vec<_> =
+        cluster.classes.iter().filter(|(_, stored)| options.classes.owns(&stored.object)).collect();
+    classes.sort_by_cached_key(|(name, stored)| (age(&stored.object.metadata), *name));
+    let mut chosen: Option<(ObjectRef, ObjectName)> = None;
+    for (name, stored) in classes {
+        let Some(parameters) = reference(&stored.object) else { continue };
+        let class = stored.refer(Kind::IngressClass, name);
+        match (config_map(parameters), &chosen) {
+            (Err(message), _) => context.report(&class, Reason::InvalidParameters, message),
+            (Ok(name), None) => chosen = Some((class, name)),
+            (Ok(name), Some((_, winner))) if name == *winner => {}
+            (Ok(name), Some((older, winner))) => {
+                let message = format!(
+                    "ConfigMap `{name}` has no effect, as the older IngressClass `{}` sets `{winner}` for all hosts; name the same in both",
+                    older.name
+                );
+                context.report(&class, Reason::ParametersConflict, message);
+            }
+        }
+    }
+    chosen
+}
+
+fn reference(class: &IngressClass) -> Option<&IngressClassParametersReference> {
+    class.spec.as_ref()?.parameters.as_ref()
+}
+
+/// The ConfigMap that `parameters` refer to, or what is wrong with them.
+fn config_map(parameters: &IngressClassParametersReference) -> Result<ObjectName, String> {
+    let IngressClassParametersReference { api_group, kind, name, namespace, scope } = parameters;
+    let group = api_group.as_deref().unwrap_or_default();
+    if !group.is_empty() || kind != "ConfigMap" {
+        let (group, kind) = (shorten(group), shorten(kind));
+        return Err(format!(
+            "`spec.parameters` is of kind `{kind}` of group `{group}`; name a ConfigMap, without `apiGroup`"
+        ));
+    }
+    // The API server fills in `Cluster` where nothing is said.
+    if scope.as_deref() != Some("Namespace") {
+        return Err("`spec.parameters` names a ConfigMap, which lives in a namespace; set `scope: Namespace`".into());
+    }
+    match namespace.as_deref().filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => Ok(ObjectName::new(namespace, name)),
+        None => Err("`spec.parameters` has `scope: Namespace` but no namespace; set `namespace`".into()),
+    }
+}
+
+/// Lays the data of one ConfigMap over `globals`.
+fn overlay(stored: &Stored<ConfigMap>, name: &ObjectName, globals: &mut Globals, context: &mut Context<'_>) {
+    let object = stored.refer(Kind::ConfigMap, name);
+    for (key, value) in stored.object.data.iter().flatten() {
+        let value = value.trim();
+        if let Some(setting) = keys::find(key) {
+            if let Err(expected) = (setting.apply)(value, globals) {
+                let message = format!(
+                    "`{key}` ({}) is `{}`; write {expected}, it is as if not set",
+                    setting.meaning,
+                    shorten(value)
+                );
+                context.report(&object, Reason::InvalidSetting, message);
+            }
+            continue;
+        }
+        let (reason, message) = match others::find(key) {
+            Some(Other::Ineffective) => {
+                (Reason::IneffectiveSetting, format!("`{key}` is accepted and has no effect; there is nothing to tune"))
+            }
+            Some(Other::Later { default }) if value == default => continue,
+            Some(Other::Later { default: _ }) => {
+                (Reason::UnsupportedSetting, format!("`{key}` is not supported and has no effect; remove it"))
+            }
+            Some(Other::Protective) if value.is_empty() => continue,
+            Some(Other::Protective) => (
+                Reason::UnsupportedSetting,
+                format!(
+                    "`{key}` is not supported, requests come in as if it were not there; protect the services otherwise"
+                ),
+            ),
+            Some(Other::Refused { .. }) if matches!(value, "" | "false") => continue,
+            Some(Other::Refused { instead }) => {
+                (Reason::UnsupportedSetting, format!("`{key}` is refused and has no effect; {instead}"))
+            }
+            None => (Reason::UnknownSetting, format!("`{}` is no known setting; remove it", shorten(key))),
+        };
+        context.report(&object, reason, message);
+    }
+}
+
+// === impl Globals ===
+
+impl Globals {
+    /// The defaults for `classes`: those of ingress-nginx if they are taken over from it.
+    pub(super) fn of(classes: &Classes) -> Self {
+        let mut globals = Self {
+            settings: Settings::default(),
+            ssl_redirect: true,
+            force_ssl_redirect: false,
+            redirect_status: 308,
+            redirect_except: [].into(),
+        };
+        if classes.controller == NGINX {
+            keys::apply_nginx_defaults(&mut globals);
+        }
+        globals
+    }
+}

@@ -1,0 +1,229 @@
+//! Settings of ingress-nginx that are known but not honoured, as tables: what to say of each. It says nothing itself.
+
+/// Why a known setting is not honoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Other {
+    /// It tunes something that is not there.
+    Ineffective,
+    /// It is not implemented; its default is what happens anyway, so that asks for nothing.
+    Later { default: &'static str },
+    /// It is not implemented, and what it protects is not protected.
+    Protective,
+    /// It will not be implemented.
+    Refused { instead: &'static str },
+}
+
+pub(super) fn find(key: &str) -> Option<Other> {
+    let is = |pattern: &&str| match pattern.strip_suffix('*') {
+        Some(prefix) => key.starts_with(prefix),
+        None => key == *pattern,
+    };
+    if INEFFECTIVE.iter().any(is) {
+        return Some(Other::Ineffective);
+    }
+    if PROTECTIVE.iter().any(is) {
+        return Some(Other::Protective);
+    }
+    if let Some((_, instead)) = REFUSED.iter().find(|(pattern, _)| is(pattern)) {
+        return Some(Other::Refused { instead });
+    }
+    LATER.iter().find(|(pattern, _)| is(pattern)).map(|(_, default)| Other::Later { default })
+}
+
+const SNIPPETS: &str = "write annotations instead, configuration is never taken as text";
+const TEMPLATES: &str = "there is no template that a value could break out of, so remove it";
+const FIREWALL: &str = "put a web application firewall in front of the services that need one";
+
+/// `*` at the end stands for any rest.
+const INEFFECTIVE: [&str; 42] = [
+    "client-body-buffer-size",
+    "debug-connections",
+    "disable-ipv6-dns",
+    "enable-aio-write",
+    "enable-multi-accept",
+    "enable-serial-reloads",
+    "error-log-level",
+    "error-log-path",
+    "forwarded-for-proxy-protocol-header",
+    "geoip2-autoreload-in-minutes",
+    "grpc-buffer-size-kb",
+    "http2-max-field-size",
+    "http2-max-header-size",
+    "http2-max-requests",
+    "jaeger-*",
+    "log-format-escape-none",
+    "lua-shared-dicts",
+    "map-hash-*",
+    "max-worker-connections",
+    "max-worker-open-files",
+    "nginx-status-ipv4-whitelist",
+    "nginx-status-ipv6-whitelist",
+    "proxy-buffering",
+    "proxy-buffers-number",
+    "proxy-busy-buffers-size",
+    "proxy-cookie-*",
+    "proxy-headers-hash-*",
+    "proxy-redirect-from",
+    "proxy-ssl-location-only",
+    "reuse-port",
+    "server-name-hash-*",
+    "ssl-buffer-size",
+    "ssl-ciphers",
+    "ssl-dh-param",
+    "ssl-ecdh-curve",
+    "ssl-session-cache-size",
+    "ssl-session-ticket-key",
+    "use-geoip",
+    "use-geoip2",
+    "variables-hash-*",
+    "worker-cpu-affinity",
+    "worker-processes",
+];
+
+const PROTECTIVE: [&str; 6] = [
+    "block-cidrs",
+    "block-referers",
+    "block-user-agents",
+    "denylist-source-range",
+    "global-auth-url",
+    "whitelist-source-range",
+];
+
+const REFUSED: [(&str, &str); 12] = [
+    ("allow-snippet-annotations", SNIPPETS),
+    ("annotation-value-word-blocklist", TEMPLATES),
+    ("annotations-risk-level", TEMPLATES),
+    ("enable-modsecurity", FIREWALL),
+    ("enable-owasp-modsecurity-crs", FIREWALL),
+    ("global-auth-snippet", SNIPPETS),
+    ("http-snippet", SNIPPETS),
+    ("location-snippet", SNIPPETS),
+    ("main-snippet", SNIPPETS),
+    ("modsecurity-snippet", SNIPPETS),
+    ("server-snippet", SNIPPETS),
+    ("stream-snippet", SNIPPETS),
+];
+
+/// Keys, and the values with which they ask for what happens anyway.
+const LATER: [(&str, &str); 98] = [
+    ("access-log-params", ""),
+    ("access-log-path", ""),
+    ("add-headers", ""),
+    ("allow-backend-server-header", "false"),
+    ("allow-cross-namespace-resources", "false"),
+    ("bind-address", ""),
+    ("brotli-level", "4"),
+    ("brotli-min-length", "20"),
+    ("brotli-types", ""),
+    ("client-header-buffer-size", "1k"),
+    ("compute-full-forwarded-for", "false"),
+    ("custom-http-errors", ""),
+    ("default-type", ""),
+    ("disable-access-log", "false"),
+    ("disable-ipv6", "false"),
+    ("enable-access-log-for-default-backend", "false"),
+    ("enable-brotli", "false"),
+    ("enable-ocsp", "false"),
+    ("enable-opentelemetry", "false"),
+    ("enable-real-ip", "false"),
+    ("enable-syslog", "false"),
+    ("enable-underscores-in-headers", "false"),
+    ("forwarded-for-header", "X-Forwarded-For"),
+    ("generate-request-id", "true"),
+    ("global-allowed-response-headers", ""),
+    ("global-auth-cache-duration", ""),
+    ("global-auth-cache-key", ""),
+    ("global-auth-method", ""),
+    ("global-auth-request-redirect", ""),
+    ("global-auth-response-headers", ""),
+    ("global-auth-signin", ""),
+    ("global-auth-signin-redirect-param", ""),
+    ("gzip-disable", ""),
+    ("gzip-level", "1"),
+    ("gzip-min-length", "256"),
+    ("gzip-types", ""),
+    ("hide-headers", ""),
+    ("hsts", "false"),
+    ("hsts-include-subdomains", "true"),
+    ("hsts-max-age", "31536000"),
+    ("hsts-preload", "false"),
+    ("http-access-log-path", ""),
+    ("ignore-invalid-headers", "true"),
+    ("keep-alive-requests", "1000"),
+    ("large-client-header-buffers", "4 8k"),
+    ("limit-conn-status-code", "503"),
+    ("limit-conn-zone-variable", ""),
+    ("limit-rate", "0"),
+    ("limit-rate-after", "0"),
+    ("limit-req-status-code", "503"),
+    ("load-balance", "round_robin"),
+    ("log-format-escape-json", "false"),
+    ("log-format-stream", ""),
+    ("log-format-upstream", ""),
+    ("no-auth-locations", "/.well-known/acme-challenge"),
+    ("opentelemetry-*", ""),
+    ("otel-max-export-batch-size", ""),
+    ("otel-max-queuesize", ""),
+    ("otel-sampler", ""),
+    ("otel-sampler-parent-based", ""),
+    ("otel-sampler-ratio", "0.01"),
+    ("otel-schedule-delay-millis", ""),
+    ("otel-service-name", ""),
+    ("otlp-collector-host", ""),
+    ("otlp-collector-port", "4317"),
+    ("proxy-add-original-uri-header", "false"),
+    ("proxy-body-size", "0"),
+    ("proxy-buffer-size", ""),
+    ("proxy-next-upstream", ""),
+    ("proxy-next-upstream-timeout", ""),
+    ("proxy-next-upstream-tries", ""),
+    ("proxy-protocol-header-timeout", "5s"),
+    ("proxy-real-ip-cidr", "0.0.0.0/0"),
+    ("proxy-request-buffering", "on"),
+    ("proxy-set-headers", ""),
+    ("proxy-stream-next-upstream*", ""),
+    ("proxy-stream-responses", "1"),
+    ("proxy-stream-timeout", "600s"),
+    ("relative-redirects", "false"),
+    ("retry-non-idempotent", "false"),
+    ("server-tokens", "false"),
+    ("service-upstream", "false"),
+    ("skip-access-log-urls", ""),
+    ("ssl-protocols", "TLSv1.2 TLSv1.3"),
+    ("ssl-reject-handshake", "false"),
+    ("ssl-session-cache", "true"),
+    ("ssl-session-tickets", "false"),
+    ("ssl-session-timeout", "10m"),
+    ("stream-access-log-path", ""),
+    ("strict-validate-path-type", "true"),
+    ("syslog-host", ""),
+    ("syslog-port", "514"),
+    ("upstream-keepalive-requests", "10000"),
+    ("upstream-keepalive-time", "1h"),
+    ("use-forwarded-headers", "false"),
+    ("use-gzip", "false"),
+    ("use-proxy-protocol", "false"),
+    ("worker-shutdown-timeout", "240s"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_is_in_one_table() {
+        let keys = || {
+            let names = INEFFECTIVE.iter().chain(&PROTECTIVE).copied();
+            names.chain(REFUSED.iter().map(|(key, _)| *key)).chain(LATER.iter().map(|(key, _)| *key))
+        };
+        for key in keys() {
+            let sample = key.replace('*', "x");
+            let matching = keys().filter(|other| match other.strip_suffix('*') {
+                Some(prefix) => sample.starts_with(prefix),
+                None => *other == sample,
+            });
+            assert_eq!(matching.count(), 1, "{key}");
+            assert!(super::super::keys::find(&sample).is_none(), "{key} is honoured, too");
+        }
+    }
+}
