@@ -50,6 +50,9 @@ struct Ban {
     #[serde(rename = "crate")]
     name: String,
     reason: String,
+    /// Packages that alone may depend on it. The small reading takes their presence for that; cargo-deny looks who does.
+    #[serde(default)]
+    wrappers: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -136,7 +139,8 @@ fn objections(config: &Config, packages: &BTreeSet<Package>, lock: &LockFile) ->
         Some(format!("`{name}` {version} {}", licence::objection(licence, &allowed)?))
     });
     let banned = packages.iter().filter_map(|Package { name, version, .. }| {
-        let ban = bans.deny.iter().find(|ban| ban.name == *name)?;
+        let is_wrapped = |ban: &&Ban| packages.iter().any(|package| ban.wrappers.contains(&package.name));
+        let ban = bans.deny.iter().find(|ban| ban.name == *name).filter(|ban| !is_wrapped(ban))?;
         Some(format!("`{name}` {version}: {} (`cargo tree --invert {name}` shows who wants it)", ban.reason))
     });
     let foreign = lock.package.iter().filter_map(|Locked { name, source }| {
