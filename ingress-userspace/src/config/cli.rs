@@ -84,6 +84,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) watch_namespace: Option<String>,
 
+    /// Keep what is served in this file, and serve it if the API server is away at the next start. Best on a tmpfs of the
+    /// node, in a directory that exists. Default: such a start waits.
+    #[arg(long, value_name = "FILE", conflicts_with = "manifests", help_heading = "Source")]
+    pub(crate) snapshot_file: Option<PathBuf>,
+
+    /// Keep private keys of certificates there, too: whoever can read the file has them. Default: their hosts get the default
+    /// certificate until the API server is back.
+    #[arg(long, requires = "snapshot_file", help_heading = "Source")]
+    pub(crate) snapshot_private_keys: bool,
+
     /// ConfigMap of settings for all hosts; what the parameters of an IngressClass name goes before it.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) configmap: Option<ObjectName>,

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use ingress_userspace::{
     control::{
         self,
+        saved::PrivateKeys,
         translate::{self, CatchAll, ExternalNames},
     },
     datapath,
@@ -62,6 +63,8 @@ impl Settings {
             manifests,
             kubeconfig,
             watch_namespace,
+            snapshot_file,
+            snapshot_private_keys,
             ingress_class,
             controller_class,
             ingress_class_by_name,
@@ -149,6 +152,11 @@ impl Settings {
                     catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
                     annotations_prefix,
                 },
+                saved: snapshot_file.map(|path| control::saved::File {
+                    path,
+                    private_keys: if snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave },
+                }),
+                contact: control::Contact::default(),
             },
             kernel,
             http_port,

@@ -62,12 +62,21 @@ impl<T> fmt::Debug for Stored<T> {
 // === impl Cluster ===
 
 impl Cluster {
-    pub fn apply(&mut self, change: Change) {
+    /// Takes a change up, and says whether anything is different from before.
+    pub fn apply(&mut self, change: Change) -> bool {
         match change {
-            Change::Apply { object, origin } => self.insert(object, origin),
+            Change::Apply { object, origin } => {
+                let is_new = !self.holds(&object, &origin);
+                if is_new {
+                    self.insert(object, origin);
+                }
+                is_new
+            }
             Change::Remove(id) => self.remove(&id),
-            Change::Resolve { name, addresses } => drop(self.resolved.insert(name, addresses)),
-            Change::Forget { name } => drop(self.resolved.remove(&name)),
+            Change::Resolve { name, addresses } => {
+                self.resolved.insert(name, addresses.clone()).is_none_or(|before| before != addresses)
+            }
+            Change::Forget { name } => self.resolved.remove(&name).is_some(),
         }
     }
 
@@ -78,6 +87,23 @@ impl Cluster {
             .into_iter()
             .flatten()
             .filter_map(|name| self.slices.get(name).map(|stored| (name, stored)))
+    }
+
+    /// Whether this very object is there. Much of what a server tells changes nothing that is kept of an object.
+    fn holds(&self, object: &Object, origin: &Origin) -> bool {
+        fn same<T: PartialEq>(store: &Store<T>, name: &ObjectName, object: &T, origin: &Origin) -> bool {
+            store.get(name).is_some_and(|stored| *stored.object == *object && stored.origin == *origin)
+        }
+        let ObjectId { kind: _, name } = object.id();
+        match object {
+            Object::Ingress(object) => same(&self.ingresses, &name, object, origin),
+            Object::IngressClass(object) => same(&self.classes, &name, object, origin),
+            Object::Service(object) => same(&self.services, &name, object, origin),
+            Object::Secret(object) => same(&self.secrets, &name, object, origin),
+            Object::ConfigMap(object) => same(&self.config_maps, &name, object, origin),
+            Object::Node(object) => same(&self.nodes, &name, object, origin),
+            Object::EndpointSlice(object) => same(&self.slices, &name, object, origin),
+        }
     }
 
     fn insert(&mut self, object: Object, origin: Origin) {
@@ -100,24 +126,25 @@ impl Cluster {
         }
     }
 
-    fn remove(&mut self, id: &ObjectId) {
+    fn remove(&mut self, id: &ObjectId) -> bool {
         let ObjectId { kind, name } = id;
         match kind {
-            Kind::Ingress => drop(self.ingresses.remove(name)),
-            Kind::IngressClass => drop(self.classes.remove(name)),
-            Kind::Service => drop(self.services.remove(name)),
-            Kind::Secret => drop(self.secrets.remove(name)),
-            Kind::ConfigMap => drop(self.config_maps.remove(name)),
-            Kind::Node => drop(self.nodes.remove(name)),
+            Kind::Ingress => self.ingresses.remove(name).is_some(),
+            Kind::IngressClass => self.classes.remove(name).is_some(),
+            Kind::Service => self.services.remove(name).is_some(),
+            Kind::Secret => self.secrets.remove(name).is_some(),
+            Kind::ConfigMap => self.config_maps.remove(name).is_some(),
+            Kind::Node => self.nodes.remove(name).is_some(),
             Kind::EndpointSlice => {
-                let Some(stored) = self.slices.remove(name) else { return };
-                let Some(service) = service_of(&stored.object.metadata) else { return };
+                let Some(stored) = self.slices.remove(name) else { return false };
+                let Some(service) = service_of(&stored.object.metadata) else { return true };
                 if let Some(slices) = self.slices_by_service.get_mut(&service) {
                     slices.remove(name);
                     if slices.is_empty() {
                         self.slices_by_service.remove(&service);
                     }
                 }
+                true
             }
         }
     }

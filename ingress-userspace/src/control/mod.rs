@@ -14,11 +14,14 @@ use std::{io, path::PathBuf};
 
 pub mod change;
 pub mod cluster;
+mod contact;
 pub mod outcome;
+pub mod saved;
 pub mod source;
 pub mod translate;
 mod watch;
 
+pub use contact::Contact;
 pub use outcome::{ObjectRef, Origin, Outcome, Reason, Severity};
 pub use source::kube::KubernetesConfig;
 pub use translate::{Classes, Translation};
@@ -28,13 +31,17 @@ pub use watch::run;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub translate: translate::Options,
+    /// Where to keep what is served, for a start without an API server. Default none: such a start waits.
+    pub saved: Option<saved::File>,
+    /// Tells others how current the configuration is.
+    pub contact: Contact,
 }
 
 impl Options {
     /// The defaults for a directory of manifests.
     #[must_use]
     pub fn for_manifests() -> Self {
-        Self { translate: translate::Options::for_manifests() }
+        Self { translate: translate::Options::for_manifests(), ..Self::default() }
     }
 }
 

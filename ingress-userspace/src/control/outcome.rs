@@ -74,6 +74,8 @@ pub enum Reason {
     ParametersConflict,
     /// The service does not have the port.
     PortNotFound,
+    /// The API server has not answered since the start: what was saved before is served.
+    SavedConfiguration,
     /// The Secret does not exist; the default certificate is served.
     SecretNotFound,
     /// The service does not exist.
@@ -162,6 +164,7 @@ impl Reason {
             Self::NoReadyEndpoints => "NoReadyEndpoints",
             Self::ParametersConflict => "ParametersConflict",
             Self::PortNotFound => "PortNotFound",
+            Self::SavedConfiguration => "SavedConfiguration",
             Self::SecretNotFound => "SecretNotFound",
             Self::ServiceNotFound => "ServiceNotFound",
             Self::TooLarge => "TooLarge",

@@ -6,43 +6,56 @@
 //!        └───────── start / stop ────────────┘
 //! ```
 //!
-//! Ingresses, IngressClasses, Services and EndpointSlices are watched whole; of Secrets only those that an Ingress names,
-//! each by itself, so that no right to list Secrets is needed. ConfigMaps are not watched while nothing refers to one.
+//! | objects | which | without them |
+//! |---|---|---|
+//! | Ingresses, Services, EndpointSlices | of the watched namespace, or all | nothing is served |
+//! | IngressClasses | all | nothing is served |
+//! | Nodes | all: name, zone, addresses | zones are unknown; names may lead to nodes |
+//! | Secrets | those that an Ingress or the operator names, each by itself | the default certificate is served |
+//! | ConfigMaps | those that the operator or a class of ours names, each by itself | settings are the defaults |
+//! | Services, EndpointSlices | of the default backend and `default/kubernetes`, where the watched namespace is another | as said |
+//!
+//! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
 //!
 //! The first batch is sent when every watch has its first list. Later, an Ingress that names another Secret is told together
-//! with the Secret, and with the end of the one it named before, so that its hosts always have a certificate. An error removes nothing: objects go when the server says
-//! so, or when a complete later list is without them.
+//! with the Secret, and with the end of the one it named before, so that its hosts always have a certificate. An error
+//! removes nothing: objects go when the server says so, or when a complete later list is without them (see [`watching`]).
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
-        core::v1::{Secret, Service},
+        core::v1::{ConfigMap, Node, Secret, Service},
         discovery::v1::EndpointSlice,
         networking::v1::{Ingress, IngressClass},
     },
 };
-use kube::{
-    Api, Client, Config, Resource,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, Resource};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{strip, strip_secret};
+use super::strip;
 use crate::control::{
-    Error,
-    change::{Batch, Object, ObjectName},
+    Contact, Error,
+    change::{Batch, Kind, Object, ObjectId, ObjectName},
+    translate,
 };
 
+mod client;
 mod tracker;
 mod watching;
 
+pub use client::connect;
 use tracker::{Event, Need, Tracker, WatchId};
+use watching::Selection;
 
 /// How to reach an API server, and how much of it to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,28 +83,32 @@ const MAX_HOLD: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If the configuration cannot be read. A server that does not answer is no error: it is asked until it does.
-pub async fn follow(config: KubernetesConfig, batches: mpsc::Sender<Batch>) -> Result<(), Error> {
+pub async fn follow(
+    config: KubernetesConfig,
+    options: &translate::Options,
+    contact: &Contact,
+    batches: mpsc::Sender<Batch>,
+) -> Result<(), Error> {
     let KubernetesConfig { kubeconfig, namespace } = config;
-    let config = match kubeconfig {
-        Some(path) => {
-            let error = |source| Error::Kubeconfig { path: path.clone(), source };
-            let file = Kubeconfig::read_from(&path).map_err(error)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(error)?
-        }
-        None => Config::infer().await.map_err(|source| Error::NoCluster { source })?,
-    };
-    let client = Client::try_from(config).map_err(|source| Error::Client { source })?;
-    follow_client(client, namespace.as_deref(), batches).await;
+    contact.begin();
+    let client = connect(kubeconfig.as_deref(), contact).await?;
+    follow_client(client, namespace.as_deref(), options, batches).await;
     Ok(())
 }
 
 /// As [`follow`], with a client.
-pub(crate) async fn follow_client(client: Client, namespace: Option<&str>, batches: mpsc::Sender<Batch>) {
+pub(crate) async fn follow_client(
+    client: Client,
+    namespace: Option<&str>,
+    options: &translate::Options,
+    batches: mpsc::Sender<Batch>,
+) {
     let (sender, mut events) = mpsc::channel(QUEUED_EVENTS);
-    let (tasks, secrets) = (JoinSet::new(), BTreeMap::new());
-    let mut watches = Watches { client, namespace, events: sender, tasks, secrets, may_have_ended: false };
-    let mut tracker = Tracker::default();
-    watches.start(&mut tracker);
+    let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
+    let mut watches = Watches { client, namespace, events: sender, tasks, by_name, may_have_ended: false };
+    let mut tracker = Tracker::new(&options.classes.controller, named(options));
+    watches.start(&mut tracker, options.default_backend.as_ref());
+    watches.begin_references(&mut tracker);
     let mut batch = Batch::default();
     let mut is_first = true;
     let mut held_until = None;
@@ -135,66 +152,97 @@ async fn expiry(at: Option<Instant>) {
     }
 }
 
+/// Secrets and ConfigMaps that the operator names.
+fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
+    let id = |kind, name: &Option<ObjectName>| name.clone().map(|name| ObjectId { kind, name });
+    let secret = id(Kind::Secret, &options.default_certificate);
+    secret.into_iter().chain(id(Kind::ConfigMap, &options.config_map)).collect()
+}
+
 /// The tasks that watch; all stop when this is dropped.
 struct Watches<'n> {
     client: Client,
     namespace: Option<&'n str>,
     events: mpsc::Sender<(WatchId, Event)>,
     tasks: JoinSet<()>,
-    secrets: BTreeMap<ObjectName, (WatchId, AbortHandle)>,
+    /// Watches of single Secrets and ConfigMaps.
+    by_name: BTreeMap<ObjectId, (WatchId, AbortHandle)>,
     /// Whether references changed since watches were last ended.
     may_have_ended: bool,
 }
 
+/// What is lost without the objects of a watch, for the log.
+const NOTHING_NEW: &str = "what is served does not follow the cluster, and at the start nothing is served";
+const NO_NODES: &str = "zones of nodes are unknown, and names of ExternalName Services may lead to nodes";
+const NO_BACKEND: &str = "a Service of another namespace that the operator names, or the API server's, is unknown";
+const NO_CERTIFICATE: &str = "the default certificate is served for its hosts";
+const NO_SETTINGS: &str = "its settings have their defaults";
+
 // === impl Watches ===
 
 impl Watches<'_> {
-    fn start(&mut self, tracker: &mut Tracker) {
-        self.watch(tracker.open(Need::Required), self.api(), None, |mut object: Ingress| {
-            strip(&mut object.metadata);
-            object.status = None;
-            Object::Ingress(Arc::new(object))
-        });
-        self.watch(tracker.open(Need::Required), Api::all(self.client.clone()), None, |mut object: IngressClass| {
-            strip(&mut object.metadata);
-            Object::IngressClass(Arc::new(object))
-        });
-        self.watch(tracker.open(Need::Required), self.api(), None, |mut object: Service| {
-            strip(&mut object.metadata);
-            object.status = None;
-            Object::Service(Arc::new(object))
-        });
-        self.watch(tracker.open(Need::Required), self.api(), None, |mut object: EndpointSlice| {
-            strip(&mut object.metadata);
-            Object::EndpointSlice(Arc::new(object))
-        });
+    fn start(&mut self, tracker: &mut Tracker, default_backend: Option<&ObjectName>) {
+        let whole = || Selection { lost: NOTHING_NEW, ..Selection::default() };
+        self.watch::<Ingress>(tracker.open(Need::Required), self.api(), whole(), strip::ingress);
+        let classes = Api::all(self.client.clone());
+        self.watch::<IngressClass>(tracker.open(Need::Required), classes, whole(), strip::ingress_class);
+        self.watch::<Service>(tracker.open(Need::Required), self.api(), whole(), strip::service);
+        self.watch::<EndpointSlice>(tracker.open(Need::Required), self.api(), whole(), strip::endpoint_slice);
+        let nodes = Selection { lost: NO_NODES, ..Selection::default() };
+        self.watch::<Node>(tracker.open(Need::Optional), Api::all(self.client.clone()), nodes, strip::node);
+        let api_server = ObjectName::new("default", "kubernetes");
+        let services: BTreeSet<&ObjectName> = default_backend.into_iter().chain([&api_server]).collect();
+        for service in services {
+            if self.namespace.is_some_and(|namespace| namespace != &*service.namespace) {
+                self.watch_service(service, tracker);
+            }
+        }
     }
 
-    /// Starts watches for Secrets that Ingresses name now.
+    /// Watches a Service outside the watched namespace, and its slices.
+    fn watch_service(&mut self, service: &ObjectName, tracker: &mut Tracker) {
+        let ObjectName { namespace, name } = service;
+        let api = Api::namespaced(self.client.clone(), namespace);
+        let by_name = Selection { fields: Some(format!("metadata.name={name}")), labels: None, lost: NO_BACKEND };
+        self.watch::<Service>(tracker.open(Need::Optional), api, by_name, strip::service);
+        let api = Api::namespaced(self.client.clone(), namespace);
+        let by_label =
+            Selection { fields: None, labels: Some(format!("{}={name}", strip::SERVICE_NAME)), lost: NO_BACKEND };
+        self.watch::<EndpointSlice>(tracker.open(Need::Optional), api, by_label, strip::endpoint_slice);
+    }
+
+    /// Starts watches for Secrets and ConfigMaps that are named now.
     fn begin_references(&mut self, tracker: &mut Tracker) {
         if !tracker.take_references_changed() {
             return;
         }
         self.may_have_ended = true;
-        for name in tracker.referenced_secrets() {
-            if self.secrets.contains_key(&name) {
+        for object in tracker.referenced() {
+            if self.by_name.contains_key(&object) {
                 continue;
             }
             let id = tracker.open(Need::Optional);
-            let api = Api::namespaced(self.client.clone(), &name.namespace);
-            let fields = format!("metadata.name={}", name.name);
-            let task = self.watch(id, api, Some(fields), |object: Secret| Object::Secret(strip_secret(object)));
-            self.secrets.insert(name, (id, task));
+            let ObjectId { kind, name } = &object;
+            let fields = Some(format!("metadata.name={}", name.name));
+            let (client, namespace) = (self.client.clone(), &name.namespace);
+            let task = if *kind == Kind::ConfigMap {
+                let selection = Selection { fields, labels: None, lost: NO_SETTINGS };
+                self.watch::<ConfigMap>(id, Api::namespaced(client, namespace), selection, strip::config_map)
+            } else {
+                let selection = Selection { fields, labels: None, lost: NO_CERTIFICATE };
+                self.watch::<Secret>(id, Api::namespaced(client, namespace), selection, strip::secret)
+            };
+            self.by_name.insert(object, (id, task));
         }
     }
 
-    /// Ends the watches of Secrets that no Ingress names any more; they go in the same batch as the change that did it.
+    /// Ends the watches of what nothing names any more; the objects go in the same batch as the change that did it.
     fn end_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
         if !std::mem::take(&mut self.may_have_ended) {
             return;
         }
-        let wanted = tracker.referenced_secrets();
-        for (_, (id, task)) in self.secrets.extract_if(.., |name, _| !wanted.contains(name)) {
+        let wanted = tracker.referenced();
+        for (_, (id, task)) in self.by_name.extract_if(.., |object, _| !wanted.contains(object)) {
             task.abort();
             batch.changes.extend(tracker.close(id));
         }
@@ -214,10 +262,10 @@ impl Watches<'_> {
         &mut self,
         id: WatchId,
         api: Api<K>,
-        fields: Option<String>,
+        selection: Selection,
         convert: fn(K) -> Object,
     ) -> AbortHandle {
-        self.tasks.spawn(watching::watch(id, api, fields, convert, self.events.clone()))
+        self.tasks.spawn(watching::watch(id, api, selection, convert, self.events.clone()))
     }
 }
 

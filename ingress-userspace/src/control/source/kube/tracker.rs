@@ -2,12 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::control::change::{Change, Object, ObjectId, ObjectName};
-use crate::control::outcome::Origin;
+use k8s_openapi::api::networking::v1::{IngressClass, IngressClassParametersReference};
+
+use crate::control::{
+    change::{Change, Kind, Object, ObjectId, ObjectName},
+    outcome::Origin,
+};
 
 /// Number of a watch; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WatchId(u64);
+
+/// `metadata.resourceVersion`, which grows with every change of any object of a kind (KEP-5504). 0 where there is none to
+/// compare with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(u64);
 
 /// What a watch tells.
 #[derive(Clone, Debug)]
@@ -15,10 +24,11 @@ pub(super) enum Event {
     /// A complete list begins.
     ListBegins,
     /// An object of the list.
-    Listed(Object),
+    Listed(Object, Version),
+    /// The list is complete: what it did not hold is gone.
     ListEnds,
-    Applied(Object),
-    Deleted(Object),
+    Applied(Object, Version),
+    Deleted(Object, Version),
     /// The server refuses this watch: there is nothing to wait for.
     Refused,
 }
@@ -33,28 +43,52 @@ pub(super) enum Need {
     Optional,
 }
 
-/// What each watch has told, and which Secrets the Ingresses name.
+/// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, and by the operator.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     next: u64,
     watches: BTreeMap<WatchId, Watch>,
-    /// Secrets by the Ingress that names them.
-    references: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+    /// `spec.controller` of the IngressClasses whose parameters matter.
+    controller: String,
+    /// What the operator names.
+    fixed: BTreeSet<ObjectId>,
+    /// Objects by the object that names them.
+    references: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
     references_changed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Watch {
     need: Need,
-    known: BTreeSet<ObjectId>,
+    known: BTreeMap<ObjectId, Version>,
+    /// The newest version told so far. What a watch tells is older only if it comes twice or out of order.
+    newest: Version,
     /// The objects of the list that is under way.
-    listing: Option<BTreeSet<ObjectId>>,
+    listing: Option<BTreeMap<ObjectId, Version>>,
     is_settled: bool,
+}
+
+// === impl Version ===
+
+impl Version {
+    pub(super) fn of(text: Option<&str>) -> Self {
+        Self(text.and_then(|text| text.parse().ok()).unwrap_or_default())
+    }
+
+    /// Whether this is what was there at `other`, or before; never where one of the two is unknown.
+    fn is_no_newer_than(self, other: Self) -> bool {
+        self != Self::default() && other != Self::default() && self <= other
+    }
 }
 
 // === impl Tracker ===
 
 impl Tracker {
+    /// A tracker that also wants `fixed`, and the parameters of IngressClasses of `controller`.
+    pub(super) fn new(controller: &str, fixed: BTreeSet<ObjectId>) -> Self {
+        Self { controller: controller.to_owned(), references_changed: !fixed.is_empty(), fixed, ..Self::default() }
+    }
+
     pub(super) fn open(&mut self, need: Need) -> WatchId {
         let id = WatchId(self.next);
         self.next += 1;
@@ -65,7 +99,7 @@ impl Tracker {
     /// Forgets a watch; its objects go.
     pub(super) fn close(&mut self, id: WatchId) -> Vec<Change> {
         let known = self.watches.remove(&id).map(|watch| watch.known).unwrap_or_default();
-        known.into_iter().map(Change::Remove).collect()
+        known.into_keys().map(Change::Remove).collect()
     }
 
     /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any more.
@@ -99,31 +133,46 @@ impl Tracker {
         std::mem::take(&mut self.references_changed)
     }
 
-    pub(super) fn referenced_secrets(&self) -> BTreeSet<ObjectName> {
-        self.references.values().flatten().cloned().collect()
+    /// Secrets and ConfigMaps that something names.
+    pub(super) fn referenced(&self) -> BTreeSet<ObjectId> {
+        self.references.values().flatten().chain(&self.fixed).cloned().collect()
     }
 
     fn refer(&mut self, change: &Change) {
-        let (name, secrets) = match change {
-            Change::Apply { object: Object::Ingress(ingress), origin: _ } => {
-                let name = ObjectName::of(&ingress.metadata);
+        let (id, named) = match change {
+            Change::Apply { object: object @ Object::Ingress(ingress), origin: _ } => {
+                let id = object.id();
                 let tls = ingress.spec.iter().flat_map(|spec| spec.tls.iter().flatten());
                 let secrets = tls.filter_map(|tls| tls.secret_name.as_deref()).filter(|secret| !secret.is_empty());
-                let secrets: BTreeSet<_> = secrets.map(|secret| ObjectName::new(&name.namespace, secret)).collect();
-                (name, secrets)
+                let secret =
+                    |name: &str| ObjectId { kind: Kind::Secret, name: ObjectName::new(&id.name.namespace, name) };
+                let named = secrets.map(secret).collect();
+                (id, named)
             }
-            Change::Remove(ObjectId { kind: crate::control::change::Kind::Ingress, name }) => {
-                (name.clone(), BTreeSet::new())
+            Change::Apply { object: object @ Object::IngressClass(class), origin: _ } => {
+                (object.id(), parameters(class, &self.controller).into_iter().collect())
+            }
+            Change::Remove(id @ ObjectId { kind: Kind::Ingress | Kind::IngressClass, name: _ }) => {
+                (id.clone(), BTreeSet::new())
             }
             _ => return,
         };
-        let before = if secrets.is_empty() {
-            self.references.remove(&name).unwrap_or_default()
+        let before = if named.is_empty() {
+            self.references.remove(&id).unwrap_or_default()
         } else {
-            self.references.insert(name, secrets.clone()).unwrap_or_default()
+            self.references.insert(id, named.clone()).unwrap_or_default()
         };
-        self.references_changed |= before != secrets;
+        self.references_changed |= before != named;
     }
+}
+
+/// The ConfigMap that `spec.parameters` of a class of `controller` names.
+fn parameters(class: &IngressClass, controller: &str) -> Option<ObjectId> {
+    let spec = class.spec.as_ref().filter(|spec| spec.controller.as_deref() == Some(controller))?;
+    let IngressClassParametersReference { api_group, kind, name, namespace, scope: _ } = spec.parameters.as_ref()?;
+    let is_config_map = kind == "ConfigMap" && api_group.as_deref().unwrap_or_default().is_empty();
+    let namespace = namespace.as_deref().filter(|namespace| is_config_map && !namespace.is_empty())?;
+    Some(ObjectId { kind: Kind::ConfigMap, name: ObjectName::new(namespace, name) })
 }
 
 // === impl Watch ===
@@ -132,24 +181,36 @@ impl Watch {
     fn on(&mut self, event: Event) -> Vec<Change> {
         match event {
             Event::ListBegins => {
-                self.listing = Some(BTreeSet::new());
+                self.listing = Some(BTreeMap::new());
                 Vec::new()
             }
-            Event::Listed(object) => {
+            Event::Listed(object, version) => {
                 if let Some(listing) = &mut self.listing {
-                    listing.insert(object.id());
+                    listing.insert(object.id(), version);
                 }
-                self.apply(object)
+                // Even if it is older than what was known: the server may have been put back to an earlier state.
+                self.apply(object, version)
             }
             Event::ListEnds => {
                 self.is_settled = true;
                 let Some(listing) = self.listing.take() else { return Vec::new() };
-                let gone = self.known.extract_if(.., |id| !listing.contains(id));
-                gone.map(Change::Remove).collect()
+                self.newest = listing.values().copied().max().unwrap_or_default();
+                let gone = self.known.extract_if(.., |id, _| !listing.contains_key(id));
+                gone.map(|(id, _)| Change::Remove(id)).collect()
             }
-            Event::Applied(object) => self.apply(object),
-            Event::Deleted(object) => {
+            Event::Applied(_, version) if version.is_no_newer_than(self.newest) => Vec::new(),
+            Event::Applied(object, version) => {
+                self.newest = self.newest.max(version);
+                self.apply(object, version)
+            }
+            Event::Deleted(object, version) => {
                 let id = object.id();
+                // Some servers give the version at which the object was last changed, not that of its end.
+                let is_old = |known: &Version| version != *known && version.is_no_newer_than(*known);
+                if self.known.get(&id).is_some_and(is_old) {
+                    return Vec::new();
+                }
+                self.newest = self.newest.max(version);
                 self.known.remove(&id);
                 vec![Change::Remove(id)]
             }
@@ -160,8 +221,8 @@ impl Watch {
         }
     }
 
-    fn apply(&mut self, object: Object) -> Vec<Change> {
-        self.known.insert(object.id());
+    fn apply(&mut self, object: Object, version: Version) -> Vec<Change> {
+        self.known.insert(object.id(), version);
         vec![Change::Apply { object, origin: Origin::Api }]
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::control::{
     change::{Kind, Object},
     outcome::{ObjectRef, Origin, Outcome, Reason},
-    source::{strip, strip_secret},
+    source::strip::{strip, strip_secret},
 };
 
 /// What a file holds.

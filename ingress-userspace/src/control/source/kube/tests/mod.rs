@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use http::{Request, Response};
@@ -12,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::*;
+use super::{tracker::Version, *};
 use crate::control::change::{Change, Kind};
 
 /// Answers by kind of request, path and name, in order; a request without an answer waits for one, as a watch without events.
@@ -54,12 +57,13 @@ impl Server {
             (true, false) => "watch",
             (false, _) => "list",
         };
-        let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
-        let name = query.split('&').find_map(|field| field.strip_prefix("fieldSelector=metadata.name%3D"));
-        match name {
-            Some(name) => format!("{verb} {kind}/{name}"),
-            None => format!("{verb} {kind}"),
-        }
+        let path = request.uri().path();
+        let kind = path.rsplit('/').next().unwrap_or_default();
+        let elsewhere = if path.contains("/namespaces/default/") { "default:" } else { "" };
+        let field = |prefix: &str| query.split('&').find_map(|field| field.strip_prefix(prefix).map(str::to_owned));
+        let name = field("fieldSelector=metadata.name%3D").map(|name| format!("/{name}"));
+        let label = field("labelSelector=kubernetes.io%2Fservice-name%3D").map(|name| format!("?{name}"));
+        format!("{verb} {elsewhere}{kind}{}", name.or(label).unwrap_or_default())
     }
 
     fn client(self: &Arc<Self>) -> Client {
@@ -75,16 +79,24 @@ impl Server {
     }
 }
 
+mod faults;
+
 fn status(code: u16) -> String {
     format!(
         r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"scripted","reason":"Scripted","code":{code}}}"#
     )
 }
 
+/// An object newer than all before it.
 fn object(kind: &str, name: &str, spec: &str) -> String {
-    let version = if kind == "Secret" { "v1" } else { "networking.k8s.io/v1" };
+    static NEWEST: AtomicU64 = AtomicU64::new(1000);
+    object_at(NEWEST.fetch_add(1, Relaxed), kind, name, spec)
+}
+
+fn object_at(version: u64, kind: &str, name: &str, spec: &str) -> String {
+    let api = if matches!(kind, "Secret" | "ConfigMap" | "Service") { "v1" } else { "networking.k8s.io/v1" };
     format!(
-        r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"{name}","namespace":"n","resourceVersion":"7"}}{spec}}}"#
+        r#"{{"apiVersion":"{api}","kind":"{kind}","metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}{spec}}}"#
     )
 }
 
@@ -115,6 +127,7 @@ fn server() -> Arc<Server> {
     server
         .answer("stream ingressclasses", 200, bookmark("IngressClass", "networking.k8s.io/v1"))
         .answer("stream services", 200, bookmark("Service", "v1"))
+        .answer("stream nodes", 200, bookmark("Node", "v1"))
         .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"));
     Arc::new(server)
 }
@@ -131,7 +144,8 @@ fn describe(change: Change) -> String {
 /// time, except that `first` come at once.
 async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
     let (sender, mut batches) = crate::control::source::queue();
-    let follow = follow_client(server.client(), None, sender);
+    let options = translate::Options::default();
+    let follow = follow_client(server.client(), None, &options, sender);
     let compare = async {
         let mut told: Option<Vec<String>> = None;
         while told.as_ref().is_none_or(|told| told.len() < expect.len()) {
@@ -152,22 +166,6 @@ async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
         () = follow => panic!("the source ended"),
         () = compare => {}
     }
-}
-
-#[tokio::test]
-async fn objects_go_only_when_a_complete_list_is_without_them() {
-    let server = server();
-    let (a, b) = (object("Ingress", "a", ""), object("Ingress", "b", ""));
-    server
-        .answer("stream ingresses", 422, status(422))
-        .answer("list ingresses", 200, list("Ingress", &[a.clone(), b.clone()]))
-        // Gone: the watch cannot be resumed, so everything is listed again.
-        .answer("watch ingresses", 200, event("ERROR", &status(410)))
-        .answer("list ingresses", 500, status(500))
-        .answer("list ingresses", 200, list("Ingress", &[b]))
-        .answer("watch ingresses", 200, event("MODIFIED", &a));
-    let expect = ["+Ingress n/a", "+Ingress n/b", "+Ingress n/b", "-Ingress n/a", "+Ingress n/a"];
-    check(&server, 2, &expect).await;
 }
 
 #[tokio::test]
@@ -195,7 +193,8 @@ async fn a_secret_that_may_not_be_read_holds_nothing_up() {
 /// The changes of each batch, against those expected; `act` is called with the number of batches so far.
 async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl AsyncFn(usize)) {
     let (sender, mut batches) = crate::control::source::queue();
-    let follow = follow_client(server.client(), None, sender);
+    let options = translate::Options::default();
+    let follow = follow_client(server.client(), None, &options, sender);
     let compare = async {
         for (number, expect) in expect.iter().enumerate() {
             act(number).await;
@@ -286,19 +285,81 @@ async fn a_secret_that_is_not_answered_does_not_keep_the_rest_from_being_served_
     assert!(waited >= MAX_HOLD && waited < MAX_HOLD * 2, "{waited:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn parameters_of_a_class_of_ours_are_watched_and_nodes_need_not_be() {
+    let server = Server::default();
+    let class = |controller: &str, name: &str| {
+        let spec = format!(
+            r#","spec":{{"controller":"{controller}","parameters":{{"kind":"ConfigMap","name":"{name}","namespace":"n","scope":"Namespace"}}}}"#
+        );
+        event("ADDED", &object("IngressClass", name, &spec).replace(r#""namespace":"n","resource"#, r#""resource"#))
+    };
+    let classes = class("xdp-ingress.io/controller", "ours") + &class("another", "theirs");
+    server
+        .answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"))
+        .answer("stream ingressclasses", 200, classes + &bookmark("IngressClass", "networking.k8s.io/v1"))
+        .answer("stream services", 200, bookmark("Service", "v1"))
+        .answer("stream nodes", 403, status(403))
+        .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
+        .answer("stream configmaps/theirs", 200, event("ADDED", &object("ConfigMap", "theirs", "")))
+        .answer(
+            "stream configmaps/ours",
+            200,
+            event("ADDED", &object("ConfigMap", "ours", "")) + &bookmark("ConfigMap", "v1"),
+        );
+    let expect: [&[&str]; 1] = [&["+IngressClass ours", "+IngressClass theirs", "+ConfigMap n/ours"]];
+    check_batches(&Arc::new(server), &expect, async |_| {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_operator_names_is_watched_whatever_the_namespace() {
+    let server = server();
+    let found = |kind: &str, name: &str| event("ADDED", &object(kind, name, "")) + &bookmark(kind, "v1");
+    server
+        .answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"))
+        .answer("stream default:services/kubernetes", 200, found("Service", "kubernetes"))
+        .answer("stream default:endpointslices?kubernetes", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
+        .answer("stream default:services/web", 200, found("Service", "web"))
+        .answer("stream default:endpointslices?web", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
+        .answer("stream configmaps/settings", 200, found("ConfigMap", "settings"))
+        .answer("stream default:secrets/fallback", 200, found("Secret", "fallback"));
+    let options = translate::Options {
+        config_map: Some(ObjectName::new("n", "settings")),
+        default_backend: Some(ObjectName::new("default", "web")),
+        default_certificate: Some(ObjectName::new("default", "fallback")),
+        ..translate::Options::default()
+    };
+    let (sender, mut batches) = crate::control::source::queue();
+    let compare = async {
+        let batch = timeout(MAX_HOLD / 2, batches.recv()).await.expect("in time").expect("a batch");
+        let mut told: Vec<_> = batch.changes.into_iter().map(describe).collect();
+        told.sort();
+        assert_eq!(told, ["+ConfigMap n/settings", "+Secret n/fallback", "+Service n/kubernetes", "+Service n/web"]);
+    };
+    tokio::select! {
+        () = follow_client(server.client(), Some("n"), &options, sender) => panic!("the source ended"),
+        () = compare => {}
+    }
+}
+
+fn parse(text: &str) -> Object {
+    strip::ingress(serde_json::from_str(text).expect("an Ingress"))
+}
+
 #[test]
 fn a_secret_goes_with_the_last_ingress_that_names_it() {
+    let version = Version::default();
     let without = object("Ingress", "a", "");
     let mut tracker = Tracker::default();
     let (ingresses, secrets) = (tracker.open(Need::Required), tracker.open(Need::Optional));
-    let parse = |text: &str| Object::Ingress(Arc::new(serde_json::from_str(text).expect("an Ingress")));
-    let secret = Object::Secret(Arc::new(serde_json::from_str(&object("Secret", "s", "")).expect("a Secret")));
-    tracker.on(secrets, Event::Listed(secret));
+    let secret = strip::secret(serde_json::from_str(&object("Secret", "s", "")).expect("a Secret"));
+    let id = secret.id();
+    tracker.on(secrets, Event::Listed(secret, version));
     let with = object("Ingress", "a", r#","spec":{"tls":[{"secretName":"s"}]}"#);
-    tracker.on(ingresses, Event::Applied(parse(&with)));
-    assert!(tracker.take_references_changed() && tracker.referenced_secrets().contains(&ObjectName::new("n", "s")));
-    tracker.on(ingresses, Event::Applied(parse(&without)));
-    assert!(tracker.take_references_changed() && tracker.referenced_secrets().is_empty());
+    tracker.on(ingresses, Event::Applied(parse(&with), version));
+    assert!(tracker.take_references_changed() && tracker.referenced().contains(&id));
+    tracker.on(ingresses, Event::Applied(parse(&without), version));
+    assert!(tracker.take_references_changed() && tracker.referenced().is_empty());
     let gone = tracker.close(secrets);
     assert!(matches!(gone.as_slice(), [Change::Remove(id)] if id.kind == Kind::Secret), "{gone:?}");
     assert!(tracker.on(secrets, Event::ListEnds).is_empty(), "events of a closed watch are dropped");
@@ -314,16 +375,4 @@ fn nothing_is_told_while_a_required_list_is_refused() {
     tracker.on(services, Event::ListBegins);
     tracker.on(services, Event::ListEnds);
     assert!(tracker.is_settled());
-}
-
-#[test]
-fn what_is_never_looked_at_is_not_kept() {
-    let text = r#"{"metadata":{"name":"s","managedFields":[{}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2"}},"data":{"tls.key":"YQ==","password":"aHVudGVyMg=="}}"#;
-    let secret: Secret =
-        serde_json::from_str(&text.replacen('{', r#"{"apiVersion":"v1","kind":"Secret","#, 1)).expect("valid");
-    let secret = strip_secret(secret);
-    assert_eq!(secret.data.as_ref().map(|data| data.len()), Some(1));
-    assert!(
-        secret.metadata.managed_fields.is_none() && secret.metadata.annotations.as_ref().is_some_and(|a| a.is_empty())
-    );
 }

@@ -1,0 +1,109 @@
+//! When the API server last confirmed what is served. It measures only; nothing depends on it.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::change::Kind;
+
+/// The last sign of life of each watch without which nothing can be served. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Contact(Arc<Signs>);
+
+/// The kinds that are watched whatever the configuration.
+const KINDS: [Kind; 4] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice];
+
+#[derive(Debug, Default)]
+struct Signs {
+    began: OnceLock<Instant>,
+    /// Milliseconds since `began` and one, 0 for never, by kind.
+    last: [AtomicU64; KINDS.len()],
+    serves_saved: AtomicBool,
+}
+
+// === impl Contact ===
+
+impl Contact {
+    /// Age of the oldest sign of life, or of this process while some are missing; `None` where no API server is followed.
+    ///
+    /// An event, a bookmark (about one a minute) and an answered list are signs of life. What is served is at most this old.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        let began = *self.0.began.get()?;
+        let oldest = self.0.last.iter().map(|last| last.load(Relaxed).saturating_sub(1)).min().unwrap_or_default();
+        Some(began.elapsed().saturating_sub(Duration::from_millis(oldest)))
+    }
+
+    /// Whether what is served was read from the saved configuration, because the API server has not answered yet.
+    #[must_use]
+    pub fn serves_saved(&self) -> bool {
+        self.0.serves_saved.load(Relaxed)
+    }
+
+    pub(super) fn begin(&self) {
+        self.0.began.get_or_init(Instant::now);
+    }
+
+    /// Notes a sign of life of the watches of `plural`, as in the path of a request.
+    pub(super) fn note(&self, plural: &str) {
+        let (Some(began), Some(kind)) = (self.0.began.get(), watched(plural)) else { return };
+        let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+        for (last, _) in self.0.last.iter().zip(KINDS).filter(|(_, of)| *of == kind) {
+            last.fetch_max(now, Relaxed);
+        }
+    }
+
+    pub(super) fn set_serves_saved(&self, serves_saved: bool) {
+        self.0.serves_saved.store(serves_saved, Relaxed);
+    }
+}
+
+/// Two are equal if they are the same.
+impl PartialEq for Contact {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Contact {}
+
+fn watched(plural: &str) -> Option<Kind> {
+    Some(match plural {
+        "ingresses" => Kind::Ingress,
+        "ingressclasses" => Kind::IngressClass,
+        "services" => Kind::Service,
+        "endpointslices" => Kind::EndpointSlice,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_age_is_that_of_the_watch_that_has_been_silent_longest() {
+        let contact = Contact::default();
+        assert_eq!(contact.age(), None, "nothing is followed");
+        contact.begin();
+        advance(Duration::from_secs(5)).await;
+        for plural in ["ingresses", "ingressclasses", "services", "secrets"] {
+            contact.note(plural);
+        }
+        assert_eq!(contact.age(), Some(Duration::from_secs(5)), "no slices yet");
+        advance(Duration::from_secs(2)).await;
+        contact.note("endpointslices");
+        assert_eq!(contact.age(), Some(Duration::from_secs(2)));
+        advance(Duration::from_secs(1)).await;
+        contact.note("services");
+        assert_eq!(contact.age(), Some(Duration::from_secs(3)));
+    }
+}

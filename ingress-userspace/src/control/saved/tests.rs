@@ -1,0 +1,128 @@
+//! Files that are written and read again, and files of others.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::json;
+
+use super::*;
+
+fn cluster() -> Cluster {
+    let objects = [
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "xdp"},
+            "spec": {"controller": "xdp-ingress.io/controller"}}),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "namespace": "n"},
+            "spec": {"ingressClassName": "xdp", "tls": [{"hosts": ["a.test"], "secretName": "a"}],
+                "rules": [{"host": "a.test", "http": {"paths": [{"path": "/", "pathType": "Prefix",
+                    "backend": {"service": {"name": "a", "port": {"number": 80}}}}]}}]}}),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "other", "namespace": "n"},
+            "spec": {"ingressClassName": "other", "tls": [{"secretName": "other"}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"},
+            "spec": {"ports": [{"port": 80}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "unused", "namespace": "n"}}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "a-1", "namespace": "n", "labels": {"kubernetes.io/service-name": "a"}},
+            "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [{"port": 8080}]}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "n"},
+            "data": {"tls.crt": "Y2VydA==", "tls.key": "aHVudGVyMg=="}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "n"},
+            "data": {"tls.crt": "Y2VydA=="}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"}}),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}),
+    ];
+    let mut cluster = Cluster::default();
+    for object in objects {
+        let object = read_object(object).expect("an object").expect("a known kind");
+        cluster.apply(Change::Apply { object, origin: Origin::Api });
+    }
+    cluster.resolved.insert("db.test".into(), vec![IpAddr::from([192, 0, 2, 9])]);
+    cluster
+}
+
+fn content(keys: PrivateKeys) -> Content {
+    let (cluster, options) = (cluster(), translate::Options::default());
+    Content::of(&cluster, &translate::translate(&cluster, &options), &options, keys)
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
+}
+
+fn file(root: &tempfile::TempDir, private_keys: PrivateKeys) -> File {
+    File { path: root.path().join("saved.json"), private_keys }
+}
+
+#[test]
+fn what_was_served_is_served_again() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let file = file(&root, PrivateKeys::Keep);
+    assert!(file.read(at(0)).expect("no error").is_none(), "there is no file yet");
+    file.write(&content(PrivateKeys::Keep), at(0)).expect("written");
+    let Restored { cluster: restored, age } = file.read(at(90)).expect("readable").expect("a file");
+    assert_eq!(age, Duration::from_secs(90));
+    let (original, options) = (cluster(), translate::Options::default());
+    assert_eq!(translate::translate(&restored, &options), translate::translate(&original, &options));
+    assert_eq!(restored.resolved, original.resolved);
+    assert_eq!((restored.nodes.len(), restored.config_maps.len(), restored.classes.len()), (1, 1, 1));
+    let names = |names: Vec<&ObjectName>| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(restored.services.keys().collect()), ["n/a"], "what is not used is not saved");
+    assert_eq!(names(restored.secrets.keys().collect()), ["n/a"], "Secrets of others are not saved");
+    assert_eq!(names(restored.ingresses.keys().collect()), ["n/a"]);
+}
+
+#[test]
+fn private_keys_are_written_only_when_they_are_asked_for() {
+    for (keys, is_there) in [(PrivateKeys::Leave, false), (PrivateKeys::Keep, true)] {
+        let root = tempfile::TempDir::new().expect("a directory");
+        let file = file(&root, keys);
+        let size = file.write(&content(keys), at(0)).expect("written");
+        let text = fs::read_to_string(&file.path).expect("text");
+        assert_eq!(size, text.len() as u64);
+        assert_eq!(text.contains("aHVudGVyMg"), is_there);
+        assert!(text.contains("Y2VydA=="), "the certificate is kept");
+        let mode = fs::metadata(&file.path).expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1, "nothing is left beside the file");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_with_the_reason() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let file = file(&root, PrivateKeys::Leave);
+    for (text, expect) in [
+        ("{\"version\":1,\"written_un", "damaged"),
+        ("{\"version\":2,\"anything\":0}", "version"),
+        ("[]", "damaged"),
+        (
+            "{\"version\":1,\"written_unix_seconds\":0,\"resolved\":{},\"objects\":[{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"spec\":7}]}",
+            "damaged",
+        ),
+    ] {
+        fs::write(&file.path, text).expect("written");
+        fs::set_permissions(&file.path, fs::Permissions::from_mode(0o600)).expect("a mode");
+        let error = file.read(at(0)).expect_err("no configuration").to_string();
+        assert!(error.contains(expect), "{text}: {error}");
+    }
+    fs::set_permissions(&file.path, fs::Permissions::from_mode(0o622)).expect("a mode");
+    assert!(matches!(file.read(at(0)), Err(Error::Foreign { .. })), "others can write it");
+}
+
+#[test]
+fn a_link_is_neither_read_nor_written_through() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let target = root.path().join("target");
+    fs::write(&target, "{}").expect("written");
+    let file = file(&root, PrivateKeys::Leave);
+    symlink(&target, &file.path).expect("a link");
+    assert!(matches!(file.read(at(0)), Err(Error::Read { .. })), "links are not followed");
+    // Neither that of the name the new file has until it is complete, nor that of the file.
+    symlink(&target, root.path().join("saved.json.new")).expect("a link");
+    file.write(&content(PrivateKeys::Leave), at(0)).expect("written");
+    assert_eq!(fs::read_to_string(&target).expect("text"), "{}");
+    assert!(file.read(at(0)).expect("readable").is_some());
+
+    let linked = root.path().join("linked");
+    symlink(root.path(), &linked).expect("a link");
+    let beside = File { path: linked.join("saved.json"), private_keys: PrivateKeys::Leave };
+    assert!(matches!(beside.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Directory { .. })));
+}

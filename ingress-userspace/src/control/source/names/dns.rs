@@ -1,0 +1,233 @@
+//! Asks DNS by hickory, with the servers of `/etc/resolv.conf`; NSS has no part in it. It remembers nothing.
+
+use std::time::Duration;
+
+use hickory_resolver::{
+    TokioResolver,
+    config::{ResolveHosts, ResolverConfig, ResolverOpts},
+    lookup::Lookup,
+    net::{DnsError, NetError, NoRecords, runtime::TokioRuntimeProvider},
+    proto::rr::RecordType,
+    system_conf,
+};
+use tokio::time::{Instant, timeout};
+
+use super::{Answer, LookupError};
+
+/// How long all questions for one name may take, whatever `/etc/resolv.conf` says.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// For how long it is believed that a name does not exist, where DNS gives no time (RFC 2308, 5, wants none then).
+const NEGATIVE_TTL: Duration = Duration::from_secs(5);
+
+/// Asks DNS. Clones share their sockets.
+#[derive(Clone)]
+pub(in crate::control) struct Dns {
+    resolver: Result<TokioResolver, NetError>,
+}
+
+/// Whose names are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::control) enum Names {
+    /// The cluster's: `/etc/hosts`, which is this node's, says nothing about them.
+    Cluster,
+    /// The operator's, as in a kubeconfig.
+    Operator,
+}
+
+// === impl Dns ===
+
+impl Dns {
+    /// With the servers of `/etc/resolv.conf`. If it cannot be used, every lookup says so.
+    pub(in crate::control) fn system(names: Names) -> Self {
+        let resolver =
+            system_conf::read_system_conf().and_then(|(config, options)| build(config, plain(options, names)));
+        Self { resolver }
+    }
+
+    /// The addresses of an absolute name, whether or not it ends in a dot.
+    pub(super) async fn lookup(&self, name: &str) -> Result<Answer, LookupError> {
+        self.ask(format!("{}.", name.trim_end_matches('.'))).await
+    }
+
+    /// The addresses of a name as people write it: the search list of `/etc/resolv.conf` applies.
+    pub(in crate::control) async fn search(&self, name: &str) -> Result<Answer, LookupError> {
+        self.ask(name.to_owned()).await
+    }
+
+    async fn ask(&self, name: String) -> Result<Answer, LookupError> {
+        let resolver =
+            self.resolver.as_ref().map_err(|source| LookupError::Configuration { source: source.clone() })?;
+        let questions = async {
+            tokio::join!(
+                resolver.lookup(name.as_str(), RecordType::A),
+                resolver.lookup(name.as_str(), RecordType::AAAA)
+            )
+        };
+        let Ok((a, aaaa)) = timeout(TIMEOUT, questions).await else {
+            return Err(LookupError::Timeout { name: name.into(), after: TIMEOUT });
+        };
+        match (answer(a), answer(aaaa)) {
+            (Ok(a), Ok(aaaa)) => Ok(a.join(aaaa)),
+            // Some servers fail to answer for the family that they do not know. What the other has is better than nothing.
+            (Ok(answer), Err(_)) | (Err(_), Ok(answer)) if !answer.addresses.is_empty() => Ok(answer),
+            (Err(source), _) | (_, Err(source)) => Err(LookupError::Lookup { name: name.into(), source }),
+        }
+    }
+}
+
+/// `options` without a cache: when to ask is not decided here.
+fn plain(mut options: ResolverOpts, names: Names) -> ResolverOpts {
+    options.cache_size = 0;
+    options.use_hosts_file = match names {
+        Names::Cluster => ResolveHosts::Never,
+        Names::Operator => ResolveHosts::Always,
+    };
+    options
+}
+
+fn build(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolver, NetError> {
+    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
+}
+
+/// Nothing found is an answer too.
+fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
+    match result {
+        Ok(lookup) => {
+            let mut addresses: Vec<_> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
+            addresses.sort();
+            addresses.dedup();
+            let ttl = lookup.valid_until().saturating_duration_since(Instant::now().into_std());
+            Ok(Answer { addresses, ttl })
+        }
+        Err(NetError::Dns(DnsError::NoRecordsFound(NoRecords { negative_ttl, .. }))) => {
+            let ttl = negative_ttl.map_or(NEGATIVE_TTL, |seconds| Duration::from_secs(seconds.into()));
+            Ok(Answer { addresses: Vec::new(), ttl })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Both families together. A family without addresses does not shorten the life of the other.
+    fn join(self, other: Self) -> Self {
+        match (self.addresses.is_empty(), other.addresses.is_empty()) {
+            (false, true) => self,
+            (true, false) => other,
+            (_, _) => {
+                let ttl = self.ttl.min(other.ttl);
+                let addresses = self.addresses.into_iter().chain(other.addresses).collect();
+                Self { addresses, ttl }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{IpAddr, Ipv4Addr, SocketAddr},
+        str::FromStr,
+    };
+
+    use hickory_resolver::{
+        config::{ConnectionConfig, NameServerConfig},
+        proto::{
+            op::{Message, OpCode, ResponseCode},
+            rr::{Name, RData, Record, rdata::A, rdata::AAAA},
+        },
+    };
+    use tokio::{net::UdpSocket, task::JoinHandle};
+
+    use super::*;
+
+    type Reply = (ResponseCode, Vec<(u32, RData)>);
+
+    /// A DNS server on loopback that answers as `script` says, and a client of it.
+    async fn serve(script: fn(&str, RecordType) -> Reply) -> (Dns, JoinHandle<()>) {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
+        let address: SocketAddr = socket.local_addr().expect("an address");
+        let server = tokio::spawn(async move {
+            let mut buffer = [0; 1500];
+            loop {
+                let (length, peer) = socket.recv_from(&mut buffer).await.expect("a question");
+                let question = Message::from_vec(&buffer[..length]).expect("a message");
+                let query = question.queries.first().expect("a query").clone();
+                let (code, records) = script(&query.name().to_string(), query.query_type());
+                let mut reply = Message::response(question.metadata.id, OpCode::Query);
+                reply.metadata.response_code = code;
+                for (ttl, data) in records {
+                    reply.add_answer(Record::from_rdata(query.name().clone(), ttl, data));
+                }
+                reply.add_query(query);
+                socket.send_to(&reply.to_vec().expect("bytes"), peer).await.expect("sent");
+            }
+        });
+        let mut connection = ConnectionConfig::udp();
+        connection.port = address.port();
+        let server_config = NameServerConfig::new(address.ip(), true, vec![connection]);
+        let config = ResolverConfig::from_parts(
+            Some(Name::from_str("search.test.").expect("a name")),
+            vec![],
+            vec![server_config],
+        );
+        let options = plain(ResolverOpts::default(), Names::Cluster);
+        (Dns { resolver: build(config, options) }, server)
+    }
+
+    fn script(name: &str, kind: RecordType) -> Reply {
+        let v4 = |last| RData::A(A(Ipv4Addr::new(192, 0, 2, last)));
+        match (name, kind) {
+            ("both.test.", RecordType::A) => (ResponseCode::NoError, vec![(60, v4(2)), (30, v4(1)), (60, v4(2))]),
+            ("both.test.", RecordType::AAAA) => {
+                (ResponseCode::NoError, vec![(90, RData::AAAA(AAAA("2001:db8::1".parse().expect("an address"))))])
+            }
+            ("v4.test." | "half.test.", RecordType::A) => (ResponseCode::NoError, vec![(20, v4(3))]),
+            ("v4.test.", RecordType::AAAA) => (ResponseCode::NoError, vec![]),
+            ("half.test." | "broken.test.", RecordType::AAAA) => (ResponseCode::ServFail, vec![]),
+            ("broken.test.", RecordType::A) => (ResponseCode::NoError, vec![]),
+            ("host.search.test.", RecordType::A) => (ResponseCode::NoError, vec![(20, v4(4))]),
+            _ => (ResponseCode::NXDomain, vec![]),
+        }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[tokio::test]
+    async fn addresses_of_both_families_live_as_long_as_the_shortest() {
+        let (dns, server) = serve(script).await;
+        for (name, addresses, ttl) in [
+            ("both.test", vec![ip("192.0.2.1"), ip("192.0.2.2"), ip("2001:db8::1")], 30),
+            ("v4.test.", vec![ip("192.0.2.3")], 20),
+            ("half.test", vec![ip("192.0.2.3")], 20),
+        ] {
+            let answer = dns.lookup(name).await.expect("an answer");
+            assert_eq!(answer.addresses, addresses, "{name}");
+            let ttl = Duration::from_secs(ttl);
+            assert!(answer.ttl <= ttl && answer.ttl > ttl / 2, "{name}: {:?}", answer.ttl);
+        }
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_exist_has_no_address_and_a_failure_is_no_answer() {
+        let (dns, server) = serve(script).await;
+        let answer = dns.lookup("nowhere.test").await.expect("an answer");
+        assert_eq!(answer.addresses, Vec::<IpAddr>::new());
+        let error = dns.lookup("broken.test").await.expect_err("no answer");
+        assert!(matches!(&error, LookupError::Lookup { name, .. } if **name == *"broken.test."), "{error}");
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn only_names_of_the_operator_are_searched_for() {
+        let (dns, server) = serve(script).await;
+        assert_eq!(dns.lookup("host").await.expect("an answer").addresses, Vec::<IpAddr>::new());
+        assert_eq!(dns.search("host").await.expect("an answer").addresses, vec![ip("192.0.2.4")]);
+        server.abort();
+    }
+}

@@ -1,0 +1,200 @@
+//! Keeps the addresses of DNS names known: those that Services of type ExternalName refer to. It does not judge addresses.
+//!
+//! ```text
+//! Translation.external_names ──> Schedule ──due──> lookup ──> answer ──> Change::Resolve ──┐
+//!                                    │                                                     ├─> Batch
+//!                                    └──────── no longer wanted ─────> Change::Forget ─────┘
+//! ```
+//!
+//! A name is asked again when nine tenths of its time to live are over, at the soonest after [`MIN_TTL`] and at the latest after
+//! [`MAX_TTL`]. While DNS fails, the last answer stays for [`MAX_STALE`]; that a name does not exist is an answer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+
+use crate::control::change::{Batch, Change};
+
+mod dns;
+
+pub(in crate::control) use dns::{Dns, Names};
+
+/// The least time for which an answer is taken as valid: bounds what a TTL of 0 asks of DNS.
+const MIN_TTL: Duration = Duration::from_secs(5);
+
+/// The longest time for which an answer is taken as valid: bounds how late a change is seen.
+const MAX_TTL: Duration = Duration::from_secs(300);
+
+/// How long the last answer is used while DNS fails. RFC 8767, 5, suggests one to three days.
+const MAX_STALE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The first pause after a failure; doubled for each further one, up to [`MAX_RETRY`].
+const MIN_RETRY: Duration = Duration::from_secs(5);
+const MAX_RETRY: Duration = Duration::from_secs(60);
+
+/// Names asked for at one time; a thousand names must not be a thousand packets at once.
+const CONCURRENT: usize = 8;
+
+/// What DNS says of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::control) struct Answer {
+    /// Sorted, without duplicates; none if the name does not exist or has none.
+    pub(in crate::control) addresses: Vec<IpAddr>,
+    pub(in crate::control) ttl: Duration,
+}
+
+/// Why DNS said nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(in crate::control) enum LookupError {
+    #[error("cannot use `/etc/resolv.conf`; give a file that names a server")]
+    Configuration { source: hickory_resolver::net::NetError },
+    #[error("cannot resolve `{name}`")]
+    Lookup { name: Arc<str>, source: hickory_resolver::net::NetError },
+    #[error("`{name}` is not answered for within {after:?}")]
+    Timeout { name: Arc<str>, after: Duration },
+}
+
+/// Sends the addresses of the names that are wanted, and what becomes of them, until the receiver goes.
+pub(in crate::control) async fn follow(
+    dns: Dns,
+    wanted: watch::Receiver<BTreeSet<Arc<str>>>,
+    batches: mpsc::Sender<Batch>,
+) {
+    let lookup = |name: Arc<str>| {
+        let dns = dns.clone();
+        async move { dns.lookup(&name).await }
+    };
+    follow_with(lookup, wanted, batches).await;
+}
+
+async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
+    lookup: impl Fn(Arc<str>) -> F,
+    mut wanted: watch::Receiver<BTreeSet<Arc<str>>>,
+    batches: mpsc::Sender<Batch>,
+) {
+    let mut schedule = Schedule::default();
+    let mut lookups = FuturesUnordered::new();
+    loop {
+        for name in schedule.take_due(Instant::now(), CONCURRENT - lookups.len().min(CONCURRENT)) {
+            let result = lookup(Arc::clone(&name));
+            lookups.push(async move { (name, result.await) });
+        }
+        let next_due = schedule.next_due().filter(|_| lookups.len() < CONCURRENT);
+        let changes: Vec<Change> = tokio::select! {
+            changed = wanted.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let names = wanted.borrow_and_update().clone();
+                schedule.want(&names, Instant::now())
+            }
+            Some((name, result)) = lookups.next() => schedule.answer(&name, result, Instant::now()).into_iter().collect(),
+            () = expiry(next_due) => Vec::new(),
+            () = batches.closed() => return,
+        };
+        if !changes.is_empty() && batches.send(Batch { changes, remarks: None }).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn expiry(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When to ask for which name. Pure: it is told the time.
+#[derive(Debug, Default)]
+struct Schedule {
+    names: BTreeMap<Arc<str>, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// What was told, and when it was true for the last time.
+    told: Option<(Vec<IpAddr>, Instant)>,
+    /// When to ask; `None` while a lookup is under way.
+    due: Option<Instant>,
+    failures: u32,
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// Takes up the names that are new and gives up those that are gone.
+    fn want(&mut self, names: &BTreeSet<Arc<str>>, now: Instant) -> Vec<Change> {
+        for name in names {
+            let new = || Known { told: None, due: Some(now), failures: 0 };
+            self.names.entry(Arc::clone(name)).or_insert_with(new);
+        }
+        let gone = self.names.extract_if(.., |name, _| !names.contains(name));
+        gone.map(|(name, _)| Change::Forget { name }).collect()
+    }
+
+    /// At most `limit` names to ask for now, those that wait longest first.
+    fn take_due(&mut self, now: Instant, limit: usize) -> Vec<Arc<str>> {
+        let mut due: Vec<_> = self
+            .names
+            .iter()
+            .filter_map(|(name, known)| Some((known.due.filter(|due| *due <= now)?, Arc::clone(name))))
+            .collect();
+        due.sort();
+        due.truncate(limit);
+        for (_, name) in &due {
+            if let Some(known) = self.names.get_mut(name) {
+                known.due = None;
+            }
+        }
+        due.into_iter().map(|(_, name)| name).collect()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.names.values().filter_map(|known| known.due).min()
+    }
+
+    /// What an answer changes, if anything. A name that is given up meanwhile has none.
+    fn answer(&mut self, name: &Arc<str>, result: Result<Answer, LookupError>, now: Instant) -> Option<Change> {
+        let known = self.names.get_mut(name)?;
+        let addresses = match result {
+            Ok(Answer { addresses, ttl }) => {
+                if std::mem::take(&mut known.failures) > 0 {
+                    tracing::info!(%name, "the name is resolved again");
+                }
+                known.due = Some(now + ttl.mul_f64(0.9).clamp(MIN_TTL, MAX_TTL));
+                addresses
+            }
+            Err(error) => {
+                let pause = MIN_RETRY.saturating_mul(1 << known.failures.min(4)).min(MAX_RETRY);
+                known.due = Some(now + pause);
+                known.failures = known.failures.saturating_add(1);
+                let error = &error as &dyn std::error::Error;
+                if known.failures == 1 {
+                    tracing::warn!(%name, error, "cannot resolve; its last addresses stay for {MAX_STALE:?}");
+                } else {
+                    tracing::debug!(%name, error, "cannot resolve");
+                }
+                let is_stale = |(_, at): &(Vec<IpAddr>, Instant)| now.saturating_duration_since(*at) > MAX_STALE;
+                known.told.as_ref().filter(|told| is_stale(told))?;
+                Vec::new()
+            }
+        };
+        let is_new = known.told.as_ref().is_none_or(|(told, _)| *told != addresses);
+        known.told = Some((addresses.clone(), now));
+        is_new.then(|| Change::Resolve { name: Arc::clone(name), addresses })
+    }
+}
+
+#[cfg(test)]
+mod tests;

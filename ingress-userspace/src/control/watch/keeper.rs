@@ -1,0 +1,124 @@
+//! Reads the saved configuration and writes it, when that is due. It decides what is served as little as what is saved.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::Instant,
+};
+
+use super::expiry;
+use crate::control::saved::{self, Content, Restored};
+
+/// How long the API server may take for its first lists before the saved configuration is served. They usually take less
+/// than a second; a client that is turned away meanwhile comes back later than this.
+pub(super) const RESTORE_AFTER: Duration = Duration::from_secs(3);
+
+/// How long after a change the configuration is saved, and so how often at most.
+const SAVE_AFTER: Duration = Duration::from_secs(3);
+
+/// When to read and when to write, and the file.
+pub(super) struct Keeper {
+    file: Option<Arc<saved::File>>,
+    restore_at: Option<Instant>,
+    save_at: Option<Instant>,
+    /// The write under way, on a thread where blocking is allowed.
+    writing: Option<JoinHandle<()>>,
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(super) fn new(file: Option<saved::File>) -> Self {
+        if let Some(file) = &file {
+            file.warn();
+        }
+        let restore_at = file.is_some().then(|| Instant::now() + RESTORE_AFTER);
+        Self { file: file.map(Arc::new), restore_at, save_at: None, writing: None }
+    }
+
+    /// When to serve what was saved, if ever.
+    pub(super) fn restore_at(&self) -> Option<Instant> {
+        self.restore_at
+    }
+
+    /// Notes that what was saved is of no use any more.
+    pub(super) fn forget(&mut self) {
+        self.restore_at = None;
+    }
+
+    /// Notes that what is served has changed.
+    pub(super) fn mark(&mut self) {
+        if self.file.is_some() {
+            self.save_at.get_or_insert_with(|| Instant::now() + SAVE_AFTER);
+        }
+    }
+
+    /// Resolves when there is something to save, and no write is under way.
+    pub(super) async fn is_due(&mut self) {
+        if self.save_at.is_some() {
+            self.written().await;
+        }
+        expiry(self.save_at).await;
+    }
+
+    async fn written(&mut self) {
+        if let Some(writing) = &mut self.writing {
+            if let Err(error) = writing.await {
+                tracing::warn!(%error, "the configuration was not saved");
+            }
+            self.writing = None;
+        }
+    }
+
+    /// Begins to write what is served. Errors are logged; the next change tries again.
+    pub(super) fn save(&mut self, content: Option<Content>) {
+        self.save_at = None;
+        let (Some(file), Some(content)) = (&self.file, content) else { return };
+        let file = Arc::clone(file);
+        self.writing = Some(spawn_blocking(move || {
+            let (path, objects) = (file.path.display(), content.len());
+            match file.write(&content, SystemTime::now()) {
+                Ok(bytes) => tracing::debug!(%path, bytes, objects, "configuration saved"),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(%path, error, "cannot save the configuration; a restart without an API server serves an older one");
+                }
+            }
+        }));
+    }
+
+    /// Saves what is due before the end.
+    pub(super) async fn finish(&mut self, content: Option<Content>) {
+        self.written().await;
+        if self.save_at.is_some() {
+            self.save(content);
+            self.written().await;
+        }
+    }
+
+    /// What was saved, if it can be used.
+    pub(super) async fn restore(&mut self) -> Option<Restored> {
+        self.forget();
+        let file = Arc::clone(self.file.as_ref()?);
+        let path = file.path.clone();
+        let path = path.display();
+        match spawn_blocking(move || file.read(SystemTime::now())).await {
+            Ok(Ok(Some(restored))) => {
+                let age = restored.age.as_secs();
+                tracing::warn!(%path, age, "the API server does not answer; serving the saved configuration");
+                return Some(restored);
+            }
+            Ok(Ok(None)) => tracing::warn!(%path, "the API server does not answer, and no configuration is saved"),
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "the API server does not answer, and the saved configuration cannot be used");
+            }
+            Err(error) => tracing::warn!(%error, "the saved configuration was not read"),
+        }
+        None
+    }
+}

@@ -1,0 +1,220 @@
+//! The loop of the control path: batches in, translations out. It neither reads objects nor publishes by itself.
+//!
+//! ```text
+//! source ────Batch────┐                                          ┌──> publish
+//! names  ────Batch────┼──> Cluster ──changed?──> translate ──────┼──> names: which are wanted now?
+//! saved file ─────────┘                                          └──> saved file
+//!   (where the source is silent at the start)                           (some seconds later)
+//! ```
+//!
+//! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile.
+
+use std::{collections::BTreeSet, future::Future, time::Duration};
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Error, Options, SourceConfig,
+    change::Batch,
+    cluster::Cluster,
+    outcome::{ObjectRef, Origin, Outcome, Reason},
+    saved::{Content, Restored},
+    source::{
+        self, kube, manifests,
+        names::{self, Dns, Names},
+    },
+    translate::{Translation, translate},
+};
+
+mod keeper;
+
+use keeper::Keeper;
+
+/// Batches that are applied before a translation is due whatever comes: bounds the delay of a stream without a pause.
+const MAX_BATCHES: usize = 64;
+
+/// Follows `source` and hands every new translation to `publish`, until `shutdown` is ready.
+///
+/// The first translation is published when everything has been read once, even if it is empty; or, if an API server is silent
+/// for 3 s, from what was saved, if anything was. Later ones are published only if they differ from the one before. An
+/// error of the source, once it runs, never takes routes away.
+///
+/// # Errors
+/// If the source cannot be read at the start: see [`Error`].
+pub async fn run(
+    source: SourceConfig,
+    options: &Options,
+    publish: impl FnMut(Translation) + Send,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), Error> {
+    let (sender, receiver) = source::queue();
+    // A directory of manifests is its own saved configuration.
+    let file = options.saved.clone().filter(|_| matches!(source, SourceConfig::Kubernetes(_)));
+    let source = async {
+        match source {
+            SourceConfig::Manifests(root) => manifests::follow(root, sender).await,
+            SourceConfig::Kubernetes(config) => {
+                kube::follow(config, &options.translate, &options.contact, sender).await
+            }
+        }
+    };
+    let mut state = State::default();
+    let mut keeper = Keeper::new(file);
+    let result = tokio::select! {
+        () = shutdown => Ok(()),
+        result = async { tokio::join!(source, follow(receiver, options, &mut state, &mut keeper, publish)).0 } => result,
+    };
+    keeper.finish(state.content(options)).await;
+    result
+}
+
+/// Translates what comes from `source` until it ends.
+async fn follow(
+    mut source: mpsc::Receiver<Batch>,
+    options: &Options,
+    state: &mut State,
+    keeper: &mut Keeper,
+    mut publish: impl FnMut(Translation),
+) {
+    let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
+    let (sender, mut resolved) = source::queue();
+    let translations = async move {
+        loop {
+            tokio::select! {
+                batch = source.recv() => {
+                    let Some(batch) = batch else { return };
+                    state.confirm();
+                    keeper.forget();
+                    state.apply(batch);
+                    drain(&mut source, state);
+                }
+                Some(batch) = resolved.recv() => {
+                    state.apply(batch);
+                    drain(&mut resolved, state);
+                }
+                () = expiry(keeper.restore_at()) => state.restored = keeper.restore().await,
+                () = keeper.is_due() => keeper.save(state.content(options)),
+            }
+            options.contact.set_serves_saved(state.restored.is_some());
+            let Some(translation) = state.translate(options) else { continue };
+            wanted.send_if_modified(|wanted| {
+                let is_new = *wanted != translation.external_names;
+                wanted.clone_from(&translation.external_names);
+                is_new
+            });
+            if state.is_confirmed {
+                keeper.mark();
+            }
+            publish(translation);
+        }
+    };
+    tokio::select! {
+        () = translations => {}
+        // Nobody wants names any more only when the translations have ended.
+        () = names::follow(Dns::system(Names::Cluster), wanted_receiver, sender) => {}
+    }
+}
+
+/// Applies what is there already. Sources wait for pauses themselves, so there is nothing to wait for here.
+fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut State) {
+    for _ in 0..MAX_BATCHES {
+        let Ok(batch) = receiver.try_recv() else { return };
+        state.apply(batch);
+    }
+}
+
+async fn expiry(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[derive(Default)]
+struct State {
+    cluster: Cluster,
+    remarks: Vec<Outcome>,
+    published: Option<Translation>,
+    /// Whether the source has told everything once.
+    is_confirmed: bool,
+    /// Whether anything has come since the last translation.
+    is_changed: bool,
+    /// What is served until then.
+    restored: Option<Restored>,
+}
+
+// === impl State ===
+
+impl State {
+    fn apply(&mut self, batch: Batch) {
+        let Batch { changes, remarks } = batch;
+        for change in changes {
+            if let Some(Restored { cluster, age: _ }) = &mut self.restored {
+                self.is_changed |= cluster.apply(change.clone());
+            }
+            self.is_changed |= self.cluster.apply(change);
+        }
+        if let Some(remarks) = remarks {
+            self.is_changed |= self.remarks != remarks;
+            self.remarks = remarks;
+        }
+    }
+
+    /// From now on only what the source tells counts. The addresses of names, which do not come from it, stay.
+    fn confirm(&mut self) {
+        if std::mem::replace(&mut self.is_confirmed, true) {
+            return;
+        }
+        self.is_changed = true;
+        if let Some(Restored { cluster, age: _ }) = self.restored.take() {
+            tracing::info!("the API server has answered; the saved configuration is not served any more");
+            for (name, addresses) in cluster.resolved {
+                self.cluster.resolved.entry(name).or_insert(addresses);
+            }
+        }
+    }
+
+    /// What is served, as the source told it, to be saved. Objects are shared, not copied.
+    fn content(&self, options: &Options) -> Option<Content> {
+        let Options { translate, saved, contact: _ } = options;
+        let translation = self.published.as_ref().filter(|_| self.is_confirmed)?;
+        Some(Content::of(&self.cluster, translation, translate, saved.as_ref()?.private_keys))
+    }
+
+    /// The translation of what is known now, if it differs from the last.
+    fn translate(&mut self, options: &Options) -> Option<Translation> {
+        let (cluster, remark) = match &self.restored {
+            Some(Restored { cluster, age }) => (cluster, Some(serving_saved(*age))),
+            None if self.is_confirmed => (&self.cluster, None),
+            None => return None,
+        };
+        if !std::mem::take(&mut self.is_changed) && self.published.is_some() {
+            return None;
+        }
+        let mut translation = translate(cluster, &options.translate);
+        translation.outcomes.extend(self.remarks.iter().cloned().chain(remark));
+        translation.outcomes.sort();
+        translation.outcomes.dedup();
+        if self.published.as_ref() == Some(&translation) {
+            return None;
+        }
+        self.published = Some(translation.clone());
+        Some(translation)
+    }
+}
+
+fn serving_saved(age: Duration) -> Outcome {
+    let (kind, name) = ("Configuration".into(), "saved".into());
+    let object = ObjectRef { kind, namespace: "".into(), name, origin: Origin::Api };
+    let message = format!(
+        "the API server does not answer; serving the saved configuration of {} s ago; make the API server reachable",
+        age.as_secs()
+    );
+    Outcome { object, reason: Reason::SavedConfiguration, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The loop with directories, with a saved configuration, and without an API server.
+
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
+
+use tokio::time;
+
+use super::*;
+use crate::control::{KubernetesConfig, change::Change, saved};
+
+const WEB: &str = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\n\
+    spec:\n  ingressClassName: xdp\n  rules: [{host: HOST, http: {paths: [{path: /, pathType: Prefix, \
+    backend: {service: {name: web, port: {number: 80}}}}]}}]\n";
+
+async fn next(published: &mut mpsc::UnboundedReceiver<Translation>) -> String {
+    let translation = time::timeout(Duration::from_secs(10), published.recv()).await.expect("in time").expect("more");
+    let outcomes = translation.outcomes.iter().map(|outcome| format!("{}\n", outcome.reason));
+    translation.table.to_string() + &outcomes.collect::<String>()
+}
+
+fn write(root: &Path, name: &str, host: &str) {
+    fs::write(root.join(name), WEB.replace("HOST", host)).expect("a file");
+}
+
+#[tokio::test]
+async fn translations_are_published_from_the_first_on_until_the_shutdown() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let (sender, mut published) = mpsc::unbounded_channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let source = SourceConfig::Manifests(root.path().into());
+    let task = tokio::spawn(async move {
+        let publish = |translation| drop(sender.send(translation));
+        run(source, &Options::for_manifests(), publish, async { drop(stopped.await) }).await
+    });
+    assert_eq!(next(&mut published).await, "", "the first is published even if it is empty");
+    write(root.path(), "web.yaml", "a.test");
+    let refused = "  /                        -> refuse: no such service  # default/web\nServiceNotFound\n";
+    assert_eq!(next(&mut published).await, format!("host a.test\n{refused}"));
+    // Written again without a change: what comes next is the change after it.
+    write(root.path(), "web.yaml", "a.test");
+    write(root.path(), "web.yaml", "b.test");
+    assert_eq!(next(&mut published).await, format!("host b.test\n{refused}"));
+    stop.send(()).expect("it runs");
+    let ended = time::timeout(Duration::from_secs(10), task).await.expect("in time").expect("no panic");
+    assert!(ended.is_ok(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_start_is_an_error() {
+    let source = SourceConfig::Manifests("/nonexistent".into());
+    let result = run(source, &Options::default(), |_| panic!("nothing to publish"), std::future::pending()).await;
+    assert!(matches!(result, Err(Error::Manifests { .. })), "{result:?}");
+}
+
+fn object(text: &str) -> Change {
+    let path = Path::new("object.yaml").into();
+    let parsed = manifests::parse(&path, text);
+    let object = parsed.objects.into_iter().next().unwrap_or_else(|| panic!("{:?}", parsed.remarks));
+    Change::Apply { object, origin: Origin::Api }
+}
+
+fn ours(host: &str) -> Vec<Change> {
+    let class = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\n\
+        spec: {controller: xdp-ingress.io/controller}\n";
+    vec![object(class), object(&WEB.replace("HOST", host))]
+}
+
+/// A saved configuration with a route for `host`, and an API server that nobody answers for.
+fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
+    let mut state = State { is_confirmed: true, ..State::default() };
+    state.apply(Batch { changes: ours(host), remarks: None });
+    let options = Options {
+        saved: Some(saved::File { path: root.join("saved.json"), private_keys: saved::PrivateKeys::Leave }),
+        ..Options::default()
+    };
+    state.translate(&options).expect("a translation");
+    let content = state.content(&options).expect("something to save");
+    options.saved.as_ref().expect("a file").write(&content, SystemTime::now()).expect("written");
+    let kubeconfig = root.join("kubeconfig");
+    // Port 9 is for discarding, where anything listens at all.
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
+        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\nusers: [{name: u, user: {}}]\n";
+    fs::write(&kubeconfig, text).expect("written");
+    (SourceConfig::Kubernetes(KubernetesConfig { kubeconfig: Some(kubeconfig), namespace: None }), options)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_saved_is_served_while_the_api_server_is_away_at_the_start() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let (source, options) = without_a_server(root.path(), "a.test");
+    let contact = options.contact.clone();
+    let (sender, mut published) = mpsc::unbounded_channel();
+    let began = Instant::now();
+    let publish = |translation| drop(sender.send(translation));
+    let compare = async {
+        let text = next(&mut published).await;
+        assert!(text.starts_with("host a.test\n") && text.contains("SavedConfiguration"), "{text}");
+        let waited = began.elapsed();
+        assert!(waited >= keeper::RESTORE_AFTER && waited < keeper::RESTORE_AFTER * 2, "{waited:?}");
+        assert!(contact.serves_saved() && contact.age() >= Some(keeper::RESTORE_AFTER));
+    };
+    let before = fs::read(root.path().join("saved.json")).expect("a file");
+    run(source, &options, publish, compare).await.expect("no error");
+    let after = fs::read(root.path().join("saved.json")).expect("a file");
+    assert!(before == after, "what was only restored is not saved again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_served_from_a_damaged_file() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let (source, options) = without_a_server(root.path(), "a.test");
+    let path = root.path().join("saved.json");
+    let text = fs::read(&path).expect("a file");
+    fs::write(&path, &text[..text.len() / 2]).expect("written");
+    let shutdown = time::sleep(Duration::from_secs(60));
+    run(source, &options, |_| panic!("nothing to publish"), shutdown).await.expect("no error");
+}
+
+#[test]
+fn what_the_api_server_tells_replaces_what_was_saved() {
+    let saved = saved::File { path: "/nonexistent/saved.json".into(), private_keys: saved::PrivateKeys::Leave };
+    let options = Options { saved: Some(saved), ..Options::default() };
+    let mut restored = Cluster::default();
+    for change in ours("saved.test") {
+        restored.apply(change);
+    }
+    let (kept, renewed): (Arc<str>, Arc<str>) = ("kept.test".into(), "renewed.test".into());
+    let addresses = |last| vec![std::net::IpAddr::from([192, 0, 2, last])];
+    for name in [&kept, &renewed] {
+        restored.apply(Change::Resolve { name: Arc::clone(name), addresses: addresses(1) });
+    }
+    let mut state = State { restored: Some(Restored { cluster: restored, age: Duration::ZERO }), ..State::default() };
+    let hosts = |translation: Translation| translation.table.hosts.keys().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(hosts(state.translate(&options).expect("a translation")), ["saved.test"]);
+    // Names are resolved anew before the API server answers.
+    let changes = vec![Change::Resolve { name: Arc::clone(&renewed), addresses: addresses(2) }];
+    state.apply(Batch { changes, remarks: None });
+    assert!(!state.is_confirmed);
+    assert!(state.content(&options).is_none(), "what was restored is not saved again");
+
+    state.confirm();
+    state.apply(Batch { changes: ours("live.test"), remarks: None });
+    assert_eq!(hosts(state.translate(&options).expect("a translation")), ["live.test"]);
+    assert_eq!(state.cluster.resolved, [(kept, addresses(1)), (renewed, addresses(2))].into());
+    // What changes nothing is not translated again.
+    state.apply(Batch { changes: ours("live.test"), remarks: None });
+    assert!(!state.is_changed);
+}
+
+#[tokio::test]
+async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let path = root.path().join("saved.json");
+    let file = saved::File { path: path.clone(), private_keys: saved::PrivateKeys::Leave };
+    let mut keeper = Keeper::new(Some(file.clone()));
+    let mut state = State { is_confirmed: true, ..State::default() };
+    let options = Options { saved: Some(file), ..Options::default() };
+    keeper.finish(state.content(&options)).await;
+    assert!(!path.exists(), "there was nothing to save");
+    state.apply(Batch { changes: ours("a.test"), remarks: None });
+    state.translate(&options).expect("a translation");
+    keeper.mark();
+    assert!(!path.exists());
+    keeper.finish(state.content(&options)).await;
+    let text = fs::read_to_string(&path).expect("a file");
+    assert!(text.contains("a.test"), "{text}");
+}
