@@ -95,7 +95,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     privileges::keep_for_main();
 
     let progress = Arc::new(Progress::default());
-    let view = Arc::new(View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress)));
+    let contact = control_options.contact.clone();
+    let view = Arc::new(View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact));
     let (wanted, admin_wanted) = watch::channel(true);
     let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::Source>, metrics };
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);

@@ -132,7 +132,13 @@ impl Scrape {
     }
 
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity } = self.control;
+        let ControlState { generation, hosts, upstreams, warnings, hosts_over_capacity, age, serves_saved } =
+            self.control;
+        if let Some(age) = age {
+            let help = "Seconds since the API server last confirmed each part of the configuration";
+            let metric = encoder.encode_descriptor("configuration_age_seconds", help, None, MetricType::Gauge)?;
+            ConstGauge::new(age.as_secs_f64()).encode(metric)?;
+        }
         for (name, help, value) in [
             (
                 "ready",
@@ -142,6 +148,11 @@ impl Scrape {
             ("snapshot_generation", "Number of the snapshot being served", generation),
             ("snapshot_hosts", "Hosts in the snapshot being served", hosts as u64),
             ("snapshot_upstreams", "Upstreams in the snapshot being served", upstreams as u64),
+            (
+                "configuration_is_saved",
+                "1 while the saved configuration is served because the API server has not answered",
+                u64::from(serves_saved),
+            ),
             ("config_warnings", "Problems in the configuration now; the log names each", warnings as u64),
             (
                 "hosts_over_capacity",

@@ -82,6 +82,10 @@ pub(crate) struct ControlState {
     pub(crate) upstreams: usize,
     pub(crate) warnings: usize,
     pub(crate) hosts_over_capacity: usize,
+    /// Since the API server last confirmed the configuration; `None` without one.
+    pub(crate) age: Option<Duration>,
+    /// Whether the saved configuration is served.
+    pub(crate) serves_saved: bool,
 }
 
 /// Gives `answers` at `address` while `wanted` holds; a taken address is tried again until it is free.

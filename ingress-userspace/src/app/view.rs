@@ -7,6 +7,7 @@ use std::{
 
 use ingress_common::{HostL7Cell, Traffic};
 use ingress_userspace::{
+    control::Contact,
     datapath::{Datapath, Owner},
     proxy::{Pulse, Shared, StatsView},
 };
@@ -27,6 +28,7 @@ pub(super) struct View {
     /// `None` without the kernel part.
     pub(super) kernel: Option<Arc<Datapath>>,
     pub(super) progress: Arc<Progress>,
+    pub(super) contact: Contact,
     /// Of the main thread.
     pub(super) pulse: Pulse,
     stage: Mutex<Stage>,
@@ -48,9 +50,10 @@ impl View {
         cells: &'static [HostL7Cell],
         kernel: Option<Arc<Datapath>>,
         progress: Arc<Progress>,
+        contact: Contact,
     ) -> Self {
         let (pulse, stage) = (Pulse::of_this_thread(), Mutex::new(Stage::Starting));
-        Self { shared, cells, kernel, progress, pulse, stage }
+        Self { shared, cells, kernel, progress, contact, pulse, stage }
     }
 
     /// Goes on to the next stage; returns the one before.
@@ -110,6 +113,8 @@ impl Source for View {
             upstreams: upstreams.load(Relaxed),
             warnings: warnings.load(Relaxed),
             hosts_over_capacity: hosts_over_capacity.load(Relaxed),
+            age: self.contact.age(),
+            serves_saved: self.contact.serves_saved(),
         }
     }
 
