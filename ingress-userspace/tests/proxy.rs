@@ -4,6 +4,10 @@
 mod counters;
 #[path = "proxy/drain.rs"]
 mod drain;
+#[path = "proxy/h2c.rs"]
+mod h2c;
+#[path = "proxy/https.rs"]
+mod https;
 #[path = "proxy/refuse.rs"]
 mod refuse;
 #[path = "proxy/requests.rs"]
@@ -20,3 +24,5 @@ mod swap;
 mod timeouts;
 #[path = "proxy/tls.rs"]
 mod tls;
+#[path = "proxy/ws.rs"]
+mod ws;

@@ -87,6 +87,7 @@ async fn failed(worker: &Worker, listener: &TcpListener, reserve: &mut Reserve, 
             tracing::warn!("no file descriptors left; shedding a connection and the idle ones to endpoints");
             reserve.shed(listener);
             worker.pool.clear();
+            worker.http2.clear();
             tokio::time::sleep(PAUSE).await;
         }
         Some(libc::ENOBUFS | libc::ENOMEM) => tokio::time::sleep(PAUSE).await,
@@ -122,7 +123,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::proxy::{Options, Shared, upstream};
+    use crate::proxy::{
+        Options, Shared,
+        upstream::{self, Limits, Target, Transport},
+    };
 
     /// A worker with one idle connection to an endpoint, whose end of it comes with it.
     async fn worker() -> (Rc<Worker>, TcpStream) {
@@ -130,12 +134,16 @@ mod tests {
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
         let worker = Worker::new(shared, Options::default(), Instant::now());
         let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
-        let connection = worker.pool.connect(endpoint.local_addr().expect("address")).await.expect("connected");
+        let connection = worker
+            .pool
+            .connect(Target { address: endpoint.local_addr().expect("address"), transport: Transport::Plain })
+            .await
+            .expect("connected");
         let (mut peer, _) = endpoint.accept().await.expect("accepted");
         peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx").await.expect("sent");
         let head = |out: &mut Vec<u8>| upstream::write_request_line(out, &http::Method::GET, "/");
         let body = Empty::<Bytes>::new();
-        let response = upstream::exchange(connection, worker.limits, &http::Method::GET, head, body).await;
+        let response = upstream::exchange(connection, Limits::default(), &http::Method::GET, head, body).await;
         response.expect("a response").into_body().collect().await.expect("a body");
         assert_eq!(worker.pool.idle_total(), 1);
         (worker, peer)

@@ -14,7 +14,7 @@ use super::{
     conn::InFlight,
     counters::{self, Direction},
     headers,
-    upstream::{BodyError, ResponseBody},
+    upstream::{BodyError, ResponseBody, h2},
 };
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn, and
@@ -35,12 +35,15 @@ pub(super) struct Body {
     rest: Bytes,
     bytes: counters::Bytes,
     class: StatusClass,
-    in_flight: InFlight,
+    /// None for a 101: the request goes on in its tunnel.
+    in_flight: Option<InFlight>,
 }
 
+/// Where a body comes from.
 #[expect(clippy::large_enum_variant, reason = "the large variant is the common one; a box would cost each request")]
-enum Source {
-    Upstream(ResponseBody<RequestBody>),
+pub(super) enum Source {
+    Http1(ResponseBody<RequestBody>),
+    Http2(Box<h2::ResponseBody<RequestBody>>),
     Own(Bytes),
 }
 
@@ -80,14 +83,16 @@ impl HttpBody for RequestBody {
 
 impl Body {
     /// A response of an upstream. `bodiless` if its status or the request's method rule a body out (RFC 9110, 6.4.1).
-    pub(super) fn upstream(
-        source: ResponseBody<RequestBody>,
-        class: StatusClass,
-        bodiless: bool,
-        in_flight: InFlight,
-    ) -> Self {
+    pub(super) fn upstream(source: Source, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || source.is_end_stream();
-        Self::new(Source::Upstream(source), class, ended, in_flight)
+        Self::new(source, class, ended, in_flight)
+    }
+
+    /// That of a 101: none. `cell` is where nothing will be counted.
+    pub(super) fn switched(cell: &'static HostL7Cell) -> Self {
+        let bytes = counters::Bytes::new(cell, Direction::Out);
+        let (source, rest) = (Source::Own(Bytes::new()), Bytes::new());
+        Self { source, rest, bytes, class: StatusClass::Success, in_flight: None }
     }
 
     /// A response of our own.
@@ -102,7 +107,7 @@ impl Body {
         if ended {
             in_flight.finish(class);
         }
-        Self { source, rest: Bytes::new(), bytes, class, in_flight }
+        Self { source, rest: Bytes::new(), bytes, class, in_flight: Some(in_flight) }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -110,7 +115,8 @@ impl Body {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
         }
         match &mut self.source {
-            Source::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Source::Http1(body) => Pin::new(body).poll_frame(cx),
+            Source::Http2(body) => Pin::new(body).poll_frame(cx),
             Source::Own(text) if text.is_empty() => Poll::Ready(None),
             Source::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
         }
@@ -123,39 +129,52 @@ impl HttpBody for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        this.in_flight.resume();
+        if let Some(in_flight) = &mut this.in_flight {
+            in_flight.resume();
+        }
         let mut frame = std::task::ready!(this.poll_next(cx));
-        if this.in_flight.is_http2() {
+        let Some(in_flight) = &mut this.in_flight else { return Poll::Ready(frame) };
+        if in_flight.is_http2() {
             frame = frame.map(|frame| frame.map(|frame| split(frame, &mut this.rest)));
-            this.in_flight.offer();
+            in_flight.offer();
         }
         if matches!(frame, Some(Err(BodyError::Starved))) {
-            this.in_flight.starved();
+            in_flight.starved();
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.bytes.add(data.remaining());
         }
         // hyper does not poll again once the end is known, so it is looked for after every frame.
-        if frame.is_none() || (matches!(frame, Some(Ok(_))) && this.is_end_stream()) {
+        let ended = this.rest.is_empty() && this.source.is_end_stream();
+        if frame.is_none() || (matches!(frame, Some(Ok(_))) && ended) {
             this.bytes.flush();
-            this.in_flight.finish(this.class);
+            in_flight.finish(this.class);
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
-            && match &self.source {
-                Source::Upstream(body) => body.is_end_stream(),
-                Source::Own(text) => text.is_empty(),
-            }
+        self.rest.is_empty() && self.source.is_end_stream()
     }
 
     /// Asked before the first frame only, while nothing is kept back.
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Upstream(body) => body.size_hint(),
+            Source::Http1(body) => body.size_hint(),
+            Source::Http2(body) => body.size_hint(),
             Source::Own(text) => SizeHint::with_exact(text.len() as u64),
+        }
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+            Self::Own(text) => text.is_empty(),
         }
     }
 }

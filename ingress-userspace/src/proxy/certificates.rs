@@ -18,6 +18,8 @@ pub struct Certificates {
     /// Keyed by the name after `*.`.
     wildcard: HashMap<Host, Loaded>,
     any: Option<Loaded>,
+    /// What serves names without a usable certificate.
+    fallback: Option<Loaded>,
 }
 
 /// A certificate that cannot be used; its names are served with the fallback certificate meanwhile.
@@ -41,19 +43,15 @@ impl Certificates {
     pub(super) fn load(
         previous: Option<&Self>,
         table: &BTreeMap<HostPattern, Option<Arc<Certificate>>>,
+        fallback: Option<&Arc<Certificate>>,
     ) -> (Self, Vec<CertificateProblem>) {
         let provider = super::tls::provider();
         let mut certificates = Self::default();
         let mut problems = Vec::new();
         // One Secret usually serves several names.
         let mut loaded: HashMap<*const Certificate, Loaded> = HashMap::new();
-        for (pattern, source) in table {
-            let Some(source) = source else {
-                certificates.insert(pattern, Loaded::default());
-                continue;
-            };
+        let mut loaded = |source: &Arc<Certificate>, known: Option<&Loaded>| {
             let entry = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
-                let known = previous.and_then(|previous| previous.get(pattern));
                 // An unusable certificate is loaded again, so that its problem is reported for every snapshot.
                 let known = known.filter(|known| known.key.is_some() && known.is(source));
                 known.cloned().unwrap_or_else(|| match load(source, &provider) {
@@ -64,17 +62,25 @@ impl Certificates {
                     }
                 })
             });
-            certificates.insert(pattern, entry.clone());
+            entry.clone()
+        };
+        for (pattern, source) in table {
+            let known = previous.and_then(|previous| previous.get(pattern));
+            let entry = source.as_ref().map(|source| loaded(source, known)).unwrap_or_default();
+            certificates.insert(pattern, entry);
         }
+        let known = previous.and_then(|previous| previous.fallback.as_ref());
+        certificates.fallback = fallback.map(|source| loaded(source, known));
         (certificates, problems)
     }
 
-    /// The certificate for a server name in lower case; `None` for the fallback.
+    /// The certificate for a server name in lower case; `None` if there is neither one nor a usable fallback.
     pub(super) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let named = name.and_then(|name| {
             self.exact.get(name).or_else(|| self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?))
         });
-        named.or(self.any.as_ref())?.key.clone()
+        let own = named.or(self.any.as_ref()).and_then(|own| own.key.clone());
+        own.or_else(|| self.fallback.as_ref()?.key.clone())
     }
 
     fn insert(&mut self, pattern: &HostPattern, entry: Loaded) {
@@ -102,11 +108,12 @@ impl Loaded {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { exact, wildcard, any } = self;
+        let Self { exact, wildcard, any, fallback } = self;
         f.debug_struct("Certificates")
             .field("exact", &exact.len())
             .field("wildcard", &wildcard.len())
             .field("any", &any.is_some())
+            .field("fallback", &fallback.is_some())
             .finish()
     }
 }
@@ -152,7 +159,7 @@ mod tests {
     fn exact_name_beats_wildcard_beats_any() {
         let (a, w, d) = (certificate("x/a"), certificate("x/w"), certificate("x/d"));
         let (certificates, problems) =
-            Certificates::load(None, &table(&[("a.b.test", &a), ("*.b.test", &w), ("", &d)]));
+            Certificates::load(None, &table(&[("a.b.test", &a), ("*.b.test", &w), ("", &d)]), None);
         assert_eq!(problems, []);
         for (name, expect) in [
             (Some("a.b.test"), &a),
@@ -171,9 +178,9 @@ mod tests {
     #[test]
     fn unchanged_certificates_are_not_loaded_again() {
         let (a, b) = (certificate("x/a"), certificate("x/b"));
-        let (first, _) = Certificates::load(None, &table(&[("a.test", &a), ("b.test", &a), ("c.test", &b)]));
+        let (first, _) = Certificates::load(None, &table(&[("a.test", &a), ("b.test", &a), ("c.test", &b)]), None);
         let copy = Arc::new(Certificate::clone(&a));
-        let (second, _) = Certificates::load(Some(&first), &table(&[("a.test", &copy), ("c.test", &a)]));
+        let (second, _) = Certificates::load(Some(&first), &table(&[("a.test", &copy), ("c.test", &a)]), None);
         let find = |certificates: &Certificates, name| certificates.find(Some(name)).expect("found");
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&first, "b.test")));
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&second, "a.test")));
@@ -185,15 +192,33 @@ mod tests {
         let (wild, any) = (certificate("x/wild"), certificate("y/any"));
         let mut table = table(&[("*.b.test", &wild), ("", &any)]);
         table.insert(HostPattern::parse("a.b.test").expect("valid host"), None);
-        let (first, problems) = Certificates::load(None, &table);
+        let (first, problems) = Certificates::load(None, &table, None);
         assert_eq!(problems, [], "who claims the name has been told");
-        let (second, _) = Certificates::load(Some(&first), &table);
+        let (second, _) = Certificates::load(Some(&first), &table, None);
         for certificates in [&first, &second] {
             assert!(certificates.find(Some("a.b.test")).is_none());
             assert!(certificates.find(Some("c.b.test")).is_some() && certificates.find(None).is_some());
         }
         table.insert(HostPattern::Any, None);
-        assert!(Certificates::load(Some(&second), &table).0.find(None).is_none());
+        assert!(Certificates::load(Some(&second), &table, None).0.find(None).is_none());
+    }
+
+    #[test]
+    fn the_fallback_serves_names_without_a_usable_certificate() {
+        let (own, fallback) = (certificate("x/own"), certificate("y/fallback"));
+        let mut table = table(&[("a.test", &own)]);
+        table.insert(HostPattern::parse("b.test").expect("valid host"), None);
+        let (first, problems) = Certificates::load(None, &table, Some(&fallback));
+        assert_eq!(problems, []);
+        for (name, expect) in
+            [(Some("a.test"), &own), (Some("b.test"), &fallback), (Some("c.test"), &fallback), (None, &fallback)]
+        {
+            assert_eq!(first.find(name).expect("found").cert, expect.chain, "{name:?}");
+        }
+        let (second, _) = Certificates::load(Some(&first), &table, Some(&fallback));
+        assert!(Arc::ptr_eq(&first.find(None).expect("found"), &second.find(None).expect("found")), "kept");
+        let (third, _) = Certificates::load(Some(&second), &table, None);
+        assert!(third.find(None).is_none() && third.find(Some("a.test")).is_some());
     }
 
     #[test]
@@ -203,12 +228,12 @@ mod tests {
         let mismatch = Certificate::from_pem("x/mismatch", cert.as_bytes(), other_key.as_bytes()).expect("valid pem");
         let (mismatch, any) = (Arc::new(mismatch), certificate("x/any"));
         let table = table(&[("a.test", &mismatch), ("", &any)]);
-        let (first, problems) = Certificates::load(None, &table);
+        let (first, problems) = Certificates::load(None, &table, None);
         assert_eq!(problems.len(), 1);
         assert_eq!(&*problems[0].origin, "x/mismatch");
         assert!(problems[0].reason.contains("does not belong"), "{}", problems[0].reason);
         assert!(first.find(Some("a.test")).is_none());
         assert!(first.find(Some("other.test")).is_some());
-        assert_eq!(Certificates::load(Some(&first), &table).1, problems);
+        assert_eq!(Certificates::load(Some(&first), &table, None).1, problems);
     }
 }

@@ -25,7 +25,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use crate::model::HostId;
+use crate::model::{HostId, Settings};
 
 use super::{
     counters::Tally,
@@ -35,6 +35,7 @@ use super::{
     scan::Place,
     serve::serve,
     shared::FlowTable,
+    tunnel::{self, Tunnel},
     wire::Wire,
     worker::Worker,
 };
@@ -56,7 +57,12 @@ pub(super) struct Conn {
     /// See [`headers::forwarded`].
     pub(super) forwarded: Box<[u8]>,
     pub(super) progress: Progress,
-    http2: Cell<bool>,
+    /// Of the snapshot that was current when it was accepted.
+    pub(super) settings: Rc<Settings>,
+    protocol: Cell<Protocol>,
+    handshake: Cell<Handshake>,
+    /// What follows the 101 that hyper is about to send.
+    tunnel: RefCell<Option<Box<Tunnel>>>,
     pub(super) offers: Offers,
     /// Tasks of HTTP/2 streams whose request has not begun.
     spawned: RefCell<Vec<AbortHandle>>,
@@ -65,6 +71,24 @@ pub(super) struct Conn {
     order: Cell<Order>,
     /// Set by the connection's task, so that an order wakes it.
     waker: RefCell<Option<Waker>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    /// No request has come yet.
+    NewHttp2,
+    Http2,
+}
+
+/// A WebSocket handshake, as its bytes look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handshake {
+    None,
+    /// Its head was read; what follows waits for its answer.
+    Asked,
+    /// It is an ordinary request after all, or its answer is no 101.
+    Declined,
 }
 
 /// What the worker wants of a connection.
@@ -90,7 +114,10 @@ impl Conn {
         let (remote, local) = (canonical(remote), canonical(local));
         Rc::new(Self {
             progress: Progress::new(worker.now()),
-            http2: Cell::new(false),
+            settings: worker.settings(),
+            protocol: Cell::new(Protocol::Http1),
+            handshake: Cell::new(Handshake::None),
+            tunnel: RefCell::new(None),
             offers: Offers::default(),
             spawned: RefCell::default(),
             forwarded: headers::forwarded(remote.ip(), secure, local.port()),
@@ -107,6 +134,12 @@ impl Conn {
     /// Begins a request for `host`: counts it and tells the kernel whose packets the connection's are.
     pub(super) fn begin(self: &Rc<Self>, host: HostId) -> InFlight {
         self.progress.begin_request();
+        if self.protocol.get() == Protocol::NewHttp2 {
+            self.protocol.set(Protocol::Http2);
+            if self.worker.is_draining() {
+                self.order(Order::Finish);
+            }
+        }
         // Without an entry the packets count for host 0 already.
         if self.host.get().unwrap_or(HostId::UNATTRIBUTED) != host {
             self.host.set(Some(host));
@@ -132,14 +165,57 @@ impl Conn {
     pub(super) fn order(&self, order: Order) {
         if order > self.order.get() {
             self.order.set(order);
-            if let Some(waker) = self.waker.borrow().as_ref() {
-                waker.wake_by_ref();
-            }
+            self.wake();
         }
     }
 
     pub(super) fn is_http2(&self) -> bool {
-        self.http2.get()
+        self.protocol.get() != Protocol::Http1
+    }
+
+    /// Whether it is HTTP/2 and has made a request.
+    pub(super) fn is_begun_http2(&self) -> bool {
+        self.protocol.get() == Protocol::Http2
+    }
+
+    pub(super) fn ordered(&self) -> Order {
+        self.order.get()
+    }
+
+    /// The head of a WebSocket handshake was read.
+    pub(super) fn handshake(&self) {
+        self.handshake.set(Handshake::Asked);
+    }
+
+    /// Whether a WebSocket handshake waits for its answer. Requests before it on the connection may still be under way.
+    pub(super) fn is_asked_handshake(&self) -> bool {
+        self.handshake.get() == Handshake::Asked
+    }
+
+    /// The handshake gets an answer like any other request.
+    pub(super) fn decline(&self) {
+        self.handshake.set(Handshake::Declined);
+        self.wake();
+    }
+
+    /// Whether the handshake was declined; said once.
+    pub(super) fn take_declined(&self) -> bool {
+        let declined = self.handshake.get() == Handshake::Declined;
+        if declined {
+            self.handshake.set(Handshake::None);
+        }
+        declined
+    }
+
+    /// After the answer that hyper sends next, the connection is a tunnel.
+    pub(super) fn switch(&self, tunnel: Tunnel) {
+        *self.tunnel.borrow_mut() = Some(Box::new(tunnel));
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
     }
 
     fn flows(&self) -> Option<&dyn FlowTable> {
@@ -147,7 +223,7 @@ impl Conn {
     }
 
     /// Keeps the task's waker; a task that is polled by the same executor keeps the same one.
-    fn listen(&self, cx: &Context<'_>) {
+    pub(super) fn listen(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
             Some(known) => known.clone_from(cx.waker()),
@@ -207,13 +283,13 @@ impl Drop for InFlight {
 /// Serves a connection to its end.
 pub(super) async fn run(conn: Rc<Conn>, stream: TcpStream) {
     if !conn.secure {
-        return http1(stream, conn).await;
+        return http1(stream, |tcp| tcp, conn).await;
     }
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(&conn.worker.shared.tls));
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
     let limit = conn.worker.options.handshake_timeout;
     match tokio::time::timeout(limit, acceptor.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, conn).await,
-        Ok(Ok(stream)) => http1(stream, conn).await,
+        Ok(Ok(stream)) => http1(stream, |tls| tls.get_ref().0, conn).await,
         failed => {
             conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
             tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
@@ -221,7 +297,10 @@ pub(super) async fn run(conn: Rc<Conn>, stream: TcpStream) {
     }
 }
 
-async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<Conn>) {
+async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, conn: Rc<Conn>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let options = &conn.worker.options;
     let mut builder = http1::Builder::new();
     builder
@@ -239,7 +318,35 @@ async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<C
         service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
     };
     let io = TokioIo::new(Wire::http1(stream, Rc::clone(&conn)));
-    until_ordered(&conn, builder.serve_connection(io, service), |hyper| hyper.graceful_shutdown()).await;
+    let mut hyper = builder.serve_connection(io, service);
+    let _forgotten = Forget(&conn);
+    let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;
+    let Some(tunnel) = conn.tunnel.take() else { return };
+    // A 101 that the client does not even take leads nowhere.
+    if ended == Ended::Whole && !conn.progress.is_blocked() {
+        let http1::Parts { io, read_buf, .. } = hyper.into_parts();
+        let (stream, held) = io.into_inner().into_parts();
+        let early = [&read_buf[..], &held].concat();
+        Box::pin(tunnel.run(&conn, tunnel::Client { stream, tcp, early })).await;
+    }
+}
+
+/// Breaks the circle that a connection makes with a tunnel that never began.
+struct Forget<'c>(&'c Conn);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        drop(self.0.tunnel.take());
+    }
+}
+
+/// How hyper's part of a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// All that it had to say is said.
+    Whole,
+    /// By an error or an order.
+    Cut,
 }
 
 async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<Conn>) {
@@ -247,7 +354,7 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<C
     let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(options.streams_max)
+        .max_concurrent_streams(conn.settings.streams_max)
         .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
@@ -256,18 +363,18 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<C
         service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
     };
     let io = TokioIo::new(Wire::http2(stream, Rc::clone(&conn)));
-    conn.http2.set(true);
+    conn.protocol.set(Protocol::NewHttp2);
     // The next requests of an HTTP/2 client come on other streams: it is idle when it has none.
     conn.progress.read(Place::Between, conn.worker.now());
-    until_ordered(&conn, builder.serve_connection(io, service), |hyper| hyper.graceful_shutdown()).await;
+    let hyper = pin!(builder.serve_connection(io, service));
+    until_ordered(&conn, hyper, |hyper| hyper.graceful_shutdown()).await;
 }
 
 /// Polls `hyper` to its end and obeys orders in between.
-async fn until_ordered<H>(conn: &Conn, hyper: H, finish: impl Fn(Pin<&mut H>))
+async fn until_ordered<H>(conn: &Conn, mut hyper: Pin<&mut H>, finish: impl Fn(Pin<&mut H>)) -> Ended
 where
     H: Future<Output = hyper::Result<()>>,
 {
-    let mut hyper = pin!(hyper);
     let mut finishing = false;
     let result = std::future::poll_fn(|cx| {
         conn.listen(cx);
@@ -278,13 +385,18 @@ where
                 finishing = true;
                 finish(hyper.as_mut());
             }
-            Order::Close => return Poll::Ready(Ok(())),
+            Order::Close => return Poll::Ready(None),
         }
-        hyper.as_mut().poll(cx)
+        hyper.as_mut().poll(cx).map(Some)
     })
     .await;
-    if let Err(error) = result {
-        tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "connection ended with an error");
+    match result {
+        Some(Ok(())) => Ended::Whole,
+        None => Ended::Cut,
+        Some(Err(error)) => {
+            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "connection ended with an error");
+            Ended::Cut
+        }
     }
 }
 

@@ -6,7 +6,10 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::model::Unavailable;
 
-use super::{authority::AuthorityError, forward::ForwardError, path::PathError, upstream::ExchangeError};
+use super::{
+    authority::AuthorityError, forward::ForwardError, path::PathError, upstream::ExchangeError,
+    websocket::HandshakeError,
+};
 
 /// A response of our own, whole in memory.
 pub(super) type Answer = Response<Bytes>;
@@ -32,6 +35,13 @@ pub(super) fn transfer_encoding() -> Answer {
 /// `CONNECT` asks for a forward proxy.
 pub(super) fn connect() -> Answer {
     closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy"))
+}
+
+/// A WebSocket handshake that is none (RFC 6455, 4.2.2 and 4.4).
+pub(super) fn handshake(error: HandshakeError) -> Answer {
+    let mut answer = answer(StatusCode::BAD_REQUEST, &error.to_string());
+    answer.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    answer
 }
 
 pub(super) fn target_too_long() -> Answer {
@@ -80,6 +90,7 @@ fn exchange(error: &ExchangeError) -> Answer {
         ExchangeError::Timeout { .. } => answer(StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time"),
         ExchangeError::Closed
         | ExchangeError::Reset
+        | ExchangeError::Aborted
         | ExchangeError::Malformed(_)
         | ExchangeError::HeadTooLarge
         | ExchangeError::Io(_) => answer(StatusCode::BAD_GATEWAY, "the backend sent no valid answer"),

@@ -9,7 +9,8 @@
 //! | a kept connection turned out closed | the same endpoint on a new connection, if nothing was sent or the method is idempotent |
 //! | a new connection closed before any byte of a response | another endpoint, once, if nothing was sent or the method is idempotent |
 //! | no resources of this node for a connection | as for no connection, and the endpoint is not blamed |
-//! | a time-out, a malformed response | never: the endpoint may be at work on it |
+//! | a stream of HTTP/2 refused by the endpoint, or left out by its GOAWAY | as for a closed connection; nothing was sent |
+//! | a time-out, a malformed response, a stream reset | never: the endpoint may be at work on it |
 //!
 //! In every case only while the body is untouched.
 
@@ -18,12 +19,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use http::{Method, Response};
 
 use super::{
-    body::RequestBody,
+    body::{RequestBody, Source},
     headers::Head,
     pick::{Picked, Tried, UpstreamState},
-    upstream::{self, ConnectError, Connection, ExchangeError, Failure, ResponseBody},
+    upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Transport, Upgraded, h2},
     worker::Worker,
 };
+use crate::model::Protocol;
 
 /// Why no endpoint's response can be forwarded.
 #[derive(Debug, thiserror::Error)]
@@ -39,21 +41,35 @@ pub(super) enum ForwardError {
     Exchange(#[source] ExchangeError),
 }
 
+/// What an endpoint made of a request.
+pub(super) enum Forwarded {
+    Response(Response<Source>),
+    /// A WebSocket handshake was accepted.
+    Switched(Response<upstream::Tunnel>),
+}
+
 /// Forwards a request and returns when the head of the response is there.
 ///
 /// # Errors
 /// If no endpoint brought one.
 pub(super) async fn forward(
     worker: &Worker,
+    limits: Limits,
     upstream: &UpstreamState,
     head: &Head<'_>,
     mut body: RequestBody,
-) -> Result<Response<ResponseBody<RequestBody>>, ForwardError> {
+) -> Result<Forwarded, ForwardError> {
     let mut tried = Tried::default();
     let mut error = ForwardError::NoEndpoints;
     let mut resent = false;
     while let Some(endpoint) = upstream.pick(|| worker.now_ms(), &mut tried) {
-        match attempt(worker, endpoint, head, body).await {
+        let attempted = match upstream.protocol() {
+            Protocol::Http1 => attempt(worker, limits, (endpoint, Transport::Plain), head, body).await,
+            Protocol::Https => attempt(worker, limits, (endpoint, Transport::Tls), head, body).await,
+            // Boxed, so that the common case does not carry its size.
+            Protocol::H2c => Box::pin(attempt_http2(worker, limits, endpoint, head, body)).await,
+        };
+        match attempted {
             Ok(response) => return Ok(response),
             Err(Attempt { error: failed, retry: Some(unsent) }) => {
                 // A request that endpoint after endpoint answers by closing is more likely the cause than the victim.
@@ -78,12 +94,14 @@ struct Attempt {
 /// One endpoint: on a kept connection first, and on a new one if that proves stale.
 async fn attempt(
     worker: &Worker,
-    endpoint: Picked<'_>,
+    limits: Limits,
+    (endpoint, transport): (Picked<'_>, Transport),
     head: &Head<'_>,
     mut body: RequestBody,
-) -> Result<Response<ResponseBody<RequestBody>>, Attempt> {
-    if let Some(kept) = worker.pool.idle(endpoint.address()) {
-        match exchange(worker, kept, head, body).await {
+) -> Result<Forwarded, Attempt> {
+    let target = Target { address: endpoint.address(), transport };
+    if let Some(kept) = worker.pool.idle(target) {
+        match exchange(limits, kept, head, body).await {
             Ok(response) => {
                 endpoint.succeeded();
                 return Ok(response);
@@ -95,14 +113,14 @@ async fn attempt(
             },
         }
     }
-    let connection = match worker.pool.connect(endpoint.address()).await {
+    let connection = match worker.pool.connect(target).await {
         Ok(connection) => connection,
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
             return Err(Attempt { error: unconnected(&error, endpoint, worker.now_ms()), retry: Some(body) });
         }
     };
-    match exchange(worker, connection, head, body).await {
+    match exchange(limits, connection, head, body).await {
         Ok(response) => {
             endpoint.succeeded();
             Ok(response)
@@ -119,19 +137,66 @@ fn unconnected(error: &ConnectError, endpoint: Picked<'_>, now_ms: u64) -> Forwa
     let timed_out = match error {
         ConnectError::Exhausted { .. } => return ForwardError::Exhausted,
         ConnectError::Timeout { .. } => true,
-        ConnectError::Refused { .. } | ConnectError::Io { .. } => false,
+        ConnectError::Refused { .. } | ConnectError::Tls { .. } | ConnectError::Io { .. } => false,
     };
     endpoint.failed(now_ms);
     ForwardError::Connect { timed_out }
 }
 
 async fn exchange(
-    worker: &Worker,
+    limits: Limits,
     connection: Connection,
     head: &Head<'_>,
     body: RequestBody,
-) -> Result<Response<ResponseBody<RequestBody>>, Failure<RequestBody>> {
-    upstream::exchange(connection, worker.limits, head.method, |out| head.write(out), body).await
+) -> Result<Forwarded, Failure<RequestBody>> {
+    let Some(accept) = head.handshake else {
+        let response = upstream::exchange(connection, limits, head.method, |out| head.write(out), body).await?;
+        return Ok(Forwarded::Response(response.map(Source::Http1)));
+    };
+    let upgraded = Box::pin(upstream::upgrade(connection, limits, *accept, |out| head.write(out), body));
+    Ok(match upgraded.await? {
+        Upgraded::Switched(response) => Forwarded::Switched(response),
+        Upgraded::Declined(response) => Forwarded::Response(response.map(Source::Http1)),
+    })
+}
+
+/// One endpoint that speaks HTTP/2: on an open connection if there is one, and once more if that proves stale.
+async fn attempt_http2(
+    worker: &Worker,
+    limits: Limits,
+    endpoint: Picked<'_>,
+    head: &Head<'_>,
+    mut body: RequestBody,
+) -> Result<Forwarded, Attempt> {
+    let mut again = true;
+    loop {
+        let lease = match worker.http2.lease(endpoint.address()).await {
+            Ok(lease) => lease,
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
+                return Err(Attempt { error: unconnected(&error, endpoint, worker.now_ms()), retry: Some(body) });
+            }
+        };
+        let write = |out: &mut Vec<u8>| {
+            head.write(out);
+            if head.takes_trailers() {
+                out.extend_from_slice(b"te: trailers\r\n");
+            }
+        };
+        let Failure { error, unsent, written, reused } =
+            match h2::exchange(lease, limits, head.method, write, body).await {
+                Ok(response) => {
+                    endpoint.succeeded();
+                    let response = response.map(|body| Source::Http2(Box::new(body)));
+                    return Ok(Forwarded::Response(response));
+                }
+                Err(failure) => failure,
+            };
+        match retry(&error, written, unsent, head.method) {
+            Some(unsent) if reused && std::mem::take(&mut again) => body = unsent,
+            retry => return Err(failed(worker, endpoint, error, retry)),
+        }
+    }
 }
 
 /// The body, if the request may be sent once more.
@@ -141,6 +206,7 @@ fn retry(error: &ExchangeError, written: bool, unsent: Option<RequestBody>, meth
         ExchangeError::Timeout { .. }
         | ExchangeError::Malformed(_)
         | ExchangeError::HeadTooLarge
+        | ExchangeError::Aborted
         | ExchangeError::RequestBody(_)
         | ExchangeError::Starved => false,
     };
@@ -155,7 +221,7 @@ fn failed(worker: &Worker, endpoint: Picked<'_>, error: ExchangeError, retry: Op
             worker.shared.stats.timed_out.fetch_add(1, Relaxed);
         }
         // One bad answer is the answer's fault as likely as the endpoint's; only silence and closing keep it out.
-        ExchangeError::Malformed(_) | ExchangeError::HeadTooLarge => {}
+        ExchangeError::Malformed(_) | ExchangeError::HeadTooLarge | ExchangeError::Aborted => {}
         ExchangeError::Closed | ExchangeError::Reset | ExchangeError::Timeout { .. } | ExchangeError::Io(_) => {
             endpoint.failed(worker.now_ms());
         }

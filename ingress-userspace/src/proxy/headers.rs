@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::{
     authority::Authority,
-    upstream::{write_header, write_request_line},
+    upstream::{Accept, write_header, write_request_line},
     via,
 };
 
@@ -22,12 +22,14 @@ pub(super) struct Head<'r> {
     pub(super) headers: &'r HeaderMap,
     /// From [`forwarded`].
     pub(super) forwarded: &'r [u8],
+    /// What must answer it, if it is a WebSocket handshake.
+    pub(super) handshake: Option<&'r Accept>,
 }
 
 impl Head<'_> {
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { method, version, target, authority, headers, forwarded } = self;
+        let Self { method, version, target, authority, headers, forwarded, handshake } = self;
         write_request_line(out, method, target);
         out.extend_from_slice(b"host: ");
         authority.write(out);
@@ -47,6 +49,15 @@ impl Head<'_> {
         out.extend_from_slice(b"\r\n");
         write_request_id(out, headers);
         via::write(out, *version, headers);
+        if handshake.is_some() {
+            out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
+        }
+    }
+
+    /// Whether the client takes trailers, which HTTP/2 says end to end (RFC 9113, 8.2.2): gRPC insists on it.
+    pub(super) fn takes_trailers(&self) -> bool {
+        let codings = self.headers.get_all(header::TE).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+        codings.map(<[u8]>::trim_ascii).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
 }
 
@@ -231,6 +242,7 @@ mod tests {
             authority: &authority,
             headers: &headers,
             forwarded: b"x-forwarded-for: 192.0.2.7\r\n",
+            handshake: None,
         };
         let mut out = Vec::new();
         head.write(&mut out);

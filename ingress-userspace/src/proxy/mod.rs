@@ -33,8 +33,10 @@ mod server;
 mod shared;
 mod snapshot;
 mod tls;
+mod tunnel;
 pub mod upstream;
 mod via;
+mod websocket;
 mod wire;
 mod worker;
 

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use crate::model::Upstream;
+use crate::model::{Protocol, Upstream};
 
 /// How long the first failure keeps an endpoint out.
 const OUT_FIRST_MS: u64 = 500;
@@ -25,6 +25,7 @@ const TRIES_MAX: usize = 3;
 /// the same.
 #[derive(Debug)]
 pub(super) struct UpstreamState {
+    protocol: Protocol,
     endpoints: Vec<EndpointState>,
     next: AtomicU32,
 }
@@ -62,12 +63,13 @@ pub(super) struct Tried {
 // === impl UpstreamState ===
 
 impl UpstreamState {
-    /// The state for `upstream`: `previous` itself if its endpoints are the same, else a new one that knows what
+    /// The state for `upstream`: `previous` itself if nothing changed, else a new one that knows what
     /// `previous` knew of the endpoints that remain.
     pub(super) fn carry(upstream: &Upstream, previous: Option<&Arc<Self>>) -> Arc<Self> {
-        let Upstream { protocol: _, endpoints } = upstream;
+        let Upstream { protocol, endpoints } = upstream;
         let known = previous.map_or(&[][..], |state| &state.endpoints);
         if let Some(previous) = previous
+            && previous.protocol == *protocol
             && known.iter().map(|e| e.address).eq(endpoints.iter().map(|e| e.address))
         {
             return Arc::clone(previous);
@@ -78,9 +80,15 @@ impl UpstreamState {
             EndpointState { address, health: health.unwrap_or_default() }
         };
         Arc::new(Self {
+            protocol: *protocol,
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
         })
+    }
+
+    /// What its endpoints speak.
+    pub(super) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// The next endpoint in turn that is neither out nor tried already; if all that remain are out, the next of those.
@@ -246,6 +254,8 @@ mod tests {
         let first = state(&[1, 2]);
         take(&first, 1).failed(0);
         assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&upstream(&[1, 2]), Some(&first))));
+        let other = Upstream { protocol: Protocol::H2c, ..upstream(&[1, 2]) };
+        assert_eq!(UpstreamState::carry(&other, Some(&first)).protocol(), Protocol::H2c);
         let second = UpstreamState::carry(&upstream(&[2, 3]), Some(&first));
         assert_eq!(picks(&second, 1, 3), [3, 3, 3]);
     }

@@ -3,7 +3,9 @@
 
 use std::{cell::Cell, time::Instant};
 
-use super::{options::Options, scan::Place};
+use crate::model::Settings;
+
+use super::scan::Place;
 
 /// What one connection is doing. Times are the worker's coarse clock.
 #[derive(Debug)]
@@ -68,6 +70,11 @@ impl Progress {
         self.unwritten.set(None);
     }
 
+    /// Whether bytes wait for the client.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.unwritten.get().is_some()
+    }
+
     /// Our side is shut down; the client has as long as for a head to close its own.
     pub(super) fn linger(&self, now: Instant) {
         self.place.set(Place::Head);
@@ -89,19 +96,19 @@ impl Progress {
         self.active.get() == 0 && self.place.get() == Place::Between
     }
 
-    pub(super) fn due(&self, now: Instant, options: &Options) -> Due {
+    pub(super) fn due(&self, now: Instant, settings: &Settings) -> Due {
         let passed = now.saturating_duration_since(self.since.get());
-        if self.unwritten.get().is_some_and(|since| now.saturating_duration_since(since) >= options.stall_timeout) {
+        if self.unwritten.get().is_some_and(|since| now.saturating_duration_since(since) >= settings.stall_timeout) {
             return Due::Stalled;
         }
         match self.place.get() {
             // HTTP/2 ends an idle connection with the client's help, and what is left of a response keeps it open.
-            Place::Between if self.active.get() == 0 && passed >= options.idle_timeout + options.stall_timeout => {
+            Place::Between if self.active.get() == 0 && passed >= settings.idle_timeout + settings.stall_timeout => {
                 Due::Stalled
             }
-            Place::Between if self.active.get() == 0 && passed >= options.idle_timeout => Due::Idle,
-            Place::Head if self.active.get() == 0 && passed >= options.head_timeout => Due::Stalled,
-            Place::Body if self.reading.get() && passed >= options.stall_timeout => Due::Stalled,
+            Place::Between if self.active.get() == 0 && passed >= settings.idle_timeout => Due::Idle,
+            Place::Head if self.active.get() == 0 && passed >= settings.head_timeout => Due::Stalled,
+            Place::Body if self.reading.get() && passed >= settings.stall_timeout => Due::Stalled,
             Place::Between | Place::Head | Place::Body => Due::Nothing,
         }
     }
@@ -113,12 +120,12 @@ mod tests {
 
     use super::*;
 
-    fn options() -> Options {
-        Options {
+    fn settings() -> Settings {
+        Settings {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(60),
-            ..Options::default()
+            ..Settings::default()
         }
     }
 
@@ -132,7 +139,7 @@ mod tests {
         for (seconds, step) in steps {
             step(&progress, at(*seconds));
         }
-        assert_eq!(progress.due(at(seconds), &options()), expect, "after {} steps at {seconds} s", steps.len());
+        assert_eq!(progress.due(at(seconds), &settings()), expect, "after {} steps at {seconds} s", steps.len());
     }
 
     #[test]

@@ -34,12 +34,16 @@ enum State {
     Chunk(u64),
     ChunkEnd,
     Trailer,
+    /// After the head of a WebSocket handshake: what follows has no framing known here, unless the handshake is declined.
+    Held,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Framing {
     length: Option<u64>,
     chunked: bool,
+    /// A WebSocket handshake.
+    upgrade: bool,
 }
 
 /// Where in the stream the scanner stands.
@@ -72,20 +76,35 @@ impl Scanner {
     pub(super) fn place(&self) -> Place {
         match self.state {
             State::RequestLine if self.line.is_empty() => Place::Between,
+            State::Held => Place::Between,
             State::RequestLine | State::Field => Place::Head,
             State::Sized(_) | State::ChunkSize | State::Chunk(_) | State::ChunkEnd | State::Trailer => Place::Body,
         }
     }
 
-    /// Follows `bytes`, which come right after those of the call before.
+    /// Whether what follows waits for [`Scanner::release`].
+    pub(super) fn is_held(&self) -> bool {
+        self.state == State::Held
+    }
+
+    /// The handshake was declined: another request may follow.
+    pub(super) fn release(&mut self) {
+        if self.is_held() {
+            self.state = State::RequestLine;
+        }
+    }
+
+    /// Follows `bytes`, which come right after those of the call before. Returns how many it followed: all, except after the
+    /// head of a WebSocket handshake.
     ///
     /// # Errors
     /// At the first line that is out of order; the final line end of its head is then not among the good bytes.
-    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
             at += match self.state {
+                State::Held => return Ok(at),
                 State::Sized(left) => self.skip(left, rest.len(), State::Sized, State::RequestLine),
                 State::Chunk(left) => self.skip(left, rest.len(), State::Chunk, State::ChunkEnd),
                 _ => match memchr(b'\n', rest) {
@@ -100,7 +119,7 @@ impl Scanner {
                 },
             };
         }
-        Ok(())
+        Ok(at)
     }
 
     fn skip(&mut self, left: u64, available: usize, state: fn(u64) -> State, next: State) -> usize {
@@ -158,7 +177,7 @@ impl Scanner {
                 self.trailers += line.len();
                 (self.trailers <= TRAILERS_MAX && !is_folded(line)).then_some(State::Trailer)?
             }
-            State::Sized(_) | State::Chunk(_) => return None,
+            State::Sized(_) | State::Chunk(_) | State::Held => return None,
         };
         Some(())
     }
@@ -183,6 +202,8 @@ impl Framing {
                 return None;
             }
             self.chunked = true;
+        } else if let Some(value) = value_of(line, b"upgrade") {
+            self.upgrade |= value.eq_ignore_ascii_case(b"websocket");
         }
         Some(())
     }
@@ -190,10 +211,11 @@ impl Framing {
     /// What follows the head.
     fn body(self) -> Option<State> {
         match self {
-            Self { length: Some(_), chunked: true } => None,
-            Self { length: None, chunked: true } => Some(State::ChunkSize),
-            Self { length: None | Some(0), chunked: false } => Some(State::RequestLine),
-            Self { length: Some(length), chunked: false } => Some(State::Sized(length)),
+            Self { length: Some(_), chunked: true, .. } => None,
+            Self { length: None, chunked: true, .. } => Some(State::ChunkSize),
+            Self { length: None | Some(0), chunked: false, upgrade: false } => Some(State::RequestLine),
+            Self { length: None | Some(0), chunked: false, upgrade: true } => Some(State::Held),
+            Self { length: Some(length), chunked: false, .. } => Some(State::Sized(length)),
         }
     }
 }
@@ -243,7 +265,7 @@ mod tests {
     fn check(stream: &str, expect: Option<Place>) {
         let scan = |parts: &[&[u8]]| {
             let mut scanner = Scanner::new(1024);
-            parts.iter().try_for_each(|part| scanner.scan(part)).ok().map(|()| scanner.place())
+            parts.iter().try_for_each(|part| scanner.scan(part).map(drop)).ok().map(|()| scanner.place())
         };
         let bytes = stream.as_bytes();
         assert_eq!(scan(&[bytes]), expect, "{stream:?}");
@@ -311,6 +333,25 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_websocket_handshake_is_left_alone() {
+        let head = b"GET / HTTP/1.1\r\nUPGRADE:  WebSocket \r\n\r\n";
+        let mut scanner = Scanner::new(1024);
+        let stream = [&head[..], b"\x81\n\r\n"].concat();
+        assert_eq!(scanner.scan(&stream), Ok(head.len()));
+        assert!(scanner.is_held() && scanner.place() == Place::Between);
+        assert_eq!(scanner.scan(b"\n"), Ok(0));
+        scanner.release();
+        assert_eq!(scanner.scan(b"GET / HTTP/1.1\r\n\r\n"), Ok(18));
+        assert!(!scanner.is_held());
+        for other in ["Upgrade: h2c\r\n", "Upgrade: websocket\r\nContent-Length: 1\r\n", "X-Upgrade: websocket\r\n"] {
+            let mut scanner = Scanner::new(1024);
+            let stream = format!("GET / HTTP/1.1\r\n{other}\r\n");
+            assert_eq!(scanner.scan(stream.as_bytes()), Ok(stream.len()));
+            assert!(!scanner.is_held(), "{other}");
+        }
+    }
+
+    #[test]
     fn ambiguous_chunks_are_refused() {
         for chunks in [
             "3\nabc\r\n0\r\n\r\n",
@@ -334,7 +375,7 @@ mod tests {
     #[test]
     fn lines_that_never_end_are_bounded() {
         let mut scanner = Scanner::new(16);
-        assert_eq!(scanner.scan(&[b'a'; 64]), Ok(()));
+        assert_eq!(scanner.scan(&[b'a'; 64]), Ok(64));
         assert_eq!(scanner.scan(b"a"), Err(Violation { good: 0 }));
     }
 
@@ -349,7 +390,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
             let mut scanner = Scanner::new(64);
-            let _verdict: Result<(), Violation> = parts.iter().try_for_each(|part| scanner.scan(part));
+            let _verdict: Result<(), Violation> = parts.iter().try_for_each(|part| scanner.scan(part).map(drop));
         }
     }
 }

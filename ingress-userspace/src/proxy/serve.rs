@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
-use http::{Method, Request, Response, Uri, Version, header, request::Parts};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
 use hyper::body::Incoming;
 use ingress_common::StatusClass;
 
@@ -16,14 +16,15 @@ use crate::{
 
 use super::{
     authority::Authority,
-    body::{Body, RequestBody},
+    body::{Body, RequestBody, Source},
     conn::{Conn, InFlight},
     error::{self, Answer},
-    forward::forward,
+    forward::{Forwarded, forward},
     headers::Head,
     path,
     snapshot::Snapshot,
-    via,
+    tunnel::Tunnel,
+    upstream, via, websocket,
 };
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
@@ -35,9 +36,13 @@ pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<
         Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming).await,
         Err(Refusal { host, answer }) => own(conn.begin(host), *answer, bodiless),
     };
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if conn.is_asked_handshake() && !switched && websocket::looks_like_one(&parts) {
+        conn.decline();
+    }
     // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
-    if parts.version != Version::HTTP_2 && conn.worker.is_draining() {
-        response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
+    if parts.version != Version::HTTP_2 && conn.worker.is_draining() && !switched {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }
@@ -113,6 +118,10 @@ impl<'r> Matching<'r> {
             Target::Refuse(why) => return own(in_flight, error::refused(why), bodiless),
             Target::Forward(id) => snapshot.upstream(id),
         };
+        let handshake = match conn.is_asked_handshake().then(|| websocket::handshake(parts)).transpose() {
+            Ok(handshake) => handshake.flatten(),
+            Err(refused) => return own(in_flight, error::handshake(refused), bodiless),
+        };
         let head = Head {
             method: &parts.method,
             version: parts.version,
@@ -120,32 +129,41 @@ impl<'r> Matching<'r> {
             authority: &authority,
             headers: &parts.headers,
             forwarded: &conn.forwarded,
+            handshake: handshake.as_ref(),
         };
         let body = RequestBody::new(incoming, in_flight.cell());
         let forwarded = match upstream {
-            Some(upstream) => forward(&conn.worker, upstream, &head, body).await,
+            Some(upstream) => forward(&conn.worker, snapshot.limits, upstream, &head, body).await,
             None => Err(super::forward::ForwardError::NoEndpoints),
         };
         match forwarded {
-            Ok(response) => relay(response, bodiless, in_flight),
+            Ok(Forwarded::Response(response)) => relay(response, bodiless, in_flight),
+            Ok(Forwarded::Switched(response)) => switch(conn, response, in_flight),
             Err(failed) => own(in_flight, error::forward(&failed), bodiless),
         }
     }
 }
 
 /// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.
-fn relay(
-    response: Response<super::upstream::ResponseBody<RequestBody>>,
-    bodiless: bool,
-    in_flight: InFlight,
-) -> Response<Body> {
+fn relay(response: Response<Source>, bodiless: bool, in_flight: InFlight) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     parts.headers.entry(header::SERVER).or_insert(error::SERVER);
     // hyper speaks the client's version; that of the upstream ends here.
     parts.version = Version::HTTP_11;
     let status = parts.status;
-    let bodiless = bodiless || status == http::StatusCode::NO_CONTENT || status == http::StatusCode::NOT_MODIFIED;
+    let bodiless = bodiless || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     let body = Body::upstream(body, StatusClass::of(status.as_u16()), bodiless, in_flight);
+    Response::from_parts(parts, body)
+}
+
+/// Accepts a WebSocket handshake as the endpoint did; the rest is the tunnel's.
+fn switch(conn: &Conn, response: Response<upstream::Tunnel>, in_flight: InFlight) -> Response<Body> {
+    let (mut parts, endpoint) = response.into_parts();
+    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    parts.headers.entry(header::SERVER).or_insert(error::SERVER);
+    let body = Body::switched(in_flight.cell());
+    conn.switch(Tunnel::new(endpoint, in_flight));
     Response::from_parts(parts, body)
 }
 

@@ -11,7 +11,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use ingress_common::HostL7Cell;
-use rustls::ServerConfig;
 
 use crate::model::HostId;
 
@@ -19,7 +18,7 @@ use super::{
     counters::Counters,
     pulse::Pulse,
     snapshot::Snapshot,
-    tls::{self, TlsError},
+    tls::{ServerConfigs, TlsError},
 };
 
 /// Where connections are entered under their host, so that the kernel's per-packet counters know it.
@@ -38,7 +37,7 @@ pub struct Shared {
     pub(super) counters: Counters,
     pub(super) flows: Option<Box<dyn FlowTable>>,
     /// Holds the node-wide ticket keys.
-    pub(super) tls: Arc<ServerConfig>,
+    pub(super) tls: ServerConfigs,
     pub(super) stats: Stats,
     pulses: Mutex<Vec<Arc<Pulse>>>,
 }
@@ -88,7 +87,7 @@ impl Shared {
     /// If `counters` is empty, or TLS cannot be set up.
     pub fn new(counters: &'static [HostL7Cell], flows: Option<Box<dyn FlowTable>>) -> Result<Self, SharedError> {
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
-        let tls = Arc::new(tls::server_config(Arc::clone(&snapshot))?);
+        let tls = ServerConfigs::new(Arc::clone(&snapshot))?;
         let counters = Counters::new(counters).ok_or(SharedError::NoCounters)?;
         Ok(Self { snapshot, counters, flows, tls, stats: Stats::default(), pulses: Mutex::default() })
     }

@@ -9,13 +9,14 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    model::{HostId, HostPattern, RouteTable, Upstream, UpstreamKey},
+    model::{HostId, HostPattern, RouteTable, Settings, Upstream, UpstreamKey},
     route::{Routes, UpstreamId},
 };
 
 use super::{
     certificates::{CertificateProblem, Certificates},
     pick::UpstreamState,
+    upstream::Limits,
 };
 
 /// One consistent state of the configuration. A request keeps the one it began with to its end.
@@ -25,6 +26,9 @@ pub struct Snapshot {
     pub generation: u64,
     pub routes: Routes,
     pub certificates: Certificates,
+    pub settings: Settings,
+    /// What of the settings bounds an exchange with an endpoint.
+    pub(super) limits: Limits,
     /// By [`UpstreamId`]; `None` for a number whose upstream is gone.
     upstreams: Vec<Option<Arc<UpstreamState>>>,
     ids: HashMap<UpstreamKey, UpstreamId>,
@@ -40,13 +44,17 @@ impl Snapshot {
         table: &RouteTable,
         host_id: impl FnMut(&HostPattern) -> HostId,
     ) -> (Self, Vec<CertificateProblem>) {
-        let (certificates, problems) =
-            Certificates::load(previous.map(|snapshot| &snapshot.certificates), &table.certificates);
+        let (certificates, problems) = Certificates::load(
+            previous.map(|snapshot| &snapshot.certificates),
+            &table.certificates,
+            table.fallback_certificate.as_ref(),
+        );
         let mut numbering = Numbering::new(previous, table);
         let routes = Routes::compile(table, |key| numbering.id(key), host_id);
         let Numbering { ids, upstreams, .. } = numbering;
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
-        (Self { generation, routes, certificates, upstreams, ids }, problems)
+        let (settings, limits) = (table.settings.clone(), limits(&table.settings));
+        (Self { generation, routes, certificates, settings, limits, upstreams, ids }, problems)
     }
 
     /// The upstream a route of this snapshot names.
@@ -58,6 +66,15 @@ impl Snapshot {
     #[must_use]
     pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {
         self.ids.get(key).copied()
+    }
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits {
+        read_timeout: settings.upstream_read_timeout,
+        send_timeout: settings.upstream_send_timeout,
+        client_timeout: settings.stall_timeout,
+        ..Limits::default()
     }
 }
 

@@ -11,6 +11,8 @@ use rustls::{
 };
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use crate::model::Settings;
+
 use super::snapshot::Snapshot;
 
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +28,31 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// The configuration of every HTTPS listener of the node.
+/// The configurations of every HTTPS listener of the node: which protocols are offered is all they differ in.
+pub(super) struct ServerConfigs {
+    both: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
+}
+
+impl ServerConfigs {
+    pub(super) fn new(snapshot: Arc<ArcSwap<Snapshot>>) -> Result<Self, TlsError> {
+        let both = server_config(snapshot)?;
+        let mut http1 = both.clone();
+        http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { both: Arc::new(both), http1: Arc::new(http1) })
+    }
+
+    pub(super) fn of(&self, settings: &Settings) -> &Arc<ServerConfig> {
+        if settings.http2 { &self.both } else { &self.http1 }
+    }
+}
+
+/// What they have in common.
 ///
 /// One ticketer, so that a session begun with one worker is resumed by another. Sessions live in tickets alone: nothing is
 /// stored per client. One ticket per handshake: a second one costs a tenth of a resumed handshake, and clients that want
 /// more get one with each resumption. No early data: it can be replayed (RFC 8446, 8).
-pub(super) fn server_config(snapshot: Arc<ArcSwap<Snapshot>>) -> Result<ServerConfig, TlsError> {
+fn server_config(snapshot: Arc<ArcSwap<Snapshot>>) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let fallback = Arc::new(fallback(&provider)?);
     let mut config = ServerConfig::builder_with_provider(provider)

@@ -29,6 +29,8 @@ pub(super) struct Wire<IO> {
     /// `None` for HTTP/2, whose framing has one reading.
     scanner: Option<Scanner>,
     end: End,
+    /// What came after the head of a WebSocket handshake, until it is answered. One read at most.
+    held: Vec<u8>,
     /// Bytes that may still be thrown away; `None` until our side is shut down.
     linger: Option<usize>,
 }
@@ -46,11 +48,16 @@ enum End {
 impl<IO> Wire<IO> {
     pub(super) fn http1(io: IO, conn: Rc<Conn>) -> Self {
         let scanner = Some(Scanner::new(conn.worker.options.head_max));
-        Self { io, conn, scanner, end: End::Open, linger: None }
+        Self { io, conn, scanner, end: End::Open, held: Vec::new(), linger: None }
     }
 
     pub(super) fn http2(io: IO, conn: Rc<Conn>) -> Self {
-        Self { io, conn, scanner: None, end: End::Open, linger: None }
+        Self { io, conn, scanner: None, end: End::Open, held: Vec::new(), linger: None }
+    }
+
+    /// The stream itself, and what was read of it but not delivered.
+    pub(super) fn into_parts(self) -> (IO, Vec<u8>) {
+        (self.io, self.held)
     }
 
     /// Follows what was read into `buf` after `before`.
@@ -59,12 +66,29 @@ impl<IO> Wire<IO> {
         let Some(scanner) = &mut self.scanner else { return Ok(()) };
         let verdict = scanner.scan(&buf.filled()[before..]);
         self.conn.progress.read(scanner.place(), self.conn.worker.now());
-        let Err(Violation { good }) = verdict else { return Ok(()) };
+        let good = match verdict {
+            Ok(followed) => {
+                if scanner.is_held() {
+                    self.hold(buf, before + followed);
+                }
+                return Ok(());
+            }
+            Err(Violation { good }) => good,
+        };
         self.conn.worker.shared.stats.refused_framing.fetch_add(1, Relaxed);
         // What is in order, perhaps the head of the body that is not, still goes to hyper.
         buf.set_filled(before + good);
         self.end = if scanner.place() == Place::Body { End::Broken } else { End::Refused };
         if good == 0 { self.refuse(buf) } else { Ok(()) }
+    }
+
+    /// Keeps back what came after a WebSocket handshake, which ends at `end`.
+    fn hold(&mut self, buf: &mut ReadBuf<'_>, end: usize) {
+        self.conn.handshake();
+        // Before what is held already, which came later.
+        let later = std::mem::replace(&mut self.held, buf.filled()[end..].to_vec());
+        self.held.extend_from_slice(&later);
+        buf.set_filled(end);
     }
 
     /// Delivers what hyper gets in place of the rest.
@@ -82,6 +106,30 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
     /// Whether the client may still be sending what nobody is going to read.
     fn is_amid_request(&self) -> bool {
         self.end != End::Open || self.scanner.as_ref().is_some_and(|scanner| scanner.place() == Place::Body)
+    }
+
+    /// Reads while a WebSocket handshake is being answered: only to learn that the client is gone, or one piece of what
+    /// it sends too early.
+    fn poll_held(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.held.is_empty() {
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        if buf.filled().len() == before {
+            return Poll::Ready(Ok(()));
+        }
+        self.held.extend_from_slice(&buf.filled()[before..]);
+        buf.set_filled(before);
+        Poll::Pending
+    }
+
+    /// The handshake was declined: what was held is delivered as the requests that it should be.
+    fn deliver(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let before = buf.filled().len();
+        let rest = self.held.split_off(self.held.len().min(buf.remaining()));
+        buf.put_slice(&std::mem::replace(&mut self.held, rest));
+        self.follow(buf, before)
     }
 
     /// Reads on until the client closes its side, too. Closing a socket with unread bytes resets the connection, which
@@ -106,6 +154,15 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Wire<IO> {
             End::Open => {}
             End::Refused | End::Broken => return Poll::Ready(this.refuse(buf)),
             End::Closed => return Poll::Ready(Ok(())),
+        }
+        if let Some(scanner) = this.scanner.as_mut().filter(|scanner| scanner.is_held()) {
+            if !this.conn.take_declined() {
+                return this.poll_held(cx, buf);
+            }
+            scanner.release();
+        }
+        if !this.held.is_empty() {
+            return Poll::Ready(this.deliver(buf));
         }
         let before = buf.filled().len();
         match Pin::new(&mut this.io).poll_read(cx, buf) {

@@ -18,8 +18,11 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
+use crate::model::Settings;
+
 use super::{
     accept,
+    body::RequestBody,
     conn::{Conn, Order},
     options::Options,
     progress::Due,
@@ -27,15 +30,15 @@ use super::{
     server::Signal,
     shared::Shared,
     snapshot::Snapshot,
-    upstream::{Limits, Pool, PoolOptions},
+    upstream::{Pool, PoolOptions, h2},
 };
 
 /// What the connections of one worker share. One thread: cells and `Rc`, no locks.
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) options: Options,
-    pub(super) limits: Limits,
     pub(super) pool: Pool,
+    pub(super) http2: h2::Clients<RequestBody>,
     started: Instant,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
@@ -50,6 +53,8 @@ pub(super) struct Worker {
 struct View {
     cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     current: Rc<Held>,
+    /// Those of `current`; apart from it, so that who keeps them does not keep a whole snapshot.
+    settings: Rc<Settings>,
 }
 
 /// A snapshot that is kept for as long as this lives.
@@ -65,31 +70,22 @@ impl Deref for Held {
 
 impl Worker {
     pub(super) fn new(shared: Arc<Shared>, options: Options, started: Instant) -> Rc<Self> {
-        let limits = Limits {
-            read_timeout: options.upstream_read_timeout,
-            send_timeout: options.upstream_send_timeout,
-            client_timeout: options.stall_timeout,
-            ..Limits::default()
-        };
-        let pool = Pool::new(PoolOptions {
-            idle_per_endpoint: options.upstream_idle_per_endpoint,
-            idle_total: options.upstream_idle_total,
-            idle_timeout: options.upstream_idle_timeout,
-            connect_timeout: options.connect_timeout,
-        });
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(Held(Arc::clone(cache.load())));
         let pulse = shared.pulse();
+        let settings = Rc::new(current.settings.clone());
+        let pool = Pool::new(pool_options(&settings, &options));
+        let http2 = h2::Clients::new(pool.clone());
         Rc::new(Self {
             shared,
             options,
-            limits,
             pool,
+            http2,
             started,
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
-            view: RefCell::new(View { cache, current }),
+            view: RefCell::new(View { cache, current, settings }),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
         })
@@ -98,12 +94,22 @@ impl Worker {
     /// The current snapshot, for as long as the caller holds it.
     pub(super) fn snapshot(&self) -> Rc<Held> {
         let mut view = self.view.borrow_mut();
-        let View { cache, current } = &mut *view;
+        let View { cache, current, settings } = &mut *view;
         let latest = cache.load();
         if !Arc::ptr_eq(latest, &current.0) {
             *current = Rc::new(Held(Arc::clone(latest)));
+            if **settings != latest.settings {
+                *settings = Rc::new(latest.settings.clone());
+                self.pool.adjust(pool_options(settings, &self.options));
+            }
         }
         Rc::clone(current)
+    }
+
+    /// The settings of the current snapshot.
+    pub(super) fn settings(&self) -> Rc<Settings> {
+        drop(self.snapshot());
+        Rc::clone(&self.view.borrow().settings)
     }
 
     /// The coarse clock, exact to a tick: for time-outs of seconds.
@@ -136,8 +142,8 @@ impl Worker {
         self.now.set(now);
         let mut timed_out = 0;
         for conn in self.connections.borrow().values() {
-            timed_out += conn.offers.expire(now, self.options.stall_timeout);
-            match conn.progress.due(now, &self.options) {
+            timed_out += conn.offers.expire(now, conn.settings.stall_timeout);
+            match conn.progress.due(now, &conn.settings) {
                 Due::Nothing => {}
                 Due::Idle => conn.order(Order::Finish),
                 Due::Stalled => {
@@ -148,6 +154,7 @@ impl Worker {
         }
         self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
         self.pool.prune(now);
+        self.http2.prune(now);
         drop(self.snapshot());
     }
 
@@ -193,10 +200,9 @@ async fn serve(worker: Rc<Worker>, http: TcpListener, https: TcpListener, mut si
     let mut accepting = JoinSet::new();
     accepting.spawn_local(accept::run(Rc::clone(&worker), http, false, signal.clone()));
     accepting.spawn_local(accept::run(Rc::clone(&worker), https, true, signal.clone()));
-    let mut ticks = ticks(worker.options.tick());
     let deadline = loop {
         tokio::select! {
-            _ = ticks.tick() => worker.tick(),
+            () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
             // A closed channel means that the server is gone without a word: stop.
             changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
                 Signal::Serve => {}
@@ -210,11 +216,13 @@ async fn serve(worker: Rc<Worker>, http: TcpListener, https: TcpListener, mut si
     drain(&worker, deadline, signal).await;
 }
 
-/// Waits for the connections to end: HTTP/2 ones and those that are busy are told at once, idle ones some time later.
+/// Waits for the connections to end, and no longer. HTTP/2 ones are told at once, by GOAWAY; HTTP/1 ones by the next answer;
+/// those that make no request are ended some time later. Streams, bodies and WebSockets go on to their end or the deadline.
 async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
     let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
     let mut ticks = ticks(Duration::from_millis(10));
-    worker.order_all(Order::Finish, Conn::is_http2);
+    // One that has made no request may not know that it is open: a GOAWAY now would cost it the request it is about to send.
+    worker.order_all(Order::Finish, Conn::is_begun_http2);
     while !worker.is_empty() {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -225,9 +233,27 @@ async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<S
             return;
         }
         if worker.now() >= idle_until {
-            worker.order_all(Order::Finish, |conn| conn.progress.is_idle());
+            worker.order_all(Order::Finish, |conn| conn.is_http2() || conn.progress.is_idle());
         }
     }
+}
+
+fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
+    PoolOptions {
+        idle_per_endpoint: settings.upstream_idle_per_endpoint,
+        idle_total: options.upstream_idle_total,
+        idle_timeout: settings.upstream_idle_timeout,
+        connect_timeout: settings.connect_timeout,
+    }
+}
+
+/// How often a worker looks for connections that are over their time: a quarter of the shortest time-out, so that none is
+/// overrun by more than that, but never more often than every 10 ms nor less often than every second.
+fn period(settings: &Settings, options: &Options) -> Duration {
+    let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
+    let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
+    let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));
+    (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
 
 fn ticks(period: Duration) -> tokio::time::Interval {

@@ -3,6 +3,7 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use ingress_userspace::proxy::{Drained, Options};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Client, DEADLINE, Origin, Proxy, Table, wait_until};
 
@@ -106,4 +107,101 @@ fn connections_in_the_backlog_are_served() {
         }
         assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
     }
+}
+
+#[test]
+fn a_websocket_is_kept_until_the_deadline() {
+    let origin = Origin::start(crate::ws::echo);
+    let options = Options { drain_idle: Duration::from_millis(10), ..Options::default() };
+    let mut proxy = Proxy::start_with(&Table::default().host("a.test", &[origin.address]), &options, None);
+    let mut client = proxy.client();
+    client.send(crate::ws::handshake()).head();
+    assert_eq!(client.at_least(5), b"hello");
+    let drained = drain(&mut proxy, Duration::from_millis(500));
+    wait_until("new connections are refused", || refuses(&proxy));
+    assert_eq!(client.send("ping").at_least(4), b"ping");
+    assert_eq!(proxy.shared.stats().connections, 1);
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 1 });
+    assert!(client.is_closed());
+    assert_eq!((proxy.count(1).active, proxy.count(1).requests.aborted), (0, 1));
+}
+
+#[test]
+fn a_drain_ends_with_the_last_websocket() {
+    let origin = Origin::start(crate::ws::echo);
+    let mut proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let mut client = proxy.client();
+    client.send(crate::ws::handshake()).head();
+    let drained = drain(&mut proxy, Duration::from_secs(3600));
+    wait_until("new connections are refused", || refuses(&proxy));
+    client.stream.shutdown(std::net::Shutdown::Write).expect("shut down");
+    assert!(client.is_closed());
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
+    assert_eq!(proxy.count(1).requests.success, 1);
+}
+
+#[test]
+fn a_handshake_during_a_drain_still_becomes_a_websocket() {
+    let origin = Origin::start(crate::ws::echo);
+    let options = Options { drain_idle: DEADLINE, ..Options::default() };
+    let mut proxy = Proxy::start_with(&Table::default().host("a.test", &[origin.address]), &options, None);
+    let mut client = proxy.client();
+    client.get("none.test", "/");
+    let drained = drain(&mut proxy, DEADLINE);
+    wait_until("new connections are refused", || refuses(&proxy));
+    let head = client.send(crate::ws::handshake()).head().expect("a head");
+    assert!(head.contains("\r\nconnection: upgrade\r\n") && !head.contains("close"), "{head}");
+    drop(client);
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
+}
+
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+
+/// Reads frames of HTTP/2 until one of type `kind`; its payload.
+async fn frame(stream: &mut (impl AsyncRead + Unpin), kind: u8) -> Vec<u8> {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.expect("a frame");
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await.expect("a payload");
+        if head[3] == kind {
+            return payload;
+        }
+    }
+}
+
+#[tokio::test]
+async fn http2_clients_are_told_twice() {
+    let mut proxy = Proxy::start(&Table::default());
+    let mut stream = crate::tls::connect(&proxy, &crate::tls::config(&["h2"]), "a.test").await;
+    // Preface, empty SETTINGS, and a request: GET https a.test / by static table and literal.
+    let request =
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x0b\x01\x05\0\0\0\x01\x82\x84\x87\x01\x06a.test";
+    stream.write_all(request).await.expect("sent");
+    frame(&mut stream, 1).await;
+    let drained = drain(&mut proxy, DEADLINE);
+    // First without a limit, so that requests on their way are still served; after a round trip with the last one.
+    assert_eq!(frame(&mut stream, GOAWAY).await[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    let ping = frame(&mut stream, PING).await;
+    stream.write_all(&[&[0, 0, 8, PING, 1, 0, 0, 0, 0], &ping[..]].concat()).await.expect("sent");
+    assert_eq!(frame(&mut stream, GOAWAY).await[..8], [0, 0, 0, 1, 0, 0, 0, 0]);
+    let mut rest = Vec::new();
+    drop(stream.read_to_end(&mut rest).await);
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn an_http2_client_that_has_yet_to_ask_is_served_once_more() {
+    let mut proxy = Proxy::start(&Table::default());
+    let mut client = crate::tls::http2(&proxy).await;
+    let drained = drain(&mut proxy, DEADLINE);
+    while tokio::net::TcpStream::connect(proxy.http).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let request = http::Request::get("https://a.test/").body(http_body_util::Full::default()).expect("valid request");
+    assert_eq!(client.send_request(request).await.expect("a response").status(), 404);
+    client.ready().await.ok();
+    drop(client);
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
 }

@@ -147,7 +147,7 @@ fn escaping_a_path_evades_no_rule() {
 #[test]
 fn before_the_first_configuration_clients_are_asked_to_come_again() {
     let origin = Origin::answering("pod");
-    let proxy = Proxy::start_empty(&Options::default(), None);
+    let proxy = Proxy::start_empty(&Options::default());
     let mut client = proxy.client();
     let response = client.get("a.test", "/");
     assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));
@@ -206,5 +206,43 @@ fn a_client_that_is_still_sending_gets_the_answer() {
         client.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4000000\r\n\r\n").send(vec![0; 4_000_000]);
         assert_eq!(client.response().status, 404);
         assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn every_response_says_its_length_date_and_server() {
+    let origin = Origin::start(|peer| {
+        while let Some((head, _)) = peer.request() {
+            if head.contains("/close") {
+                peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\npod");
+                return;
+            }
+            peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\npod\r\n0\r\n\r\n");
+        }
+    });
+    let filters = vec![Filter::RedirectHttps { status: 308 }];
+    let table = Table::default().host("a.test", &[origin.address]).host("empty.test", &[]);
+    let proxy = Proxy::start(&table.host_with("r.test", &[origin.address], filters));
+    let mut client = proxy.client();
+    for (host, path, status) in [
+        ("a.test", "/", 200),
+        ("a.test", "/close", 200),
+        ("empty.test", "/", 503),
+        ("none.test", "/", 404),
+        ("r.test", "/", 308),
+        ("a.test", "/%zz", 400),
+    ] {
+        let response = client.get(host, path);
+        assert_eq!(response.status, status, "{host}{path}");
+        let length = response.header("content-length").or(response.header("transfer-encoding"));
+        assert!(length.is_some(), "{host}{path}: {}", response.head);
+        for name in ["date", "server"] {
+            assert!(response.header(name).is_some(), "{host}{path} {name}");
+        }
+        assert!(status == 200 || response.header("content-type") == Some("text/plain; charset=utf-8"), "{host}{path}");
+    }
+    let head = client.send("HEAD / HTTP/1.1\r\nHost: none.test\r\n\r\n").head().expect("a head");
+    for name in ["content-length", "content-type", "date", "server"] {
+        assert!(head.contains(&format!("\r\n{name}: ")), "{name}: {head}");
     }
 }

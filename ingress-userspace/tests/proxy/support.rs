@@ -14,9 +14,10 @@ use std::{
 use ingress_common::{HostL7, HostL7Cell};
 use ingress_userspace::{
     model::{
-        Action, Endpoint, Filter, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey,
+        Action, Endpoint, Filter, HostId, HostPattern, HostRoutes, PathMatch, Protocol, RouteTable, Rule, Settings,
+        Upstream, UpstreamKey,
     },
-    proxy::{self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Snapshot},
+    proxy::{self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Snapshot, WorkerListeners},
 };
 
 /// Longest wait for anything. Only a failing test waits that long.
@@ -48,6 +49,17 @@ impl Table {
         endpoints.sort();
         self.0.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() });
         self.rule(host, filters, Action::Forward(key))
+    }
+
+    /// What all pods speak.
+    pub(crate) fn speaking(mut self, protocol: Protocol) -> Self {
+        self.0.upstreams.values_mut().for_each(|upstream| upstream.protocol = protocol);
+        self
+    }
+
+    pub(crate) fn settings(mut self, settings: Settings) -> Self {
+        self.0.settings = settings;
+        self
     }
 
     /// The rule of `host` for `path` and below, before its others.
@@ -87,21 +99,24 @@ impl Proxy {
     }
 
     pub(crate) fn start_with(table: &Table, options: &Options, flows: Option<Box<dyn FlowTable>>) -> Self {
-        let proxy = Self::start_empty(options, flows);
-        proxy.publish(table);
-        proxy
+        let proxy = Self::prepare(flows);
+        proxy.0.publish(table);
+        proxy.start(options)
     }
 
     /// One that was told no routes yet.
-    pub(crate) fn start_empty(options: &Options, flows: Option<Box<dyn FlowTable>>) -> Self {
+    pub(crate) fn start_empty(options: &Options) -> Self {
+        Self::prepare(None).start(options)
+    }
+
+    fn prepare(flows: Option<Box<dyn FlowTable>>) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
         let listeners = proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");
-        let server = Server::start(Arc::clone(&shared), listeners, options).expect("started");
-        Self { shared, http, https, server: Some(server), cells }
+        Prepared(Self { shared, http, https, server: None, cells }, listeners)
     }
 
     pub(crate) fn publish(&self, table: &Table) {
@@ -128,6 +143,17 @@ impl Proxy {
 
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.http)
+    }
+}
+
+/// Workers begin with the settings that are published by then.
+struct Prepared(Proxy, Vec<WorkerListeners>);
+
+impl Prepared {
+    fn start(self, options: &Options) -> Proxy {
+        let Self(mut proxy, listeners) = self;
+        proxy.server = Some(Server::start(Arc::clone(&proxy.shared), listeners, options).expect("started"));
+        proxy
     }
 }
 
@@ -364,6 +390,11 @@ impl Peer {
 
     pub(crate) fn received(&self) -> &[u8] {
         &self.buffer
+    }
+
+    /// What came after the heads and bodies that were read.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
     }
 
     pub(crate) fn answer(&mut self, body: &str) {

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use ingress_userspace::proxy::Options;
+use ingress_userspace::model::Settings;
 
 use crate::support::{Origin, Proxy, Table};
 
 const SHORT: Duration = Duration::from_millis(100);
 
-fn proxy(origin: &Origin, options: &Options) -> Proxy {
-    Proxy::start_with(&Table::default().host("a.test", &[origin.address]), options, None)
+fn proxy(origin: &Origin, settings: Settings) -> Proxy {
+    Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings))
 }
 
 #[test]
 fn a_silent_pod_is_a_504() {
     let origin = Origin::start(|peer| peer.until_closed());
-    let proxy = proxy(&origin, &Options { upstream_read_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { upstream_read_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     assert_eq!(client.get("a.test", "/").status, 504);
     assert_eq!(origin.connections(), 1, "a time-out is not tried again");
@@ -28,7 +28,7 @@ fn a_pod_that_stops_within_its_response_breaks_it_off() {
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
         peer.until_closed();
     });
-    let proxy = proxy(&origin, &Options { upstream_read_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { upstream_read_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     assert!(client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response().is_none());
 }
@@ -36,7 +36,7 @@ fn a_pod_that_stops_within_its_response_breaks_it_off() {
 #[test]
 fn a_head_that_does_not_come_ends_the_connection() {
     let origin = Origin::answering("pod");
-    let proxy = proxy(&origin, &Options { head_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { head_timeout: SHORT, ..Settings::default() });
     for start in ["", "GET / HTTP/1.1\r\nHo"] {
         let mut client = proxy.client();
         assert!(client.send(start).is_closed(), "{start:?}");
@@ -50,7 +50,7 @@ fn a_head_that_does_not_come_ends_the_connection() {
 #[test]
 fn an_idle_connection_is_closed() {
     let origin = Origin::answering("pod");
-    let proxy = proxy(&origin, &Options { idle_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { idle_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     client.get("a.test", "/");
     assert!(client.is_closed());
@@ -60,7 +60,7 @@ fn an_idle_connection_is_closed() {
 #[test]
 fn a_body_that_stops_ends_the_connection() {
     let origin = Origin::start(|peer| peer.until_closed());
-    let proxy = proxy(&origin, &Options { stall_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { stall_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     assert!(client.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nabc").is_closed());
     assert_eq!(proxy.shared.stats().timed_out, 1);
@@ -73,7 +73,7 @@ fn a_pod_is_not_blamed_for_a_body_that_stops() {
             peer.answer("pod");
         }
     });
-    let proxy = proxy(&origin, &Options { stall_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { stall_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     client.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nabc");
     // Either the exchange or the connection runs out first.
@@ -90,9 +90,26 @@ fn a_client_that_takes_nothing_is_cut_off() {
         let block = vec![0; 1 << 20];
         (0..1 << 10).for_each(|_| peer.send(&block));
     });
-    let proxy = proxy(&origin, &Options { stall_timeout: SHORT, ..Options::default() });
+    let proxy = proxy(&origin, Settings { stall_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
     crate::support::wait_until("the client is cut off", || proxy.shared.stats().timed_out == 1);
     crate::support::wait_until("the request is over", || proxy.count(1).requests.aborted == 1);
+}
+
+#[test]
+fn new_settings_hold_without_a_restart() {
+    let silent = Origin::start(|peer| peer.until_closed());
+    let table = Table::default().host("a.test", &[silent.address]);
+    let proxy = Proxy::start(&table);
+    // One that is open already keeps its connection's settings, but its requests have those of now.
+    let mut old = proxy.client();
+    assert_eq!(old.get("b.test", "/").status, 404);
+    let short = Settings { idle_timeout: SHORT, upstream_read_timeout: SHORT, ..Settings::default() };
+    proxy.publish(&table.settings(short));
+    assert_eq!(old.get("a.test", "/").status, 504);
+    let mut new = proxy.client();
+    assert_eq!(new.get("b.test", "/").status, 404);
+    assert!(new.is_closed());
+    assert_eq!(old.get("b.test", "/").status, 404);
 }

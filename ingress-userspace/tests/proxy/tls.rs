@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ingress_userspace::{
-    model::{Certificate, HostPattern},
+    model::{Certificate, HostPattern, Settings},
     proxy::Options,
 };
 use rustls::{
@@ -74,7 +74,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-fn config(alpn: &[&str]) -> Arc<ClientConfig> {
+pub(crate) fn config(alpn: &[&str]) -> Arc<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -86,7 +86,7 @@ fn config(alpn: &[&str]) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-async fn connect(proxy: &Proxy, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {
+pub(crate) async fn connect(proxy: &Proxy, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(proxy.https).await.expect("connected");
     let name = ServerName::try_from(name.to_owned()).expect("valid name");
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await.expect("handshake")
@@ -127,6 +127,35 @@ async fn the_server_name_chooses_the_certificate() {
 }
 
 #[tokio::test]
+async fn the_fallback_certificate_is_that_of_the_table() {
+    let (mut table, _) = with_certificate(Table::default(), "a.test");
+    let (other, fallback) = with_certificate(Table::default(), "b.test");
+    table.0.fallback_certificate = other.0.certificates.into_values().next().flatten();
+    table.0.certificates.insert(HostPattern::parse("c.test").expect("valid host"), None);
+    let proxy = Proxy::start(&table);
+    let config = config(&[]);
+    assert_ne!(leaf(&connect(&proxy, &config, "a.test").await), &fallback);
+    for name in ["b.test", "c.test", "127.0.0.1"] {
+        assert_eq!(leaf(&connect(&proxy, &config, name).await), &fallback, "{name}");
+    }
+    proxy.publish(&Table::default());
+    let stream = connect(&proxy, &config, "b.test").await;
+    assert!(String::from_utf8_lossy(leaf(&stream)).contains("xdp-ingress fallback"));
+}
+
+#[tokio::test]
+async fn http2_is_offered_as_the_settings_say() {
+    let table = Table::default();
+    let proxy = Proxy::start(&table);
+    let config = config(&["h2", "http/1.1"]);
+    for (http2, expect) in [(true, b"h2".as_slice()), (false, b"http/1.1"), (true, b"h2")] {
+        proxy.publish(&table.clone().settings(Settings { http2, ..Settings::default() }));
+        let stream = connect(&proxy, &config, "a.test").await;
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(expect), "{http2}");
+    }
+}
+
+#[tokio::test]
 async fn https_is_told_to_the_pod_and_sessions_are_resumed() {
     let origin = Origin::mirror();
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
@@ -143,11 +172,11 @@ async fn https_is_told_to_the_pod_and_sessions_are_resumed() {
     }
 }
 
-async fn http2(proxy: &Proxy) -> SendRequest<Full<Bytes>> {
+pub(crate) async fn http2(proxy: &Proxy) -> SendRequest<Full<Bytes>> {
     http2_with(proxy, Builder::new(TokioExecutor::new())).await
 }
 
-async fn http2_with<B>(proxy: &Proxy, builder: Builder<TokioExecutor>) -> SendRequest<B>
+pub(crate) async fn http2_with<B>(proxy: &Proxy, builder: Builder<TokioExecutor>) -> SendRequest<B>
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
 {
@@ -289,7 +318,7 @@ async fn an_http2_upload_that_stops_ends_in_time() {
         peer.until_closed();
     });
     let table = Table::default().host("a.test", &[waiting.address]).host("b.test", &[begun.address]);
-    let proxy = Proxy::start_with(&table, &Options { stall_timeout: SHORT, ..Options::default() }, None);
+    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: SHORT, ..Settings::default() }));
     let mut client = http2_with(&proxy, Builder::new(TokioExecutor::new())).await;
     for (host, status, whole, timed_out) in
         [("a.test", 408, true, 1), ("b.test", 200, false, 2), ("a.test", 408, true, 3)]
@@ -315,7 +344,7 @@ async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
         }
     });
     let table = Table::default().host("a.test", &[origin.address]);
-    let proxy = Proxy::start_with(&table, &Options { stall_timeout: SHORT, ..Options::default() }, None);
+    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: SHORT, ..Settings::default() }));
     // Bodies that are not read close their stream's window; that of the connection stays open.
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1024).initial_connection_window_size(1 << 20);
@@ -336,7 +365,7 @@ async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
 
 #[tokio::test]
 async fn pings_do_not_keep_an_idle_http2_connection() {
-    let proxy = Proxy::start_with(&Table::default(), &Options { idle_timeout: SHORT, ..Options::default() }, None);
+    let proxy = Proxy::start(&Table::default().settings(Settings { idle_timeout: SHORT, ..Settings::default() }));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).keep_alive_interval(SHORT / 10).keep_alive_while_idle(true);
     let mut client: SendRequest<Full<Bytes>> = http2_with(&proxy, builder).await;

@@ -16,6 +16,8 @@ pub enum ConnectError {
         "no resources for a connection to `{address}` (raise the limit of open files, or widen the range of local ports)"
     )]
     Exhausted { address: SocketAddr, source: io::Error },
+    #[error("no TLS connection to `{address}`")]
+    Tls { address: SocketAddr, source: BoxError },
     #[error("cannot connect to `{address}`")]
     Io { address: SocketAddr, source: io::Error },
 }
@@ -41,6 +43,9 @@ pub enum ExchangeError {
     Closed,
     #[error("upstream reset the connection")]
     Reset,
+    /// One stream of HTTP/2, after the endpoint may have begun on it.
+    #[error("upstream reset the stream")]
+    Aborted,
     #[error("upstream took too long {what}")]
     Timeout { what: Waiting },
     #[error("upstream sent a malformed response")]
@@ -105,6 +110,8 @@ pub enum Malformed {
     BothLengths,
     #[error("switches protocols though no upgrade was asked for")]
     SwitchingProtocols,
+    #[error("switches protocols otherwise than the handshake calls for")]
+    Upgrade,
     #[error("too many interim responses")]
     TooManyInterim,
     #[error("chunk size is not a hexadecimal number below 2^64 and the end of a line")]
@@ -115,6 +122,8 @@ pub enum Malformed {
     ChunkEnd,
     #[error("trailer section is too long or not made of header fields")]
     Trailer,
+    #[error("what it sent is not HTTP/2")]
+    Http2,
 }
 
 /// What stops a transfer, before it is known whether a head or a body suffers.

@@ -6,14 +6,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use http_body::Body;
 
 use super::{
     BoxError, Connection, ExchangeError, Failure, Limits, Malformed, ResponseBody, Waiting,
     buffer::ReadBuffer,
     error::TransferError,
-    head::{Head, Reader},
+    head::{Accept, Head, Reader},
+    tunnel::Tunnel,
     upload::{SendError, Sending, Upload},
 };
 
@@ -53,6 +54,49 @@ where
         }
         Err(error) => Err(transfer.fail(error)),
     }
+}
+
+/// What became of a WebSocket handshake.
+pub enum Upgraded<B> {
+    /// The head of the 101, without fields of the connection.
+    Switched(Response<Tunnel>),
+    /// Any other response is one like all others.
+    Declined(Response<ResponseBody<B>>),
+}
+
+/// Sends a WebSocket handshake, whose head `write_head` appends as for [`exchange`], and which has no body. `accept` is what
+/// its key calls for.
+///
+/// # Errors
+/// As [`exchange`]; also if the upstream switches protocols otherwise than was asked for.
+pub async fn upgrade<B>(
+    connection: Connection,
+    limits: Limits,
+    accept: Accept,
+    write_head: impl FnOnce(&mut Vec<u8>),
+    body: B,
+) -> Result<Upgraded<B>, Failure<B>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    let upload = Upload::new(&Method::GET, write_head, body);
+    let mut transfer =
+        Transfer { connection, limits, upload, broken: false, received: false, buffer: ReadBuffer::default() };
+    let mut reader = Reader::upgrading(accept, limits);
+    let head = match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
+        Ok(head) => head,
+        Err(error) => return Err(transfer.fail(error)),
+    };
+    let Head { status, version: _, headers, framing, keep_alive } = head;
+    let mut parts = Response::new(()).into_parts().0;
+    (parts.status, parts.headers) = (status, headers);
+    Ok(if status == StatusCode::SWITCHING_PROTOCOLS {
+        let Transfer { connection, limits, buffer, .. } = transfer;
+        Upgraded::Switched(Response::from_parts(parts, Tunnel::new(connection, limits, buffer)))
+    } else {
+        Upgraded::Declined(Response::from_parts(parts, ResponseBody::new(transfer, framing, keep_alive)))
+    })
 }
 
 /// Both directions of an exchange under way.

@@ -31,9 +31,15 @@ pub struct Reader {
     bodiless: bool,
     limits: Limits,
     interim: usize,
+    /// What a WebSocket handshake must answer, if one was asked for.
+    accept: Option<Accept>,
     /// Bytes known to hold no complete head.
     scanned: usize,
 }
+
+/// The value of `Sec-WebSocket-Accept` that a key calls for (RFC 6455, 4.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accept(pub [u8; 28]);
 
 /// Where a field lies in the head.
 #[derive(Clone, Copy, Default)]
@@ -60,7 +66,13 @@ impl Reader {
     /// For the response to a request with `method`.
     #[must_use]
     pub fn new(method: &Method, limits: Limits) -> Self {
-        Self { bodiless: method == Method::HEAD, limits, interim: 0, scanned: 0 }
+        Self { bodiless: method == Method::HEAD, limits, interim: 0, accept: None, scanned: 0 }
+    }
+
+    /// For the response to a WebSocket handshake: 101 with this value is a final response, too.
+    #[must_use]
+    pub fn upgrading(accept: Accept, limits: Limits) -> Self {
+        Self { accept: Some(accept), ..Self::new(&Method::GET, limits) }
     }
 
     /// Takes the head of the final response from the front of `buffer` once it is complete; interim ones are skipped.
@@ -75,7 +87,9 @@ impl Reader {
             self.scanned = 0;
             let head = buffer.split_to(length);
             match status {
-                StatusCode::SWITCHING_PROTOCOLS => return Err(malformed(Malformed::SwitchingProtocols)),
+                StatusCode::SWITCHING_PROTOCOLS => {
+                    return self.switch(version, head, &spans[..count]).map(Some).map_err(malformed);
+                }
                 interim if interim.is_informational() => {
                     self.interim += 1;
                     if self.interim > INTERIM_MAX {
@@ -124,6 +138,29 @@ impl Reader {
         let status = status.ok_or(malformed(Malformed::StatusLine))?;
         let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
         Ok(Some((status, version, length, count)))
+    }
+
+    /// A switch of protocols: the one that was asked for, by who read the request (RFC 6455, 4.1).
+    fn switch(&self, version: Version, head: BytesMut, spans: &[Span]) -> Result<Head, Malformed> {
+        let Accept(expected) = self.accept.ok_or(Malformed::SwitchingProtocols)?;
+        let (mut connection, mut upgrade, mut accept) = (false, 0, 0);
+        let headers = fields(head, spans, |name, value| {
+            if *name == header::CONNECTION {
+                connection |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+            } else if *name == header::UPGRADE {
+                upgrade += if value.eq_ignore_ascii_case(b"websocket") { 1 } else { 2 };
+            } else if *name == header::SEC_WEBSOCKET_ACCEPT {
+                accept += if value == expected { 1 } else { 2 };
+            }
+            // A 101 has no body (RFC 9110, 8.6), whatever it says.
+            Ok(!is_hop_by_hop(name) && *name != header::CONTENT_LENGTH)
+        });
+        let headers = headers.map_err(|_invalid| Malformed::Header)?;
+        if version != Version::HTTP_11 || !connection || upgrade != 1 || accept != 1 {
+            return Err(Malformed::Upgrade);
+        }
+        let status = StatusCode::SWITCHING_PROTOCOLS;
+        Ok(Head { status, version, headers, framing: Framing::Length(0), keep_alive: false })
     }
 
     fn finish(&self, status: StatusCode, version: Version, head: BytesMut, spans: &[Span]) -> Result<Head, Malformed> {
@@ -313,6 +350,21 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     let [first, second, ..] = name.as_bytes() else { return false };
     matches!((first, second), (b'c', b'o') | (b'k' | b't', b'e') | (b't' | b'p', b'r') | (b'u', b'p'))
         && HOP_BY_HOP.contains(&name)
+}
+
+/// Removes what concerns one connection only, of which HTTP/2 should have none.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Removes from trailers what may not be in them.
+pub(super) fn retain_trailers(trailers: &mut HeaderMap) {
+    let barred: Vec<HeaderName> = trailers.keys().filter(|name| !is_trailer(name)).cloned().collect();
+    for name in barred {
+        trailers.remove(name);
+    }
 }
 
 /// Removes the fields that `Connection` nominates. Those that framing, routing or authorisation rely on stay all the same:

@@ -1,4 +1,5 @@
-//! The upstream side: one HTTP/1.1 exchange over one connection, polled in the task of the request that needs it.
+//! The upstream side: one HTTP/1.1 exchange over one connection, plain or TLS, polled in the task of the request that needs
+//! it; `h2` has the same for HTTP/2, on hyper.
 //!
 //! Pods are addressed by socket address; picking one, retrying and answering errors is the caller's. No channel, no lock
 //! and no task of its own: nothing here is `Send`, because a worker is one thread (performance.md has the figures).
@@ -10,18 +11,20 @@
 //! ```
 //!
 //! `head` and `framing` are pure (bytes in, values out) and are what the fuzz target `upstream_response` drives;
-//! `upload` sends, `exchange` and `body` read, `connection` waits, `pool` and `buffer` keep what can be used again.
+//! `upload` sends, `exchange` and `body` read, `stream` and `tls` carry, `connection` waits, `tunnel` copies after a WebSocket
+//! handshake, `pool` and `buffer` keep what can be used again.
 //!
-//! Time-outs cost no timer per read: see `connection`.
+//! Time-outs cost no timer per read: see `timer`.
 
 use std::time::Duration;
 
 pub use body::ResponseBody;
-pub use connection::Connection;
+pub use connection::{Connection, Target, Transport};
 pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malformed, Waiting};
-pub use exchange::exchange;
-pub use head::{write_header, write_request_line};
+pub use exchange::{Upgraded, exchange, upgrade};
+pub use head::{Accept, write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
+pub use tunnel::{Passed, Tunnel, TunnelError};
 
 /// Bounds of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +60,13 @@ mod connection;
 mod error;
 mod exchange;
 pub mod framing;
+pub mod h2;
 pub mod head;
 mod pool;
+mod stream;
+mod timer;
+mod tls;
+mod tunnel;
 mod upload;
 
 #[cfg(test)]

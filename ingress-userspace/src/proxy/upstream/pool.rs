@@ -1,7 +1,7 @@
 //! Idle connections of one worker, by endpoint. It opens connections but neither chooses endpoints nor retries.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     collections::{HashMap, VecDeque},
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
@@ -13,7 +13,7 @@ use std::{
 
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{ConnectError, Connection};
+use super::{ConnectError, Connection, Target, Transport, stream::Stream, tls::Connector};
 
 /// Idle connections of one worker thread; clones share them.
 #[derive(Clone)]
@@ -28,13 +28,15 @@ pub struct PoolOptions {
     /// How long one is kept; 60 s, to the second in which [`Pool::prune`] is called. Should be below what the pods' servers
     /// keep, or requests meet connections that are being closed.
     pub idle_timeout: Duration,
-    /// Longest wait for a connection to be established; 5 s.
+    /// Longest wait for a connection to be established, TLS handshake included; 5 s.
     pub connect_timeout: Duration,
 }
 
 struct Shared {
-    options: PoolOptions,
+    options: Cell<PoolOptions>,
     idle: RefCell<Idle>,
+    /// Made for the first endpoint that speaks TLS.
+    connector: OnceCell<Connector>,
     /// Time of the last [`Pool::prune`]: a clock that costs nothing on the request path.
     now: Cell<Instant>,
 }
@@ -42,9 +44,12 @@ struct Shared {
 #[derive(Default)]
 struct Idle {
     /// Per endpoint the oldest first.
-    endpoints: HashMap<SocketAddr, VecDeque<Entry>, Seed>,
+    plain: Endpoints,
+    tls: Endpoints,
     total: usize,
 }
+
+type Endpoints = HashMap<SocketAddr, VecDeque<Entry>, Seed>;
 
 struct Entry {
     connection: Connection,
@@ -73,15 +78,29 @@ impl Default for PoolOptions {
 impl Pool {
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
-        Self(Rc::new(Shared { options, idle: RefCell::default(), now: Cell::new(Instant::now()) }))
+        Self(Rc::new(Shared {
+            options: Cell::new(options),
+            idle: RefCell::default(),
+            connector: OnceCell::new(),
+            now: Cell::new(Instant::now()),
+        }))
     }
 
-    /// The idle connection to `address` that was used last, if one is still open and silent. One that has something to read
+    /// From now on these hold; for what is idle already from the next [`Pool::prune`] on.
+    pub fn adjust(&self, options: PoolOptions) {
+        self.0.options.set(options);
+    }
+
+    pub(super) fn options(&self) -> PoolOptions {
+        self.0.options.get()
+    }
+
+    /// The idle connection to `target` that was used last, if one is still open and silent. One that has something to read
     /// was closed or speaks unasked, and is dropped.
     #[must_use]
-    pub fn idle(&self, address: SocketAddr) -> Option<Connection> {
+    pub fn idle(&self, target: Target) -> Option<Connection> {
         loop {
-            let connection = self.0.idle.borrow_mut().take(address)?;
+            let mut connection = self.0.idle.borrow_mut().take(target)?;
             if connection.is_silent() {
                 return Some(connection);
             }
@@ -92,15 +111,37 @@ impl Pool {
     ///
     /// # Errors
     /// If it is refused, takes longer than [`PoolOptions::connect_timeout`], or fails otherwise.
-    pub async fn connect(&self, address: SocketAddr) -> Result<Connection, ConnectError> {
-        let after = self.0.options.connect_timeout;
-        let connected = match timeout(after, TcpStream::connect(address)).await {
-            Ok(connected) => connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream)),
-            Err(_elapsed) => return Err(ConnectError::Timeout { address, after }),
+    pub async fn connect(&self, target: Target) -> Result<Connection, ConnectError> {
+        let Target { address, transport } = target;
+        let after = self.options().connect_timeout;
+        let opened = match transport {
+            Transport::Plain => timeout(after, self.tcp(address)).await.map(|tcp| tcp.map(Stream::Plain)),
+            // Boxed: the state of a handshake is large, and plain connections need none.
+            Transport::Tls => timeout(after, Box::pin(self.tls(address))).await,
         };
-        match connected {
-            Ok(stream) => Ok(Connection::new(stream, address, self.clone())),
-            Err(error) => Err(self.unconnected(address, error)),
+        let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address, after })??;
+        Ok(Connection::new(stream, target, self.clone()))
+    }
+
+    pub(super) async fn tcp(&self, address: SocketAddr) -> Result<TcpStream, ConnectError> {
+        let connected = TcpStream::connect(address).await;
+        connected
+            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            .map_err(|error| self.unconnected(address, error))
+    }
+
+    async fn tls(&self, address: SocketAddr) -> Result<Stream, ConnectError> {
+        let connector = match self.0.connector.get() {
+            Some(connector) => connector,
+            None => {
+                let made = Connector::new().map_err(|source| ConnectError::Tls { address, source: source.into() })?;
+                self.0.connector.get_or_init(|| made)
+            }
+        };
+        let tcp = self.tcp(address).await?;
+        match connector.connect(tcp, address).await {
+            Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
+            Err(error) => Err(ConnectError::Tls { address, source: error.into() }),
         }
     }
 
@@ -109,23 +150,26 @@ impl Pool {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             self.clear();
         }
-        ConnectError::new(address, self.0.options.connect_timeout, error)
+        ConnectError::new(address, self.options().connect_timeout, error)
     }
 
     /// Drops what has been idle for too long or was closed. To be called once a second: it is also the pool's clock.
     pub fn prune(&self, now: Instant) {
-        let Shared { options, idle, now: clock } = &*self.0;
+        let Shared { options, idle, connector: _, now: clock } = &*self.0;
         clock.set(now);
+        let limit = options.get().idle_timeout;
         let mut idle = idle.borrow_mut();
-        let Idle { endpoints, total } = &mut *idle;
-        endpoints.retain(|_, entries| {
-            let before = entries.len();
-            entries.retain(|entry| {
-                now.saturating_duration_since(entry.since) < options.idle_timeout && entry.connection.is_silent()
+        let Idle { plain, tls, total } = &mut *idle;
+        for endpoints in [plain, tls] {
+            endpoints.retain(|_, entries| {
+                let before = entries.len();
+                entries.retain_mut(|entry| {
+                    now.saturating_duration_since(entry.since) < limit && entry.connection.is_silent()
+                });
+                *total -= before - entries.len();
+                !entries.is_empty()
             });
-            *total -= before - entries.len();
-            !entries.is_empty()
-        });
+        }
     }
 
     /// Closes what is idle: its descriptors are needed for something else.
@@ -141,18 +185,18 @@ impl Pool {
     }
 
     pub(super) fn keep(&self, connection: Connection) {
-        let Shared { options, idle, now } = &*self.0;
+        let Shared { options, idle, connector: _, now } = &*self.0;
+        let PoolOptions { idle_per_endpoint, idle_total, .. } = options.get();
         let mut idle = idle.borrow_mut();
-        let address = connection.address();
-        idle.put(Entry { connection, since: now.get() });
-        if idle.endpoints.get(&address).is_some_and(|entries| entries.len() > options.idle_per_endpoint) {
-            idle.drop_oldest(address);
+        let target = connection.target();
+        if idle.put(Entry { connection, since: now.get() }) > idle_per_endpoint {
+            idle.drop_oldest(target);
         }
-        if idle.total > options.idle_total {
+        if idle.total > idle_total {
             // Looks at each endpoint, but only when the pool is full and grows, not when a connection is used again.
-            let fronts =
-                idle.endpoints.iter().filter_map(|(address, entries)| Some((entries.front()?.since, *address)));
-            if let Some((_, oldest)) = fronts.min_by_key(|(since, _)| *since) {
+            let fronts = [&idle.plain, &idle.tls].into_iter().flat_map(HashMap::values).filter_map(VecDeque::front);
+            let oldest = fronts.min_by_key(|entry| entry.since).map(|entry| entry.connection.target());
+            if let Some(oldest) = oldest {
                 idle.drop_oldest(oldest);
             }
         }
@@ -161,28 +205,39 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("options", &self.0.options).field("idle", &self.idle_total()).finish()
+        f.debug_struct("Pool").field("options", &self.options()).field("idle", &self.idle_total()).finish()
     }
 }
 
 // === impl Idle ===
 
 impl Idle {
-    fn put(&mut self, entry: Entry) {
-        self.endpoints.entry(entry.connection.address()).or_default().push_back(entry);
+    fn of(&mut self, transport: Transport) -> &mut Endpoints {
+        match transport {
+            Transport::Plain => &mut self.plain,
+            Transport::Tls => &mut self.tls,
+        }
+    }
+
+    /// How many its endpoint has then.
+    fn put(&mut self, entry: Entry) -> usize {
+        let Target { address, transport } = entry.connection.target();
         self.total += 1;
+        let entries = self.of(transport).entry(address).or_default();
+        entries.push_back(entry);
+        entries.len()
     }
 
     /// The newest. An endpoint without connections stays in the map until the next [`Pool::prune`], because it is likely to get
     /// this one back.
-    fn take(&mut self, address: SocketAddr) -> Option<Connection> {
-        let entry = self.endpoints.get_mut(&address)?.pop_back()?;
+    fn take(&mut self, target: Target) -> Option<Connection> {
+        let entry = self.of(target.transport).get_mut(&target.address)?.pop_back()?;
         self.total -= 1;
         Some(entry.connection)
     }
 
-    fn drop_oldest(&mut self, address: SocketAddr) {
-        let oldest = self.endpoints.get_mut(&address).and_then(VecDeque::pop_front);
+    fn drop_oldest(&mut self, target: Target) {
+        let oldest = self.of(target.transport).get_mut(&target.address).and_then(VecDeque::pop_front);
         self.total -= usize::from(oldest.is_some());
     }
 }

@@ -95,7 +95,11 @@ where
                 self.load(cx)?;
             }
             if self.text.is_empty() && self.data.is_empty() && self.tail.is_empty() {
-                return Ok(if self.complete { Sending::Finished } else { Sending::Starved });
+                return match connection.poll_flush(cx) {
+                    Poll::Pending => Ok(Sending::Blocked),
+                    Poll::Ready(Err(_)) => Err(SendError::Write),
+                    Poll::Ready(Ok(())) => Ok(if self.complete { Sending::Finished } else { Sending::Starved }),
+                };
             }
             let text = self.text.get(self.text_sent..).unwrap_or_default();
             let parts = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.tail)];

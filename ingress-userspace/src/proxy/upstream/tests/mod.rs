@@ -116,9 +116,9 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let connection = match pool.idle(origin.address) {
+    let connection = match pool.idle(plain(origin.address)) {
         Some(connection) => connection,
-        None => pool.connect(origin.address).await.expect("connect"),
+        None => pool.connect(plain(origin.address)).await.expect("connect"),
     };
     exchange(connection, Limits::default(), &method, line(&method), body).await
 }
@@ -139,6 +139,10 @@ async fn outcome(pool: &Pool, origin: &Origin, method: Method) -> Result<(u16, S
         other => format!("body {other:?}"),
     })?;
     Ok((status, String::from_utf8_lossy(&content.to_bytes()).into_owned()))
+}
+
+fn plain(address: std::net::SocketAddr) -> Target {
+    Target { address, transport: Transport::Plain }
 }
 
 fn pool() -> Pool {

@@ -14,14 +14,14 @@ fn a_connection_serves_again_once_its_body_has_ended() {
     run(async {
         let origin = Origin::answering(RESPONSE).await;
         let pool = pool();
-        let first = pool.connect(origin.address).await.expect("connect");
+        let first = pool.connect(plain(origin.address)).await.expect("connect");
         assert!(!first.is_reused());
         drop(first);
         for _ in 0..5 {
             get_whole(&pool, &origin).await;
             assert_eq!(pool.idle_total(), 1);
         }
-        assert!(pool.idle(origin.address).expect("kept").is_reused());
+        assert!(pool.idle(plain(origin.address)).expect("kept").is_reused());
     });
 }
 
@@ -78,7 +78,7 @@ fn idle_connections_that_were_closed_or_speak_are_not_handed_out() {
                 pool.idle_total() == 0
             })
             .await;
-            assert!(pool.idle(origin.address).is_none());
+            assert!(pool.idle(plain(origin.address)).is_none());
         });
     }
 }
@@ -113,7 +113,7 @@ fn refusal_names_the_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         drop(listener);
-        let error = pool().connect(address).await.expect_err("nobody listens");
+        let error = pool().connect(plain(address)).await.expect_err("nobody listens");
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
         assert_eq!(error.to_string(), format!("`{address}` refused the connection"));
     });

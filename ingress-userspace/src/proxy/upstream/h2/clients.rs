@@ -1,0 +1,263 @@
+//! The HTTP/2 connections of one worker, by endpoint: few, each with many streams. It chooses no endpoint and sends nothing.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    fmt,
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    pin::Pin,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::{
+    body::Incoming,
+    client::conn::{TrySendError, http2::SendRequest},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{sync::Mutex, time::timeout};
+
+use super::upload::Upload;
+use crate::proxy::upstream::{BoxError, ConnectError, Pool};
+
+/// Connections to one endpoint; what is beyond their streams waits for one to become free.
+const CONNECTIONS_MAX: usize = 8;
+/// Streams on one connection before another is opened, where the endpoint allows as many. More streams share one
+/// window and one socket, and lose together.
+const STREAMS_MAX: usize = 100;
+/// Streams before the endpoint has said how many it allows; more might be refused, and wait.
+const STREAMS_FIRST: usize = 1;
+/// Largest list of response fields, as hyper's server side has it towards clients.
+const HEAD_MAX: u32 = 64 * 1024;
+/// While streams are open, an endpoint that was silent for this long is asked for a sign of life…
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// …and has this long to give it.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The connections of one worker thread; clones share them. Connecting, and how long idle ones are kept, is as the [`Pool`]'s
+/// options say.
+pub struct Clients<B>(Rc<Shared<B>>);
+
+struct Shared<B> {
+    pool: Pool,
+    endpoints: RefCell<HashMap<SocketAddr, Endpoint<B>>>,
+    /// Time of the last [`Clients::prune`].
+    now: Cell<Instant>,
+}
+
+struct Endpoint<B> {
+    clients: Vec<Client<B>>,
+    /// Held by who connects; the others wait and then share the connection.
+    gate: Rc<Mutex<()>>,
+}
+
+struct Client<B> {
+    sender: SendRequest<Upload<B>>,
+    usage: Rc<Usage>,
+}
+
+struct Usage {
+    streams: Cell<usize>,
+    /// How many the endpoint allows, as far as known.
+    allowed: Cell<usize>,
+    /// A stream has ended: the connection is no longer new.
+    used: Cell<bool>,
+    /// Since when there is no stream, by the coarse clock.
+    idle_since: Cell<Instant>,
+}
+
+/// The right to one stream.
+pub struct Lease<B> {
+    sender: SendRequest<Upload<B>>,
+    usage: Rc<Usage>,
+    shared: Rc<Shared<B>>,
+}
+
+// === impl Clients ===
+
+impl<B> Clients<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
+    }
+
+    /// A stream on a connection to `address`, opened if there is none that has room.
+    ///
+    /// # Errors
+    /// If it takes longer than the pool's time-out for connecting, or as connecting fails.
+    pub async fn lease(&self, address: SocketAddr) -> Result<Lease<B>, ConnectError> {
+        if let Some(lease) = self.open(address) {
+            return Ok(lease);
+        }
+        let after = self.0.pool.options().connect_timeout;
+        // Boxed: streams on open connections need no room for this.
+        let connecting = Box::pin(self.connect(address));
+        timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address, after })?
+    }
+
+    /// Drops what is closed or was idle for too long. To be called once a second: it is also the clock.
+    pub fn prune(&self, now: Instant) {
+        self.0.now.set(now);
+        let limit = self.0.pool.options().idle_timeout;
+        self.retain(|usage| usage.streams.get() > 0 || now.saturating_duration_since(usage.idle_since.get()) < limit);
+    }
+
+    /// Closes what is idle.
+    pub fn clear(&self) {
+        self.retain(|usage| usage.streams.get() > 0);
+    }
+
+    /// Open connections.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.endpoints.borrow().values().map(|endpoint| endpoint.clients.len()).sum()
+    }
+
+    fn retain(&self, keep: impl Fn(&Usage) -> bool) {
+        self.0.endpoints.borrow_mut().retain(|_, Endpoint { clients, gate }| {
+            clients.retain(|client| !client.sender.is_closed() && keep(&client.usage));
+            !clients.is_empty() || Rc::strong_count(gate) > 1
+        });
+    }
+
+    /// A stream on the connection that has the fewest, if that has room or there may be no other.
+    fn open(&self, address: SocketAddr) -> Option<Lease<B>> {
+        let mut endpoints = self.0.endpoints.borrow_mut();
+        let Endpoint { clients, gate: _ } = endpoints.get_mut(&address)?;
+        clients.retain(|client| !client.sender.is_closed());
+        let full = clients.len() >= CONNECTIONS_MAX;
+        let client = clients.iter().min_by_key(|client| client.usage.streams.get())?;
+        (full || client.usage.has_room()).then(|| self.take(client))
+    }
+
+    fn take(&self, client: &Client<B>) -> Lease<B> {
+        let Client { sender, usage } = client;
+        usage.streams.set(usage.streams.get() + 1);
+        Lease { sender: sender.clone(), usage: Rc::clone(usage), shared: Rc::clone(&self.0) }
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<Lease<B>, ConnectError> {
+        let gate = {
+            let mut endpoints = self.0.endpoints.borrow_mut();
+            let endpoint =
+                endpoints.entry(address).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::default() });
+            Rc::clone(&endpoint.gate)
+        };
+        let _turn = gate.lock().await;
+        if let Some(lease) = self.open(address) {
+            return Ok(lease);
+        }
+        let client = self.handshake(address).await?;
+        let lease = self.take(&client);
+        let mut endpoints = self.0.endpoints.borrow_mut();
+        let endpoint = endpoints.entry(address).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::clone(&gate) });
+        endpoint.clients.push(client);
+        Ok(lease)
+    }
+
+    async fn handshake(&self, address: SocketAddr) -> Result<Client<B>, ConnectError> {
+        let tcp = self.0.pool.tcp(address).await?;
+        let mut builder = hyper::client::conn::http2::Builder::new(Local);
+        builder
+            .timer(TokioTimer::new())
+            .initial_max_send_streams(STREAMS_FIRST)
+            .max_header_list_size(HEAD_MAX)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        let handshake = builder.handshake::<_, Upload<B>>(TokioIo::new(tcp)).await;
+        let (sender, mut connection) =
+            handshake.map_err(|error| ConnectError::Io { address, source: std::io::Error::other(error) })?;
+        let usage = Rc::new(Usage {
+            streams: Cell::new(0),
+            allowed: Cell::new(STREAMS_MAX),
+            used: Cell::new(false),
+            idle_since: Cell::new(self.0.now.get()),
+        });
+        let seen = Rc::clone(&usage);
+        // The worker's `LocalSet` owns it; it ends with the last sender or with the connection.
+        tokio::task::spawn_local(async move {
+            let ended = poll_fn(|cx| {
+                let ended = Pin::new(&mut connection).poll(cx);
+                let allowed = connection.current_max_send_streams();
+                if allowed != STREAMS_FIRST {
+                    seen.allowed.set(allowed);
+                }
+                ended
+            });
+            if let Err(error) = ended.await {
+                tracing::debug!(%address, error = &error as &dyn std::error::Error, "http/2 connection ended");
+            }
+        });
+        Ok(Client { sender, usage })
+    }
+}
+
+impl<B> Clone for Clients<B> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<B> fmt::Debug for Clients<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("endpoints", &self.0.endpoints.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    fn has_room(&self) -> bool {
+        self.streams.get() < self.allowed.get().min(STREAMS_MAX)
+    }
+}
+
+// === impl Lease ===
+
+impl<B> Lease<B>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    pub(super) fn send(
+        &mut self,
+        request: Request<Upload<B>>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload<B>>>>> + use<B> {
+        self.sender.try_send_request(request)
+    }
+}
+
+impl<B> Lease<B> {
+    /// Whether the connection has served a request before.
+    #[must_use]
+    pub fn is_reused(&self) -> bool {
+        self.usage.used.get()
+    }
+}
+
+impl<B> Drop for Lease<B> {
+    fn drop(&mut self) {
+        let Self { sender: _, usage, shared } = self;
+        usage.streams.set(usage.streams.get() - 1);
+        usage.used.set(true);
+        usage.idle_since.set(shared.now.get());
+    }
+}
+
+/// Runs hyper's tasks on the worker they belong to.
+#[derive(Clone)]
+struct Local;
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Local {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}

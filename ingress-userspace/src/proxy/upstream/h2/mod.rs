@@ -1,0 +1,170 @@
+//! HTTP/2 to endpoints in the clear, by prior knowledge (RFC 9113, 3.3; ADR 0011): hyper's client, one stream per request.
+//!
+//! ```text
+//! Clients ── Lease on a connection ──▶ exchange ──▶ Response<ResponseBody>
+//!    hyper's tasks (connection, body of the request) run on the worker's LocalSet ─┘
+//! ```
+//!
+//! The interface is that of the HTTP/1.1 exchange: same head, same limits, same failures. It makes no choice of endpoint and
+//! sends nothing twice.
+
+mod body;
+mod clients;
+mod request;
+mod upload;
+
+use std::{
+    error::Error as _,
+    future::{Future, poll_fn},
+    pin::pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, header};
+use http_body::Body;
+
+pub use body::ResponseBody;
+pub use clients::{Clients, Lease};
+
+use super::{
+    BodyError, BoxError, ExchangeError, Failure, Limits, Malformed, Waiting, error::TransferError, head, timer::Timer,
+    upload::Sending,
+};
+use upload::Handle;
+
+/// Sends one request on a stream of its own and returns as soon as the response head is there; see [`super::exchange()`] for
+/// `write_head`, except that it may also append `te: trailers` (RFC 9113, 8.2.2).
+///
+/// Dropping the future, or the response body before its end, resets the stream.
+///
+/// # Errors
+/// [`Failure`] if there is no response head within `limits`. A request that the endpoint refused, or that a GOAWAY of the
+/// endpoint left out (RFC 9113, 6.8 and 8.7), counts as not written.
+pub async fn exchange<B>(
+    mut lease: Lease<B>,
+    limits: Limits,
+    method: &Method,
+    write_head: impl FnOnce(&mut Vec<u8>),
+    body: B,
+) -> Result<Response<ResponseBody<B>>, Failure<B>>
+where
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    let reused = lease.is_reused();
+    let handle = Handle::new(body);
+    let mut wait = Wait { limits, timer: Timer::default(), upload: handle };
+    let request = match request::build(method, write_head, wait.upload.upload()) {
+        Ok(request) => request,
+        Err(error) => {
+            let error = ExchangeError::RequestBody(error.into());
+            return Err(Failure { error, unsent: None, reused, written: false });
+        }
+    };
+    let outcome = {
+        let mut sent = pin!(lease.send(request));
+        poll_fn(|cx| match sent.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Ok(response)),
+            Poll::Pending => wait.poll_overdue(cx, Waiting::Head).map(Err),
+        })
+        .await
+    };
+    let (error, written) = match outcome {
+        Ok(Ok(response)) => return Ok(receive(response, lease, wait)),
+        Ok(Err(mut failed)) => {
+            let untouched = failed.take_message().is_some();
+            let fault = Fault::of(failed.error());
+            let error = match wait.upload.take_error() {
+                Some(error) => ExchangeError::RequestBody(error),
+                None => fault.into(),
+            };
+            (error, !untouched && fault != Fault::Refused)
+        }
+        Err(overdue) => (overdue.into(), true),
+    };
+    Err(Failure { error, unsent: wait.upload.reclaim(), reused, written })
+}
+
+fn receive<B>(response: Response<hyper::body::Incoming>, lease: Lease<B>, wait: Wait<B>) -> Response<ResponseBody<B>> {
+    let mut response = response.map(|incoming| ResponseBody::new(incoming, lease, wait));
+    let no_content = response.status() == StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    head::strip_hop_by_hop(headers);
+    if no_content {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    response
+}
+
+/// Who is waited for, and for how long.
+struct Wait<B> {
+    limits: Limits,
+    timer: Timer,
+    upload: Handle<B>,
+}
+
+impl<B> Wait<B> {
+    fn poll_overdue(&mut self, cx: &mut Context<'_>, waiting: Waiting) -> Poll<TransferError> {
+        let (sending, latest) = self.upload.state();
+        self.timer.not_before(latest);
+        let (limit, error) = match sending {
+            Sending::Blocked => (self.limits.send_timeout, TransferError::Timeout(Waiting::Send)),
+            Sending::Finished => (self.limits.read_timeout, TransferError::Timeout(waiting)),
+            Sending::Starved => (self.limits.client_timeout, TransferError::Starved),
+        };
+        ready!(self.timer.poll_overdue(cx, limit));
+        Poll::Ready(error)
+    }
+}
+
+/// What hyper's error says of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The endpoint has not looked at the request.
+    Refused,
+    Aborted,
+    Closed,
+    Malformed,
+    Timeout,
+}
+
+impl Fault {
+    fn of(error: &hyper::Error) -> Self {
+        let h2 = error.source().and_then(|source| source.downcast_ref::<::h2::Error>());
+        match h2 {
+            // Of the streams that were open only those it will not process get this error.
+            Some(h2) if h2.is_go_away() && h2.is_remote() => Self::Refused,
+            Some(h2) if h2.is_reset() && h2.is_remote() => match h2.reason() {
+                Some(::h2::Reason::REFUSED_STREAM) => Self::Refused,
+                _ => Self::Aborted,
+            },
+            Some(h2) if h2.is_io() => Self::Closed,
+            Some(_) => Self::Malformed,
+            None if error.is_timeout() => Self::Timeout,
+            None => Self::Closed,
+        }
+    }
+}
+
+impl From<Fault> for ExchangeError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused | Fault::Closed => Self::Closed,
+            Fault::Aborted => Self::Aborted,
+            Fault::Malformed => Self::Malformed(Malformed::Http2),
+            Fault::Timeout => Self::Timeout { what: Waiting::Head },
+        }
+    }
+}
+
+impl From<Fault> for BodyError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused | Fault::Closed => Self::Truncated,
+            Fault::Aborted => Self::Reset,
+            Fault::Malformed => Self::Malformed(Malformed::Http2),
+            Fault::Timeout => Self::Timeout { what: Waiting::Body },
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Bytes both ways between a client's stream and an endpoint's, once they speak another protocol. What the bytes mean is
+//! not looked at.
+//!
+//! Neither side is cut off for its silence: a WebSocket may say nothing for hours. Dead peers are found by TCP keep-alive; a
+//! side that does not take what is sent to it, and one that goes on after the other has ended but says nothing, have the time of
+//! a stalled exchange.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Buf;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use super::{
+    Connection, Limits,
+    buffer::ReadBuffer,
+    stream::{Stream, read_into},
+    timer::Timer,
+};
+
+/// A peer is dead when it has not answered for 60 s + 4 × 15 s.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4);
+
+/// The endpoint's side, and what is under way in both directions.
+pub struct Tunnel {
+    stream: Stream,
+    limits: Limits,
+    timer: Timer,
+    /// From the client to the endpoint.
+    up: Flow,
+    down: Flow,
+}
+
+/// Bytes taken from each side since they were last looked at, and who is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    pub up: usize,
+    pub down: usize,
+    /// The client does not take what waits for it.
+    pub client_blocked: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    #[error("a side broke off")]
+    Io(#[source] io::Error),
+    #[error("the endpoint took no byte in time")]
+    Blocked,
+    #[error("one side has ended and the other did not go on")]
+    HalfOpen,
+}
+
+#[derive(Default)]
+struct Flow {
+    buffer: ReadBuffer,
+    /// Written, but perhaps not yet on its way.
+    unflushed: bool,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    /// The reading side has ended; the other is to be told when it has the rest.
+    Read,
+    Told,
+}
+
+/// What a flow waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    Read,
+    Write,
+    Nothing,
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    /// `rest` is what came after the endpoint's head.
+    pub(super) fn new(connection: Connection, limits: Limits, rest: ReadBuffer) -> Self {
+        let stream = connection.into_stream();
+        watch(stream.tcp());
+        let down = Flow { buffer: rest, ..Flow::default() };
+        Self { stream, limits, timer: Timer::default(), up: Flow::default(), down }
+    }
+
+    /// Takes over the client's side: `early` is what came after its head. Returns what is
+    /// under way already.
+    pub fn begin(&mut self, client: &TcpStream, early: &[u8]) -> Passed {
+        watch(client);
+        if !early.is_empty() {
+            self.up.buffer.prepare(false);
+            self.up.buffer.extend_from_slice(early);
+        }
+        Passed { up: early.len(), down: self.down.buffer.len(), client_blocked: false }
+    }
+
+    /// Copies until both sides have ended. `passed` grows by what was taken from either side.
+    ///
+    /// # Errors
+    /// If a side breaks off or makes no progress where it must. The client's own stalling is the caller's to judge.
+    pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        passed: &mut Passed,
+    ) -> Poll<Result<(), TunnelError>> {
+        let Self { stream, limits, timer, up, down } = self;
+        let before = (passed.up, passed.down, up.buffer.len(), down.buffer.len());
+        let to_endpoint = up.poll(cx, client, stream, &mut passed.up).map_err(TunnelError::Io)?;
+        let to_client = down.poll(cx, stream, client, &mut passed.down).map_err(TunnelError::Io)?;
+        if before != (passed.up, passed.down, up.buffer.len(), down.buffer.len()) {
+            timer.progress();
+        }
+        passed.client_blocked = to_client == Waits::Write;
+        let (limit, error) = match (to_endpoint, to_client) {
+            (Waits::Nothing, Waits::Nothing) => return Poll::Ready(Ok(())),
+            (Waits::Write, _) => (limits.send_timeout, TunnelError::Blocked),
+            (Waits::Nothing, _) => (limits.read_timeout, TunnelError::HalfOpen),
+            (_, Waits::Nothing) => (limits.client_timeout, TunnelError::HalfOpen),
+            (Waits::Read, Waits::Read | Waits::Write) => {
+                timer.progress();
+                return Poll::Pending;
+            }
+        };
+        ready!(timer.poll_overdue(cx, limit));
+        Poll::Ready(Err(error))
+    }
+}
+
+// === impl Flow ===
+
+impl Flow {
+    /// Copies what can be copied now. One buffer's worth at most is taken before it is passed on.
+    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W, taken: &mut usize) -> io::Result<Waits>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        loop {
+            while !self.buffer.is_empty() {
+                match Pin::new(&mut *to).poll_write(cx, &self.buffer) {
+                    Poll::Pending => return Ok(Waits::Write),
+                    Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                    Poll::Ready(written) => self.buffer.advance(written?),
+                }
+                self.unflushed = true;
+            }
+            if self.unflushed {
+                if Pin::new(&mut *to).poll_flush(cx)?.is_pending() {
+                    return Ok(Waits::Write);
+                }
+                self.unflushed = false;
+            }
+            match self.end {
+                End::Open => match read_into(from, cx, &mut self.buffer, false) {
+                    Poll::Pending => return Ok(Waits::Read),
+                    Poll::Ready(Ok(0)) => self.end = End::Read,
+                    Poll::Ready(read) => *taken += read?,
+                },
+                End::Read => match Pin::new(&mut *to).poll_shutdown(cx)? {
+                    Poll::Pending => return Ok(Waits::Write),
+                    Poll::Ready(()) => self.end = End::Told,
+                },
+                End::Told => return Ok(Waits::Nothing),
+            }
+        }
+    }
+}
+
+/// Lets the kernel find out whether the peer is still there. A socket that refuses this is as good as closed.
+fn watch(tcp: &TcpStream) {
+    if let Err(error) = SockRef::from(tcp).set_tcp_keepalive(&KEEPALIVE) {
+        tracing::debug!(error = &error as &dyn std::error::Error, "no keep-alive");
+    }
+}

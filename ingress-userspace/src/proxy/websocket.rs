@@ -1,0 +1,129 @@
+//! WebSocket handshakes of clients (RFC 6455, 4.2.1): which requests are one, and what must answer them. It forwards nothing.
+//!
+//! A handshake is a request of HTTP/1.1 with one `Upgrade: websocket` and `upgrade` in `Connection`. Any other request that
+//! names an upgrade is an ordinary one, as if it named none (RFC 9110, 7.8).
+
+use aws_lc_rs::digest;
+use base64::{
+    Engine as _,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
+use http::{HeaderMap, HeaderName, Method, Version, header, request::Parts};
+
+use super::upstream::Accept;
+
+/// What an endpoint appends to a key before it is hashed (RFC 6455, 1.3).
+const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Why a handshake is none. The texts are for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HandshakeError {
+    #[error("a websocket handshake must be a GET")]
+    Method,
+    #[error("sec-websocket-version must be 13")]
+    Version,
+    #[error("sec-websocket-key must be 16 bytes in base64")]
+    Key,
+}
+
+/// What must answer the handshake; `None` if the request is none.
+pub(super) fn handshake(parts: &Parts) -> Result<Option<Accept>, HandshakeError> {
+    let Parts { method, version, headers, .. } = parts;
+    if !is_handshake(*version, headers) {
+        return Ok(None);
+    }
+    if *method != Method::GET {
+        return Err(HandshakeError::Method);
+    }
+    if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some(b"13") {
+        return Err(HandshakeError::Version);
+    }
+    let key = only(headers, &header::SEC_WEBSOCKET_KEY).ok_or(HandshakeError::Key)?;
+    accept(key).map(Some).ok_or(HandshakeError::Key)
+}
+
+/// Whether the bytes of a request look like those of a handshake: what follows them on the connection waits.
+pub(super) fn looks_like_one(parts: &Parts) -> bool {
+    let mut upgrades = parts.headers.get_all(header::UPGRADE).iter();
+    upgrades.any(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+fn is_handshake(version: Version, headers: &HeaderMap) -> bool {
+    let connection =
+        headers.get_all(header::CONNECTION).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    version == Version::HTTP_11
+        && only(headers, &header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
+        && connection.map(<[u8]>::trim_ascii).any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+}
+
+/// The value of a field that occurs once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none()).map(http::HeaderValue::as_bytes)
+}
+
+fn accept(key: &[u8]) -> Option<Accept> {
+    // Clients that make a key of random characters leave bits that mean nothing.
+    const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
+    const KEY: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, CONFIG);
+    if KEY.decode(key).ok()?.len() != 16 {
+        return None;
+    }
+    let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(key);
+    hash.update(SUFFIX);
+    STANDARD.encode(hash.finish()).into_bytes().try_into().ok().map(Accept)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+    fn check(method: &str, fields: &[(&str, &str)], expect: Result<bool, HandshakeError>) {
+        let mut request = Request::builder().method(method);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        assert_eq!(handshake(&parts).map(|accept| accept.is_some()), expect, "{method} {fields:?}");
+    }
+
+    #[test]
+    fn the_answer_is_that_of_the_standard() {
+        assert_eq!(accept(KEY.as_bytes()), Some(Accept(*b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")));
+    }
+
+    #[test]
+    fn only_a_whole_handshake_is_one() {
+        let (up, conn) = (("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade"));
+        let (version, key) = (("sec-websocket-version", "13"), ("sec-websocket-key", KEY));
+        check("GET", &[up, conn, version, key], Ok(true));
+        check("GET", &[up, version, key], Ok(false));
+        check("GET", &[conn, version, key], Ok(false));
+        check("GET", &[("upgrade", "h2c"), conn, version, key], Ok(false));
+        check("GET", &[("upgrade", "websocket, h2c"), conn, version, key], Ok(false));
+        check("GET", &[up, up, conn, version, key], Ok(false));
+        check("POST", &[up, conn, version, key], Err(HandshakeError::Method));
+        check("GET", &[up, conn, key], Err(HandshakeError::Version));
+        check("GET", &[up, conn, ("sec-websocket-version", "8"), key], Err(HandshakeError::Version));
+        check("GET", &[up, conn, version, version, key], Err(HandshakeError::Version));
+        check("GET", &[up, conn, version], Err(HandshakeError::Key));
+        check("GET", &[up, conn, version, key, key], Err(HandshakeError::Key));
+        for bad in ["", "c2hvcnQ=", "dGhlIHNhbXBsZSBub25jZQ", "dGhlIHNhbXBsZSBub25jZSE=", "dGhlIHNhbXBsZSBub25j!Q=="] {
+            check("GET", &[up, conn, version, ("sec-websocket-key", bad)], Err(HandshakeError::Key));
+        }
+    }
+
+    #[test]
+    fn http_1_0_has_no_upgrades() {
+        let request = Request::builder().version(Version::HTTP_10).header("upgrade", "websocket");
+        let (parts, ()) = request.header("connection", "upgrade").body(()).expect("a request").into_parts();
+        assert_eq!(handshake(&parts), Ok(None));
+    }
+}

@@ -1,0 +1,164 @@
+//! Pods that speak HTTP/1.1 over TLS.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use ingress_userspace::model::Protocol;
+use rustls::{
+    HandshakeKind, ServerConfig,
+    crypto::aws_lc_rs,
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{Origin, Proxy, Table};
+
+/// What an endpoint saw of a connection.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    kind: Option<HandshakeKind>,
+    server_name: Option<String>,
+    alpn: bool,
+}
+
+struct Tls {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// Whose key signs for the certificate.
+#[derive(Clone, Copy)]
+enum Key {
+    Own,
+    Stolen,
+}
+
+fn server(key: Key) -> Arc<ServerConfig> {
+    let made = || rcgen::generate_simple_self_signed(vec!["pod.invalid".to_owned()]).expect("certificate");
+    let (shown, other) = (made(), made());
+    let signing = match key {
+        Key::Own => shown.signing_key,
+        Key::Stolen => other.signing_key,
+    };
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing.serialize_der()));
+    let key = provider.key_provider.load_private_key(der).expect("a key");
+    let resolver = SingleCertAndKey::from(CertifiedKey::new(vec![shown.cert.der().clone()], key));
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(resolver));
+    Arc::new(config)
+}
+
+impl Tls {
+    /// Answers every request, whose end is an empty line, with `response`; closes afterwards if that says so.
+    fn start(key: Key, response: &'static [u8]) -> Self {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        listener.set_nonblocking(true).expect("non-blocking");
+        let origin = Self { address: listener.local_addr().expect("address"), seen: Arc::default() };
+        let seen = Arc::clone(&origin.seen);
+        let acceptor = tokio_rustls::TlsAcceptor::from(server(key));
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
+                while let Ok((stream, _)) = listener.accept().await {
+                    let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                    let tls = stream.get_ref().1;
+                    seen.lock().expect("unpoisoned").push(Seen {
+                        kind: tls.handshake_kind(),
+                        server_name: tls.server_name().map(str::to_owned),
+                        alpn: tls.alpn_protocol().is_some(),
+                    });
+                    tokio::spawn(async move {
+                        let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
+                        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                            request.extend_from_slice(&bytes[..count]);
+                            if !request.ends_with(b"\r\n\r\n") {
+                                continue;
+                            }
+                            request.clear();
+                            stream.write_all(response).await.expect("sent");
+                            stream.flush().await.expect("sent");
+                            if response.starts_with(b"HTTP/1.1 200 OK\r\nConnection: close") {
+                                break;
+                            }
+                        }
+                        drop(stream.shutdown().await);
+                    });
+                }
+            });
+        });
+        origin
+    }
+
+    fn proxy(&self) -> Proxy {
+        Proxy::start(&Table::default().host("a.test", &[self.address]).speaking(Protocol::Https))
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().expect("unpoisoned").clone()
+    }
+}
+
+const KEPT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntls";
+const CLOSED: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ntls";
+
+#[test]
+fn requests_share_a_connection_that_names_nobody() {
+    let origin = Tls::start(Key::Own, KEPT);
+    let proxy = origin.proxy();
+    let mut client = proxy.client();
+    for _ in 0..5 {
+        let response = client.get("a.test", "/");
+        assert_eq!((response.status, response.text()), (200, "tls"));
+    }
+    assert_eq!(origin.seen(), [Seen { kind: Some(HandshakeKind::Full), server_name: None, alpn: false }]);
+}
+
+#[test]
+fn sessions_are_resumed() {
+    let origin = Tls::start(Key::Own, CLOSED);
+    let proxy = origin.proxy();
+    for _ in 0..3 {
+        assert_eq!(proxy.client().get("a.test", "/").text(), "tls");
+    }
+    let kinds: Vec<_> = origin.seen().into_iter().filter_map(|seen| seen.kind).collect();
+    assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed]);
+}
+
+#[test]
+fn who_does_not_hold_the_key_of_the_certificate_is_refused() {
+    let origin = Tls::start(Key::Stolen, KEPT);
+    assert_eq!(origin.proxy().client().get("a.test", "/").status, 502);
+    assert_eq!(origin.seen(), []);
+}
+
+#[test]
+fn an_endpoint_without_tls_is_a_502() {
+    let origin = Origin::start(|peer| {
+        peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        peer.until_closed();
+    });
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).speaking(Protocol::Https));
+    assert_eq!(proxy.client().get("a.test", "/").status, 502);
+}
+
+#[test]
+fn a_connection_serves_one_protocol() {
+    let origin = Tls::start(Key::Own, KEPT);
+    let table = Table::default().host("a.test", &[origin.address]);
+    let proxy = Proxy::start(&table.clone().speaking(Protocol::Https));
+    let mut client = proxy.client();
+    assert_eq!(client.get("a.test", "/").text(), "tls");
+    proxy.publish(&table.clone());
+    assert_ne!(client.get("a.test", "/").status, 200, "plain HTTP on a connection of its own");
+    proxy.publish(&table.speaking(Protocol::Https));
+    assert_eq!(client.get("a.test", "/").text(), "tls");
+}
