@@ -67,10 +67,11 @@ impl Cluster {
         match change {
             Change::Apply { object, origin } => {
                 let is_new = !self.holds(&object, &origin);
+                let matters = is_new && !self.differs_in_status(&object, &origin);
                 if is_new {
                     self.insert(object, origin);
                 }
-                is_new
+                matters
             }
             Change::Remove(id) => self.remove(&id),
             Change::Resolve { name, addresses } => {
@@ -87,6 +88,19 @@ impl Cluster {
             .into_iter()
             .flatten()
             .filter_map(|name| self.slices.get(name).map(|stored| (name, stored)))
+    }
+
+    /// Whether this Ingress is there but for its status, which is what we write ourselves and translate to nothing.
+    fn differs_in_status(&self, object: &Object, origin: &Origin) -> bool {
+        let Object::Ingress(new) = object else { return false };
+        let Some(Stored { object: old, origin: known }) = self.ingresses.get(&ObjectName::of(&new.metadata)) else {
+            return false;
+        };
+        let told = |ingress: &Ingress| {
+            let ObjectMeta { uid, creation_timestamp, labels, annotations, .. } = ingress.metadata.clone();
+            (uid, creation_timestamp, labels, annotations)
+        };
+        known == origin && old.spec == new.spec && told(old) == told(new)
     }
 
     /// Whether this very object is there. Much of what a server tells changes nothing that is kept of an object.

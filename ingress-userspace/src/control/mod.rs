@@ -5,6 +5,7 @@
 //! source::manifests (files) ─┐                                        ┌─> model::RouteTable ─┐
 //!                            ├─ Batch ─> watch ─> Cluster ─ translate ┤                      ├─> publish(Translation)
 //! source::kube (API server) ─┘ (after a pause)                        └─> Outcomes ──────────┘
+//!                                           └─> status: addresses and events, back to the API server
 //! ```
 //!
 //! [`run`] is the whole of it; [`translate`](translate::translate) is its pure core. What is wrong with an object never
@@ -18,6 +19,7 @@ mod contact;
 pub mod outcome;
 pub mod saved;
 pub mod source;
+pub mod status;
 pub mod translate;
 mod watch;
 
@@ -28,13 +30,15 @@ pub use translate::{Classes, Translation};
 pub use watch::run;
 
 /// What [`run`] is told besides where to read objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     pub translate: translate::Options,
     /// Where to keep what is served, for a start without an API server. Default none: such a start waits.
     pub saved: Option<saved::File>,
     /// Tells others how current the configuration is.
     pub contact: Contact,
+    /// What is written back to an API server; `None` writes nothing. Of no effect for a directory of manifests.
+    pub status: Option<status::Options>,
 }
 
 impl Options {

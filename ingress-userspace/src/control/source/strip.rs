@@ -15,7 +15,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::control::change::Object;
+use crate::control::{change::Object, status};
 
 /// Written by `kubectl apply`: the whole object again, of no use here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -28,10 +28,11 @@ const ZONES: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.ku
 
 /// Reads an object that a watch has told of.
 pub(super) fn ingress(mut object: Ingress) -> Object {
-    // The writer of the status compares with what is there, and events refer to a version, so both stay here.
-    let version = object.metadata.resource_version.take();
+    // The writer of the status compares with what is there, and whose it is; both stay here.
+    status::reduce(&mut object);
+    let managed_fields = object.metadata.managed_fields.take();
     strip(&mut object.metadata);
-    object.metadata.resource_version = version;
+    object.metadata.managed_fields = managed_fields;
     Object::Ingress(Arc::new(object))
 }
 

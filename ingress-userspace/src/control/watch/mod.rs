@@ -26,6 +26,7 @@ use super::{
         self, kube, manifests,
         names::{self, Dns, Names},
     },
+    status,
     translate::{Translation, translate},
 };
 
@@ -51,6 +52,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
     let (sender, receiver) = source::queue();
+    let status = status::Task::begin(&source, options.status.as_ref()).await?;
     // A directory of manifests is its own saved configuration.
     let file = options.saved.clone().filter(|_| matches!(source, SourceConfig::Kubernetes(_)));
     let source = async {
@@ -65,9 +67,10 @@ pub async fn run(
     let mut keeper = Keeper::new(file);
     let result = tokio::select! {
         () = shutdown => Ok(()),
-        result = async { tokio::join!(source, follow(receiver, options, &mut state, &mut keeper, publish)).0 } => result,
+        result = async { tokio::join!(source, follow(receiver, options, &mut state, &mut keeper, &status, publish)).0 } => result,
     };
     keeper.finish(state.content(options)).await;
+    status.end().await;
     result
 }
 
@@ -77,6 +80,7 @@ async fn follow(
     options: &Options,
     state: &mut State,
     keeper: &mut Keeper,
+    status: &status::Task,
     mut publish: impl FnMut(Translation),
 ) {
     let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
@@ -99,7 +103,9 @@ async fn follow(
                 () = keeper.is_due() => keeper.save(state.content(options)),
             }
             options.contact.set_serves_saved(state.restored.is_some());
-            let Some(translation) = state.translate(options) else { continue };
+            let translation = state.translate(options);
+            state.tell(status);
+            let Some(translation) = translation else { continue };
             wanted.send_if_modified(|wanted| {
                 let is_new = *wanted != translation.external_names;
                 wanted.clone_from(&translation.external_names);
@@ -142,6 +148,8 @@ struct State {
     is_confirmed: bool,
     /// Whether anything has come since the last translation.
     is_changed: bool,
+    /// Whether there is something to tell the status task.
+    is_news: bool,
     /// What is served until then.
     restored: Option<Restored>,
 }
@@ -152,6 +160,7 @@ impl State {
     fn apply(&mut self, batch: Batch) {
         let Batch { changes, remarks } = batch;
         for change in changes {
+            self.is_news |= status::concerns(&change);
             if let Some(Restored { cluster, age: _ }) = &mut self.restored {
                 self.is_changed |= cluster.apply(change.clone());
             }
@@ -179,7 +188,7 @@ impl State {
 
     /// What is served, as the source told it, to be saved. Objects are shared, not copied.
     fn content(&self, options: &Options) -> Option<Content> {
-        let Options { translate, saved, contact: _ } = options;
+        let Options { translate, saved, contact: _, status: _ } = options;
         let translation = self.published.as_ref().filter(|_| self.is_confirmed)?;
         Some(Content::of(&self.cluster, translation, translate, saved.as_ref()?.private_keys))
     }
@@ -202,7 +211,17 @@ impl State {
             return None;
         }
         self.published = Some(translation.clone());
+        self.is_news = true;
         Some(translation)
+    }
+
+    /// Tells `status` what is published, if that or an Ingress has changed since. What was saved is no ground to write.
+    fn tell(&mut self, status: &status::Task) {
+        if let Some(translation) = self.published.as_ref().filter(|_| self.is_confirmed)
+            && std::mem::take(&mut self.is_news)
+        {
+            status.tell(&self.cluster, translation);
+        }
     }
 }
 

@@ -1,0 +1,213 @@
+//! What a request to the API server may come to, and how a failure is told: once, with what is lost, then retried with pauses
+//! that grow. It sends no requests.
+
+use std::{error::Error as _, fmt, time::Duration};
+
+use tokio::time::timeout;
+
+use super::WriteResult;
+
+/// A right that is used, as RBAC names it, and what is lost without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) verb: &'static str,
+    /// With its API group, `events.events.k8s.io`.
+    pub(super) resource: &'static str,
+    pub(super) lost: &'static str,
+}
+
+/// Why a request came to nothing.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// 401 or 403.
+    Forbidden(String),
+    /// 404, or the namespace is going.
+    Gone(String),
+    /// 409.
+    Conflict,
+    /// 400 or 422: this object, as it is, and no other.
+    Refused(String),
+    /// The server had no time.
+    Timeout,
+    /// Everything else, most of which passes.
+    Other(String),
+}
+
+/// The failures of one kind of request: what was said of them, and how long to pause.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    access: Access,
+    /// The last failure told, by its kind, until there is a success.
+    told: Option<&'static str>,
+    pause: Duration,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Awaits `request` for at most `limit`.
+pub(super) async fn ask<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match timeout(limit, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(Failure::of(&error)),
+        Err(_elapsed) => Err(Failure::Timeout),
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(super) fn of(error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else { return Self::Other(chain(error)) };
+        // The namespace goes, and takes all with it.
+        let is_ending =
+            status.details.iter().flat_map(|d| &d.causes).any(|cause| cause.reason == "NamespaceTerminating");
+        match status.code {
+            403 if is_ending => Self::Gone(status.message.clone()),
+            401 | 403 => Self::Forbidden(status.message.clone()),
+            404 => Self::Gone(status.message.clone()),
+            409 => Self::Conflict,
+            400 | 422 => Self::Refused(status.message.clone()),
+            _ => Self::Other(format!("{} {}", status.code, status.message)),
+        }
+    }
+
+    pub(super) fn result(&self) -> WriteResult {
+        match self {
+            Self::Forbidden(_) => WriteResult::Forbidden,
+            Self::Gone(_) | Self::Conflict | Self::Refused(_) => WriteResult::Conflict,
+            Self::Timeout => WriteResult::Timeout,
+            Self::Other(_) => WriteResult::Error,
+        }
+    }
+
+    /// Whether it concerns one object, so that others may fare better.
+    pub(super) fn is_particular(&self) -> bool {
+        self.result() == WriteResult::Conflict
+    }
+
+    fn name(&self) -> &'static str {
+        self.result().as_str()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forbidden(message) | Self::Gone(message) | Self::Refused(message) | Self::Other(message) => {
+                f.write_str(message)
+            }
+            Self::Conflict => f.write_str("the object has changed"),
+            Self::Timeout => f.write_str("no answer in time"),
+        }
+    }
+}
+
+fn chain(error: &kube::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    pub(super) fn new(access: Access) -> Self {
+        Self { access, told: None, pause: FIRST_PAUSE }
+    }
+
+    /// Says it if it is news, and returns how long to pause before the next attempt.
+    pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
+        let Access { verb, resource, lost } = self.access;
+        if self.told == Some(failure.name()) {
+            tracing::debug!(verb, resource, %failure, "still failing");
+        } else {
+            self.told = Some(failure.name());
+            tracing::warn!(verb, resource, %failure, "{}", self.access.complain(failure, lost));
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        pause
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        let Access { verb, resource, lost: _ } = self.access;
+        if self.told.take().is_some() {
+            tracing::info!(verb, resource, "works again");
+        }
+        self.pause = FIRST_PAUSE;
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    fn complain(&self, failure: &Failure, lost: &str) -> String {
+        let Self { verb, resource, lost: _ } = self;
+        match failure {
+            Failure::Forbidden(_) => {
+                format!(
+                    "the API server forbids to `{verb}` `{resource}`, so {lost}; grant the verb in the role, trying on"
+                )
+            }
+            _ => format!("cannot `{verb}` `{resource}`, so {lost} for now; trying on"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::response::{Status, StatusCause, StatusDetails};
+
+    use super::*;
+
+    const ACCESS: Access = Access { verb: "patch", resource: "ingresses/status", lost: "no address is shown" };
+
+    fn failure(code: u16) -> Failure {
+        Failure::of(&kube::Error::Api(Status::failure("scripted", "Scripted").with_code(code).boxed()))
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        for (code, expect) in [
+            (401, WriteResult::Forbidden),
+            (403, WriteResult::Forbidden),
+            (404, WriteResult::Conflict),
+            (409, WriteResult::Conflict),
+            (422, WriteResult::Conflict),
+            (429, WriteResult::Error),
+            (500, WriteResult::Error),
+        ] {
+            assert_eq!(failure(code).result(), expect, "{code}");
+        }
+        let cause = StatusCause { reason: "NamespaceTerminating".into(), message: String::new(), field: String::new() };
+        let mut details: StatusDetails = serde_json::from_str("{}").expect("all fields are optional");
+        details.causes.push(cause);
+        let status = Status::failure("going", "Forbidden").with_code(403).with_details(details);
+        assert!(matches!(Failure::of(&kube::Error::Api(status.boxed())), Failure::Gone(_)));
+    }
+
+    #[test]
+    fn pauses_grow_to_a_limit_and_begin_anew_after_a_success() {
+        let mut trouble = Trouble::new(ACCESS);
+        let pauses: Vec<u64> = (0..8).map(|_| trouble.failed(&failure(500)).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        trouble.succeeded();
+        assert_eq!(trouble.failed(&failure(500)), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn a_refusal_names_the_verb_the_resource_and_the_loss() {
+        assert_eq!(
+            ACCESS.complain(&failure(403), ACCESS.lost),
+            "the API server forbids to `patch` `ingresses/status`, so no address is shown; grant the verb in the role, trying on"
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! Which addresses statuses show, from what the operator said and what was read. It reads nothing itself.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+
+use super::ObjectName;
+use crate::model::Host;
+
+/// Where the addresses come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publish {
+    /// These.
+    Addresses(Vec<Address>),
+    /// Those of this Service: of its load balancer and its external IPs; else the name or cluster IPs that it stands for.
+    Service(ObjectName),
+    /// Those of the Ready nodes that run a Ready pod of this controller. The default.
+    Nodes(NodeAddresses),
+}
+
+/// Which of a node's addresses; of the kind chosen all, of both families.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeAddresses {
+    /// ExternalIP, else InternalIP.
+    #[default]
+    External,
+    /// InternalIP, else ExternalIP.
+    Internal,
+}
+
+/// An address as a status shows it. IPv4 goes before IPv6, and IPs before names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    Ip(IpAddr),
+    Name(String),
+}
+
+/// A text that is neither an IP address nor a DNS name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither an IP address nor a DNS name; give it without port or brackets")]
+pub struct InvalidAddress(String);
+
+/// What matters of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeFacts {
+    pub(super) is_ready: bool,
+    pub(super) external: Vec<Address>,
+    pub(super) internal: Vec<Address>,
+}
+
+/// What matters of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PodFacts {
+    pub(super) node: Option<String>,
+    pub(super) is_ready: bool,
+    /// It has been deleted, or has ended.
+    pub(super) is_leaving: bool,
+}
+
+/// The addresses of the nodes that run a Ready pod. `None` if no node does: the leader itself is such a pod, so this says that
+/// the answer is not known, and what stands in statuses had better stay.
+pub(super) fn of_nodes(
+    nodes: &BTreeMap<String, NodeFacts>,
+    pods: &BTreeMap<String, PodFacts>,
+    which: NodeAddresses,
+) -> Option<Vec<Address>> {
+    let pods = pods.values().filter(|pod| pod.is_ready && !pod.is_leaving);
+    let nodes = pods.filter_map(|pod| nodes.get(pod.node.as_ref()?)).filter(|node| node.is_ready);
+    let addresses = nodes.flat_map(|NodeFacts { is_ready: _, external, internal }| {
+        let (first, second) = match which {
+            NodeAddresses::External => (external, internal),
+            NodeAddresses::Internal => (internal, external),
+        };
+        if first.is_empty() { second } else { first }
+    });
+    let addresses = ordered(addresses.cloned().collect());
+    (!addresses.is_empty()).then_some(addresses)
+}
+
+/// The addresses of a Service, which may have none yet.
+pub(super) fn of_service(service: &Service) -> Vec<Address> {
+    let spec = service.spec.clone().unwrap_or_default();
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let entries = balancer.iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+    let balanced = entries.flat_map(|entry| [entry.ip.clone(), entry.hostname.clone()]).flatten();
+    let public = parse(balanced.chain(spec.external_ips.into_iter().flatten()));
+    if !public.is_empty() {
+        return ordered(public);
+    }
+    match spec.type_.as_deref() {
+        Some("ExternalName") => ordered(parse(spec.external_name)),
+        // Its load balancer has no address yet.
+        Some("LoadBalancer") => Vec::new(),
+        // `None` of a headless Service is no address.
+        _ => ordered(parse(spec.cluster_ips.into_iter().flatten().filter(|ip| ip != "None"))),
+    }
+}
+
+pub(super) fn ordered(mut addresses: Vec<Address>) -> Vec<Address> {
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+fn parse(texts: impl IntoIterator<Item = String>) -> Vec<Address> {
+    texts.into_iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+// === impl Publish ===
+
+impl Default for Publish {
+    fn default() -> Self {
+        Self::Nodes(NodeAddresses::default())
+    }
+}
+
+// === impl Address ===
+
+impl FromStr for Address {
+    type Err = InvalidAddress;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self::Ip(ip));
+        }
+        match Host::parse(text) {
+            Ok(host) => Ok(Self::Name(host.as_str().to_owned())),
+            Err(_) => Err(InvalidAddress(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => ip.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+// === impl NodeFacts ===
+
+impl NodeFacts {
+    pub(super) fn of(node: &Node) -> Self {
+        let status = node.status.as_ref();
+        let addresses = |kind: &str| {
+            let all = status.iter().flat_map(|status| status.addresses.iter().flatten());
+            parse(all.filter(|address| address.type_ == kind).map(|address| address.address.clone()))
+        };
+        let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        Self { is_ready, external: addresses("ExternalIP"), internal: addresses("InternalIP") }
+    }
+}
+
+// === impl PodFacts ===
+
+impl PodFacts {
+    pub(super) fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let phase = status.and_then(|status| status.phase.as_deref());
+        Self {
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            is_ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+            is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(ready: &str, addresses: &[(&str, &str)]) -> NodeFacts {
+        let addresses: Vec<Value> =
+            addresses.iter().map(|(kind, address)| json!({"type": kind, "address": address})).collect();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {},
+            "status": {"addresses": addresses, "conditions": [{"type": "Ready", "status": ready}]}});
+        NodeFacts::of(&serde_json::from_value(node).expect("a Node"))
+    }
+
+    fn pod(node: &str, ready: &str, deleted: Option<&str>) -> PodFacts {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"deletionTimestamp": deleted},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+        PodFacts::of(&serde_json::from_value(pod).expect("a Pod"))
+    }
+
+    fn texts(addresses: Option<Vec<Address>>) -> Option<Vec<String>> {
+        addresses.map(|addresses| addresses.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn nodes_count_while_they_and_a_pod_on_them_are_ready() {
+        let deleted = Some("2026-01-01T00:00:00Z");
+        let internal = [("InternalIP", "10.0.0.1"), ("Hostname", "one")];
+        let both = [("InternalIP", "10.0.0.2"), ("ExternalIP", "192.0.2.2"), ("ExternalIP", "2001:db8::2")];
+        let nodes: BTreeMap<String, NodeFacts> = [
+            ("one".to_owned(), node("True", &internal)),
+            ("two".to_owned(), node("True", &both)),
+            ("away".to_owned(), node("Unknown", &[("InternalIP", "10.0.0.3")])),
+        ]
+        .into();
+        let external = NodeAddresses::External;
+        for (pods, which, expect) in [
+            (vec![pod("one", "True", None)], external, Some(&["10.0.0.1"][..])),
+            (vec![pod("two", "True", None)], external, Some(&["192.0.2.2", "2001:db8::2"])),
+            (vec![pod("two", "True", None)], NodeAddresses::Internal, Some(&["10.0.0.2"])),
+            (
+                vec![pod("two", "True", None), pod("one", "True", None), pod("one", "True", None)],
+                external,
+                Some(&["10.0.0.1", "192.0.2.2", "2001:db8::2"]),
+            ),
+            (vec![pod("one", "True", None), pod("two", "False", None)], external, Some(&["10.0.0.1"])),
+            (vec![pod("one", "True", None), pod("two", "True", deleted)], external, Some(&["10.0.0.1"])),
+            (vec![pod("one", "True", None), pod("away", "True", None)], external, Some(&["10.0.0.1"])),
+            // Nobody is ready, says the server to one that is: not an answer.
+            (vec![pod("away", "True", None)], external, None),
+            (vec![pod("nowhere", "True", None)], external, None),
+            (vec![], external, None),
+        ] {
+            let pods = pods.into_iter().enumerate().map(|(number, pod)| (number.to_string(), pod)).collect();
+            let found = texts(of_nodes(&nodes, &pods, which));
+            let expect = expect.map(|expect| expect.iter().map(|&text| text.to_owned()).collect());
+            assert_eq!(found, expect, "{pods:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_gives_what_leads_to_it() {
+        for (spec, balancer, expect) in [
+            (
+                json!({"type": "LoadBalancer", "clusterIPs": ["10.96.0.1"]}),
+                json!([{"ip": "192.0.2.9"}, {"hostname": "LB.example.com"}]),
+                &["192.0.2.9", "lb.example.com"][..],
+            ),
+            (
+                json!({"type": "LoadBalancer", "clusterIPs": ["10.96.0.1"], "externalIPs": ["2001:db8::9"]}),
+                json!([{"ip": "192.0.2.9"}]),
+                &["192.0.2.9", "2001:db8::9"],
+            ),
+            (json!({"type": "LoadBalancer", "clusterIPs": ["10.96.0.1"]}), json!([]), &[]),
+            (json!({"type": "ExternalName", "externalName": "edge.example.com"}), json!([]), &["edge.example.com"]),
+            (
+                json!({"type": "ClusterIP", "clusterIPs": ["10.96.0.1", "fd00::1"]}),
+                json!([]),
+                &["10.96.0.1", "fd00::1"],
+            ),
+            (
+                json!({"type": "NodePort", "clusterIPs": ["10.96.0.1"], "externalIPs": ["192.0.2.7"]}),
+                json!([]),
+                &["192.0.2.7"],
+            ),
+            (json!({"clusterIPs": ["None"]}), json!([]), &[]),
+        ] {
+            let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": spec,
+                "status": {"loadBalancer": {"ingress": balancer}}});
+            let found = of_service(&serde_json::from_value(service).expect("a Service"));
+            assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expect, "{spec}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_ips_or_names() {
+        for (text, expect) in [
+            ("192.0.2.1", Some(Address::Ip([192, 0, 2, 1].into()))),
+            ("Edge.Example.COM", Some(Address::Name("edge.example.com".into()))),
+            ("2001:DB8::1", Some(Address::Ip("2001:db8::1".parse().expect("an address")))),
+            ("[::1]", None),
+            ("192.0.2.1:80", None),
+            ("*.example.com", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse().ok(), expect, "{text}");
+        }
+    }
+}

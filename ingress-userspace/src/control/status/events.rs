@@ -1,0 +1,345 @@
+//! Decides which events to write, and when. Pure: it is told the time, and writes nothing.
+//!
+//! Every problem is told when it appears and then, as long as it stands, so often that the server does not forget it; one that
+//! was resolved and comes back is told again. Problems that come and go by themselves must stand for a while first. What may
+//! not be written yet, for there were too many, is not queued: it is looked for again in what stands then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::events::v1::Event,
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use tokio::time::Instant;
+
+use super::facts::Problem;
+use crate::control::outcome::Reason;
+
+/// A problem that stands is told again after this time. Half of what the API server keeps events for (`--event-ttl`, 1 h), so
+/// that `kubectl describe` shows it as long as it stands.
+pub(super) const REPEAT: Duration = Duration::from_secs(30 * 60);
+/// How long endpoints must be missing: a rolling update may leave none for a moment.
+pub(super) const ENDPOINTS_MISSING: Duration = Duration::from_secs(5);
+/// Problems that are followed; more of them are counted and not told. Some hundred bytes each.
+pub(super) const MAX_STANDING: usize = 10_000;
+
+/// For one object, as client-go's spam filter: 25 at once, then one in five minutes.
+const PER_OBJECT: Rate = Rate { burst: 25, every: Duration::from_secs(300) };
+/// For all together: a thousand broken Ingresses are told within minutes, at a rate that no API server minds.
+const OVERALL: Rate = Rate { burst: 50, every: Duration::from_millis(200) };
+
+/// The action that all events name: what was being done when the problem was found.
+const ACTION: &str = "Translate";
+/// Limits of the API (k/k pkg/apis/core/validation/events.go).
+const MAX_NOTE: usize = 1024;
+const MAX_INSTANCE: usize = 128;
+const MAX_NAME: usize = 253;
+
+/// The problems that stand, and what was told of them.
+#[derive(Debug)]
+pub(super) struct Chronicle {
+    standing: BTreeMap<Problem, Told>,
+    /// By the UID of the object.
+    objects: BTreeMap<Arc<str>, Bucket>,
+    overall: Bucket,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    since: Instant,
+    /// When it was told last, and how often so far.
+    last: Option<(Instant, i32)>,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Tell this problem; it was told so often before.
+    Tell(Problem, i32),
+    /// Nothing before this time, unless something changes.
+    Wait(Option<Instant>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    burst: u32,
+    every: Duration,
+}
+
+/// A token bucket, kept as the time at which it is full again.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    rate: Rate,
+    full_at: Instant,
+}
+
+/// The event that tells `problem` for the first time.
+///
+/// Its name follows from what it says, so that another leader, or this one after a restart, finds it instead of repeating it.
+pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: Timestamp) -> Event {
+    let Problem { kind: _, name, uid, reason, message } = problem;
+    let hash = fnv([uid.as_bytes(), reason.as_str().as_bytes(), message.as_bytes()].join(&0).as_slice());
+    let suffix = format!(".{hash:016x}");
+    let stem = truncated(&name.name, MAX_NAME - suffix.len()).trim_end_matches(['-', '.']);
+    // The namespace of events about objects outside namespaces, by convention.
+    let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{stem}{suffix}")),
+            namespace: Some(namespace.into()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Warning".into()),
+        reason: Some(reason.as_str().into()),
+        action: Some(ACTION.into()),
+        note: Some(truncated(message, MAX_NOTE).into()),
+        regarding: Some(problem.regarding()),
+        reporting_controller: Some(controller.into()),
+        reporting_instance: Some(truncated(instance, MAX_INSTANCE).into()),
+        event_time: Some(MicroTime(wall)),
+        ..Event::default()
+    }
+}
+
+/// The 64-bit FNV-1a hash, which is the same in all versions of this program.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The longest beginning of `text` that fits.
+fn truncated(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
+fn must_stand_for(reason: Reason) -> Duration {
+    if reason == Reason::NoReadyEndpoints { ENDPOINTS_MISSING } else { Duration::ZERO }
+}
+
+// === impl Chronicle ===
+
+impl Chronicle {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { standing: BTreeMap::new(), objects: BTreeMap::new(), overall: Bucket::new(OVERALL, now) }
+    }
+
+    /// Takes `problems` as those that stand now; returns how many new ones are too many to follow.
+    pub(super) fn observe(&mut self, problems: &BTreeSet<Problem>, now: Instant) -> u64 {
+        self.standing.retain(|problem, _| problems.contains(problem));
+        self.objects.retain(|_, bucket| !bucket.is_full(now));
+        let mut dropped = 0;
+        for problem in problems {
+            if self.standing.contains_key(problem) {
+                continue;
+            }
+            if self.standing.len() < MAX_STANDING {
+                self.standing.insert(problem.clone(), Told { since: now, last: None });
+            } else {
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// The next problem to tell, or when there may be one.
+    pub(super) fn next(&self, now: Instant) -> Next {
+        let mut wait: Option<Instant> = None;
+        let overall = self.overall.ready_at(now);
+        for (problem, Told { since, last }) in &self.standing {
+            let due = last.map_or_else(|| *since + must_stand_for(problem.reason), |(last, _)| last + REPEAT);
+            let object = self.objects.get(&problem.uid).map_or(now, |bucket| bucket.ready_at(now));
+            let at = due.max(object).max(overall);
+            if at <= now {
+                return Next::Tell(problem.clone(), last.map_or(0, |(_, count)| count));
+            }
+            wait = Some(wait.map_or(at, |wait| wait.min(at)));
+        }
+        Next::Wait(wait)
+    }
+
+    /// Notes that `problem` was told, `count` times by now; zero if it cannot be told as things are.
+    pub(super) fn told(&mut self, problem: &Problem, count: i32, now: Instant) {
+        if let Some(told) = self.standing.get_mut(problem) {
+            told.last = Some((now, count));
+        }
+        self.overall.take(now);
+        let bucket = self.objects.entry(Arc::clone(&problem.uid));
+        bucket.or_insert_with(|| Bucket::new(PER_OBJECT, now)).take(now);
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    fn new(rate: Rate, now: Instant) -> Self {
+        Self { rate, full_at: now }
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+
+    /// When there is a token: now, or later.
+    fn ready_at(&self, now: Instant) -> Instant {
+        let Rate { burst, every } = self.rate;
+        let slack = every * (burst - 1);
+        if self.full_at <= now + slack { now } else { self.full_at - slack }
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.full_at = self.full_at.max(now) + self.rate.every;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::change::{Kind, ObjectName};
+
+    fn problem(name: &str, reason: Reason, message: &str) -> Problem {
+        Problem {
+            kind: Kind::Ingress,
+            name: ObjectName::new("n", name),
+            uid: format!("uid-{name}").into(),
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// Tells all that is due, and returns it with the time of what comes next.
+    fn tell(chronicle: &mut Chronicle, now: Instant) -> (Vec<(Problem, i32)>, Option<Instant>) {
+        let mut told = Vec::new();
+        loop {
+            match chronicle.next(now) {
+                Next::Tell(problem, count) => {
+                    chronicle.told(&problem, count + 1, now);
+                    told.push((problem, count));
+                }
+                Next::Wait(at) => return (told, at),
+            }
+        }
+    }
+
+    #[test]
+    fn a_problem_is_told_when_it_appears_and_again_while_it_stands() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let missing = problem("a", Reason::ServiceNotFound, "gone");
+        let standing = BTreeSet::from([missing.clone()]);
+        chronicle.observe(&standing, start);
+        assert_eq!(tell(&mut chronicle, start), (vec![(missing.clone(), 0)], Some(start + REPEAT)));
+        chronicle.observe(&standing, start + REPEAT / 2);
+        assert_eq!(tell(&mut chronicle, start + REPEAT / 2), (Vec::new(), Some(start + REPEAT)));
+        assert_eq!(tell(&mut chronicle, start + REPEAT).0, [(missing.clone(), 1)], "as a series");
+        let later = start + REPEAT + Duration::from_secs(1);
+        chronicle.observe(&BTreeSet::new(), later);
+        assert_eq!(tell(&mut chronicle, later + REPEAT), (Vec::new(), None), "resolved");
+        chronicle.observe(&standing, later);
+        assert_eq!(tell(&mut chronicle, later).0, [(missing, 0)], "and back");
+    }
+
+    #[test]
+    fn endpoints_that_are_missing_for_a_moment_are_not_told() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let missing = problem("a", Reason::NoReadyEndpoints, "none");
+        let standing = BTreeSet::from([missing.clone()]);
+        let (none, half) = (BTreeSet::new(), ENDPOINTS_MISSING / 2);
+        for (problems, after) in
+            [(&standing, Duration::ZERO), (&none, half), (&standing, half * 2), (&standing, half * 3)]
+        {
+            chronicle.observe(problems, start + after);
+            assert_eq!(tell(&mut chronicle, start + after).0, [], "{after:?}");
+        }
+        assert_eq!(tell(&mut chronicle, start + half * 4), (vec![(missing, 0)], Some(start + half * 4 + REPEAT)));
+    }
+
+    #[test]
+    fn one_object_does_not_keep_others_from_being_told() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let mut standing: BTreeSet<Problem> =
+            (0..40).map(|number| problem("a", Reason::InvalidPath, &number.to_string())).collect();
+        standing.insert(problem("z", Reason::InvalidPath, "x"));
+        chronicle.observe(&standing, start);
+        let (told, next) = tell(&mut chronicle, start);
+        let (of_a, of_z): (Vec<_>, Vec<_>) = told.iter().partition(|(problem, _)| &*problem.name.name == "a");
+        assert_eq!((of_a.len(), of_z.len(), next), (25, 1, Some(start + PER_OBJECT.every)));
+        assert_eq!(tell(&mut chronicle, start + PER_OBJECT.every).0.len(), 1, "nothing is lost, only later");
+    }
+
+    #[test]
+    fn many_objects_are_told_at_a_rate() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let standing = (0..200).map(|number| problem(&format!("i{number:03}"), Reason::InvalidPath, "x")).collect();
+        chronicle.observe(&standing, start);
+        assert_eq!(tell(&mut chronicle, start).0.len(), 50);
+        assert_eq!(tell(&mut chronicle, start + Duration::from_secs(10)).0.len(), 50);
+        assert_eq!(tell(&mut chronicle, start + Duration::from_secs(20)).0.len(), 50);
+    }
+
+    #[test]
+    fn problems_beyond_the_limit_are_counted() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let standing =
+            (0..=MAX_STANDING).map(|number| problem(&number.to_string(), Reason::InvalidPath, "x")).collect();
+        assert_eq!(chronicle.observe(&standing, start), 1);
+        assert_eq!(chronicle.observe(&BTreeSet::new(), start), 0);
+    }
+
+    #[test]
+    fn an_event_says_what_who_and_where() {
+        let missing = problem("web", Reason::ServiceNotFound, "service `n/api` does not exist; create it");
+        let event = event(&missing, "xdp-ingress.io/controller", "xdp-ingress-x7k2p", Timestamp::UNIX_EPOCH);
+        expect_test::expect![[r#"
+            {
+              "apiVersion": "events.k8s.io/v1",
+              "kind": "Event",
+              "action": "Translate",
+              "eventTime": "1970-01-01T00:00:00.000000Z",
+              "metadata": {
+                "name": "web.0385c7f8e3d1a3fb",
+                "namespace": "n"
+              },
+              "note": "service `n/api` does not exist; create it",
+              "reason": "ServiceNotFound",
+              "regarding": {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "Ingress",
+                "name": "web",
+                "namespace": "n",
+                "uid": "uid-web"
+              },
+              "reportingController": "xdp-ingress.io/controller",
+              "reportingInstance": "xdp-ingress-x7k2p",
+              "type": "Warning"
+            }"#]]
+        .assert_eq(&serde_json::to_string_pretty(&event).expect("JSON"));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_names_stay_valid() {
+        let name = format!("{}-{}", "a".repeat(235), "b".repeat(17));
+        let long = problem(&name, Reason::InvalidPath, &"é".repeat(600));
+        let event = event(&long, "c", &"i".repeat(300), Timestamp::UNIX_EPOCH);
+        let name = event.metadata.name.expect("a name");
+        assert!(name.len() <= MAX_NAME && name.starts_with("aaa") && !name.contains("-."), "{name}");
+        assert_eq!(event.note.map(|note| note.len()), Some(1024));
+        assert_eq!(event.reporting_instance.map(|instance| instance.len()), Some(128));
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        assert_eq!(
+            (fnv(b""), fnv(b"a"), fnv(b"foobar")),
+            (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8)
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! What statuses and events are made of, gathered from the cluster and its translation. It judges nothing.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        networking::v1::{Ingress, IngressLoadBalancerIngress},
+    },
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
+};
+
+use super::{Kind, MANAGER, ObjectName};
+use crate::control::{
+    Translation,
+    cluster::Cluster,
+    outcome::{ObjectRef, Origin, Outcome, Reason, Severity},
+};
+
+/// All that matters here, as of one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// The Ingresses that are served, and those that are not but bear a status of ours.
+    pub(super) ingresses: Vec<Claim>,
+    pub(super) problems: BTreeSet<Problem>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) ingress: Arc<Ingress>,
+    pub(super) standing: Standing,
+}
+
+/// What an Ingress is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Served,
+    /// Not, or no longer, served; its status has entries, and by field ownership they are ours.
+    Left,
+}
+
+/// Something an event is to say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Problem {
+    pub(super) kind: Kind,
+    pub(super) name: ObjectName,
+    pub(super) uid: Arc<str>,
+    pub(super) reason: Reason,
+    pub(super) message: Arc<str>,
+}
+
+/// Drops what statuses do not need: of the status all but the load balancer, of field ownership all but whether we have any.
+///
+/// The API server keeps for each manager which fields it owns, and that is how a status is known as ours after a restart, by
+/// another leader, or when its addresses have changed since. The record itself is several times as large as the status.
+pub(in crate::control) fn reduce(ingress: &mut Ingress) {
+    let is_ours = ingress
+        .metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .any(|entry| entry.manager.as_deref() == Some(MANAGER) && entry.subresource.as_deref() == Some("status"));
+    let mark = ManagedFieldsEntry { manager: Some(MANAGER.into()), ..ManagedFieldsEntry::default() };
+    ingress.metadata.managed_fields = is_ours.then(|| vec![mark]);
+    if entries(ingress).is_empty() {
+        ingress.status = None;
+    }
+}
+
+/// The entries of the status as it is.
+pub(super) fn entries(ingress: &Ingress) -> &[IngressLoadBalancerIngress] {
+    let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()
+}
+
+/// Whether [`reduce`] found fields of ours.
+fn is_marked(ingress: &Ingress) -> bool {
+    ingress.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(MANAGER))
+}
+
+// === impl Facts ===
+
+impl Facts {
+    pub(super) fn gather(cluster: &Cluster, translation: &Translation) -> Self {
+        let ingresses = cluster.ingresses.iter().filter(|(_, stored)| stored.origin == Origin::Api);
+        let ingresses = ingresses.filter_map(|(name, stored)| {
+            let standing = if translation.served.contains(name) {
+                Standing::Served
+            } else if is_marked(&stored.object) && !entries(&stored.object).is_empty() {
+                Standing::Left
+            } else {
+                return None;
+            };
+            Some(Claim { ingress: Arc::clone(&stored.object), standing })
+        });
+        let problems = translation.outcomes.iter().filter_map(|outcome| Problem::of(outcome, cluster));
+        Self { ingresses: ingresses.collect(), problems: problems.collect() }
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// `None` for notes, for objects that are not the API server's, and for kinds that no event is written about.
+    fn of(outcome: &Outcome, cluster: &Cluster) -> Option<Self> {
+        let Outcome { object: ObjectRef { kind, namespace, name, origin }, reason, message } = outcome;
+        if *origin != Origin::Api || outcome.severity() != Severity::Warning {
+            return None;
+        }
+        let name = ObjectName { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let (kind, metadata): (Kind, &ObjectMeta) = match kind.as_ref() {
+            "Ingress" => (Kind::Ingress, &cluster.ingresses.get(&name)?.object.metadata),
+            "IngressClass" => (Kind::IngressClass, &cluster.classes.get(&name)?.object.metadata),
+            "Service" => (Kind::Service, &cluster.services.get(&name)?.object.metadata),
+            "Secret" => (Kind::Secret, &cluster.secrets.get(&name)?.object.metadata),
+            "ConfigMap" => (Kind::ConfigMap, &cluster.config_maps.get(&name)?.object.metadata),
+            _ => return None,
+        };
+        let uid = metadata.uid.as_deref()?.into();
+        Some(Self { kind, name, uid, reason: *reason, message: message.as_str().into() })
+    }
+
+    pub(super) fn regarding(&self) -> ObjectReference {
+        let Self { kind, name: ObjectName { namespace, name }, uid, reason: _, message: _ } = self;
+        let version = match kind {
+            Kind::Ingress | Kind::IngressClass => "networking.k8s.io/v1",
+            Kind::EndpointSlice => "discovery.k8s.io/v1",
+            Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Node => "v1",
+        };
+        ObjectReference {
+            api_version: Some(version.into()),
+            kind: Some(kind.as_str().into()),
+            name: Some(name.as_ref().into()),
+            namespace: (!namespace.is_empty()).then(|| namespace.as_ref().into()),
+            uid: Some(uid.as_ref().into()),
+            ..ObjectReference::default()
+        }
+    }
+}

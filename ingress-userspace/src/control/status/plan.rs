@@ -1,0 +1,358 @@
+//! Decides which statuses to write. Pure: it is told the time, and writes nothing.
+//!
+//! Only statuses that differ from what is wanted are written, and only those of the Ingresses that are served. Of the others,
+//! those that bear fields of ours are cleared, once they have been left for a while. Both are server-side applies by one field
+//! manager: a status that another manager has taken over since is not ours any more, and clearing it changes nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::networking::v1::{IngressLoadBalancerIngress, IngressPortStatus};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    ObjectName,
+    addresses::Address,
+    facts::{Claim, Standing, entries},
+};
+
+/// One status to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Write {
+    pub(super) name: ObjectName,
+    pub(super) uid: Arc<str>,
+    /// Empty: take ours away.
+    pub(super) entries: Arc<[Entry]>,
+}
+
+/// One entry of a status, as far as it means anything.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    address: Address,
+    ports: BTreeSet<u16>,
+}
+
+/// What was written, so that it is not written again while the news of it is under way, nor again and again when another
+/// controller writes to the same Ingress.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    written: BTreeMap<ObjectName, Attempt>,
+    /// Since when Ingresses with a status of ours are not served.
+    left: BTreeMap<ObjectName, Instant>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    uid: Arc<str>,
+    entries: Arc<[Entry]>,
+    at: Instant,
+}
+
+/// What to write now, and when there may be more although nothing changes.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) writes: Vec<Write>,
+    pub(super) next: Option<Instant>,
+}
+
+/// How long an Ingress must be left before its status is cleared: a class that is deleted and created anew is no reason to take
+/// names out of the DNS.
+pub(super) const LEFT_FOR: Duration = Duration::from_secs(5);
+
+/// The entries that show `addresses`, each with `ports`.
+pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
+    let ports: BTreeSet<u16> = ports.iter().copied().collect();
+    addresses.iter().map(|address| Entry { address: address.clone(), ports: ports.clone() }).collect()
+}
+
+/// What to write so that every Ingress that is served shows `wanted`; `None` if that is not known. `interval` is how long a
+/// status that was written and yet differs stays so.
+pub(super) fn plan(
+    claims: &[Claim],
+    wanted: Option<&Arc<[Entry]>>,
+    ledger: &mut Ledger,
+    interval: Duration,
+    now: Instant,
+) -> Plan {
+    let mut plan = Plan::default();
+    let mut left = BTreeMap::new();
+    let nothing: Arc<[Entry]> = Arc::default();
+    for Claim { ingress, standing } in claims {
+        let name = ObjectName::of(&ingress.metadata);
+        let target = match (standing, wanted) {
+            (Standing::Served, Some(wanted)) => wanted,
+            (Standing::Served, None) => continue,
+            (Standing::Left, _) => {
+                let since = *ledger.left.get(&name).unwrap_or(&now);
+                left.insert(name.clone(), since);
+                if now < since + LEFT_FOR {
+                    plan.wake(since + LEFT_FOR);
+                    continue;
+                }
+                &nothing
+            }
+        };
+        if is_shown(target, entries(ingress)) {
+            continue;
+        }
+        let uid: Arc<str> = ingress.metadata.uid.as_deref().unwrap_or_default().into();
+        match ledger.written.get(&name) {
+            Some(Attempt { uid: last, entries, at }) if *last == uid && entries == target && now < *at + interval => {
+                plan.wake(*at + interval);
+            }
+            _ => plan.writes.push(Write { name, uid, entries: Arc::clone(target) }),
+        }
+    }
+    ledger.left = left;
+    plan
+}
+
+/// Whether `present` says what `wanted` says, whatever the order and the spelling.
+fn is_shown(wanted: &[Entry], present: &[IngressLoadBalancerIngress]) -> bool {
+    let parsed: Option<BTreeSet<Entry>> = present.iter().map(Entry::parse).collect();
+    parsed.is_some_and(|parsed| parsed.len() == present.len() && parsed.iter().eq(wanted))
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn wake(&mut self, at: Instant) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Notes that `write` was sent, whatever came of it.
+    pub(super) fn note(&mut self, write: Write, at: Instant) {
+        let Write { name, uid, entries } = write;
+        self.written.insert(name, Attempt { uid, entries, at });
+    }
+
+    /// Forgets what can matter no more.
+    pub(super) fn prune(&mut self, interval: Duration, now: Instant) {
+        self.written.retain(|_, attempt| now < attempt.at + interval);
+    }
+}
+
+// === impl Write ===
+
+impl Write {
+    /// The object to apply. It holds what shall be ours and nothing else; the UID keeps it from an object of the same name
+    /// that came later.
+    pub(super) fn body(&self) -> Value {
+        let Self { name: ObjectName { namespace, name }, uid, entries } = self;
+        let mut body = json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": { "name": name.as_ref(), "namespace": namespace.as_ref(), "uid": uid.as_ref() },
+        });
+        if !entries.is_empty() {
+            let entries: Vec<Value> = entries.iter().map(Entry::to_json).collect();
+            body["status"] = json!({ "loadBalancer": { "ingress": entries } });
+        }
+        body
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// `None` for an entry such as we do not write.
+    fn parse(entry: &IngressLoadBalancerIngress) -> Option<Self> {
+        let IngressLoadBalancerIngress { hostname, ip, ports } = entry;
+        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let address = match (text(ip), text(hostname)) {
+            (Some(ip), None) => Address::Ip(ip.parse().ok()?),
+            (None, Some(name)) => Address::Name(name),
+            _ => return None,
+        };
+        let all = ports.as_deref().unwrap_or_default();
+        let ports: Option<BTreeSet<u16>> = all
+            .iter()
+            .map(|IngressPortStatus { error, port, protocol }| {
+                (error.is_none() && protocol == "TCP").then(|| u16::try_from(*port).ok()).flatten()
+            })
+            .collect();
+        Some(Self { address, ports: ports? })
+    }
+
+    fn to_json(&self) -> Value {
+        let Self { address, ports } = self;
+        let ports: Vec<Value> = ports.iter().map(|port| json!({ "port": port, "protocol": "TCP" })).collect();
+        match address {
+            Address::Ip(ip) => json!({ "ip": ip.to_string(), "ports": ports }),
+            Address::Name(name) => json!({ "hostname": name, "ports": ports }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::networking::v1::Ingress;
+
+    use super::super::facts::reduce;
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    fn claim(standing: Standing, present: &Value) -> Claim {
+        let mut ingress: Ingress = serde_json::from_value(json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": {"name": "a", "namespace": "n", "uid": "u",
+                "managedFields": [{"manager": "xdp-ingress", "operation": "Apply", "subresource": "status",
+                    "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}}]},
+            "status": {"loadBalancer": {"ingress": present}},
+        }))
+        .expect("an Ingress");
+        reduce(&mut ingress);
+        Claim { ingress: Arc::new(ingress), standing }
+    }
+
+    fn addresses(texts: &[&str]) -> Arc<[Entry]> {
+        let addresses: Vec<Address> = texts.iter().map(|text| text.parse().expect("an address")).collect();
+        wanted(&addresses, &[80, 443])
+    }
+
+    fn ports() -> Value {
+        json!([{"port": 80, "protocol": "TCP"}, {"port": 443, "protocol": "TCP"}])
+    }
+
+    #[test]
+    fn a_status_is_written_only_if_it_says_something_else() {
+        let reversed = json!([{"port": 443, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}]);
+        let v4 = json!({"ip": "192.0.2.1", "ports": ports()});
+        let v6 = json!({"ip": "2001:db8::1", "ports": ports()});
+        for (texts, present, is_written) in [
+            (&["192.0.2.1"][..], json!([v4]), false),
+            (&["192.0.2.1"], json!([{"ip": "192.0.2.1", "ports": reversed}]), false),
+            (&["192.0.2.1", "2001:db8::1"], json!([v6, v4]), false),
+            (&["2001:db8::1"], json!([{"ip": "2001:DB8:0::1", "ports": ports()}]), false),
+            (&["edge.test"], json!([{"hostname": "edge.test", "ports": ports()}]), false),
+            (&[], json!([]), false),
+            (&["192.0.2.1"], json!([]), true),
+            (&["192.0.2.1"], json!([{"ip": "192.0.2.1"}]), true),
+            (&["192.0.2.1"], json!([v4, v4]), true),
+            (&["192.0.2.1"], json!([v4, v6]), true),
+            (&["192.0.2.1", "2001:db8::1"], json!([v4]), true),
+            (&["192.0.2.1"], json!([{"ip": "192.0.2.1", "hostname": "edge.test", "ports": ports()}]), true),
+            (
+                &["192.0.2.1"],
+                json!([{"ip": "192.0.2.1", "ports": [{"port": 80, "protocol": "TCP", "error": "Broken"},
+                {"port": 443, "protocol": "TCP"}]}]),
+                true,
+            ),
+            (&[], json!([v4]), true),
+        ] {
+            let wanted = addresses(texts);
+            let claims = [claim(Standing::Served, &present)];
+            let Plan { writes, next } = plan(&claims, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
+            assert_eq!((writes.len(), next), (usize::from(is_written), None), "{texts:?} {present}");
+            assert!(writes.iter().all(|write| write.entries == wanted));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_changes_nothing() {
+        let claims = [claim(Standing::Served, &json!([{"ip": "192.0.2.1"}])), claim(Standing::Served, &json!([]))];
+        let Plan { writes, next } = plan(&claims, None, &mut Ledger::default(), INTERVAL, Instant::now());
+        assert_eq!((writes, next), (Vec::new(), None));
+    }
+
+    #[test]
+    fn what_is_left_is_cleared_after_a_while() {
+        let claims = [claim(Standing::Left, &json!([{"ip": "192.0.2.1"}]))];
+        let mut ledger = Ledger::default();
+        let start = Instant::now();
+        let mut at = |claims: &[Claim], now| plan(claims, None, &mut ledger, INTERVAL, now);
+        let first = at(&claims, start);
+        assert_eq!((first.writes.len(), first.next), (0, Some(start + LEFT_FOR)));
+        // It is served again in between: the wait begins anew.
+        at(&[claim(Standing::Served, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
+        let again = start + LEFT_FOR;
+        assert_eq!(at(&claims, again).next, Some(again + LEFT_FOR));
+        let cleared = at(&claims, again + LEFT_FOR).writes;
+        assert_eq!(cleared.len(), 1);
+        assert_eq!(
+            cleared[0].body(),
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+                "metadata": {"name": "a", "namespace": "n", "uid": "u"}})
+        );
+    }
+
+    #[test]
+    fn what_was_written_is_not_written_again_within_the_interval() {
+        let other = json!([{"ip": "198.51.100.1"}]);
+        let claims = [claim(Standing::Served, &other)];
+        let (wanted, news) = (addresses(&["192.0.2.1"]), addresses(&["192.0.2.2"]));
+        let mut ledger = Ledger::default();
+        let start = Instant::now();
+        let writes = plan(&claims, Some(&wanted), &mut ledger, INTERVAL, start).writes;
+        ledger.note(writes[0].clone(), start);
+        let held = plan(&claims, Some(&wanted), &mut ledger, INTERVAL, start);
+        assert_eq!((held.writes.len(), held.next), (0, Some(start + INTERVAL)));
+        assert_eq!(
+            plan(&claims, Some(&news), &mut ledger, INTERVAL, start).writes.len(),
+            1,
+            "new addresses do not wait"
+        );
+        let mut recreated = claim(Standing::Served, &other);
+        Arc::make_mut(&mut recreated.ingress).metadata.uid = Some("v".into());
+        assert_eq!(plan(&[recreated], Some(&wanted), &mut ledger, INTERVAL, start).writes.len(), 1, "nor a new object");
+        assert_eq!(plan(&claims, Some(&wanted), &mut ledger, INTERVAL, start + INTERVAL).writes.len(), 1);
+    }
+
+    #[test]
+    fn a_status_is_applied_whole() {
+        let write =
+            Write { name: ObjectName::new("n", "a"), uid: "u".into(), entries: addresses(&["192.0.2.1", "edge.test"]) };
+        let expect = expect_test::expect![[r#"
+            {
+              "apiVersion": "networking.k8s.io/v1",
+              "kind": "Ingress",
+              "metadata": {
+                "name": "a",
+                "namespace": "n",
+                "uid": "u"
+              },
+              "status": {
+                "loadBalancer": {
+                  "ingress": [
+                    {
+                      "ip": "192.0.2.1",
+                      "ports": [
+                        {
+                          "port": 80,
+                          "protocol": "TCP"
+                        },
+                        {
+                          "port": 443,
+                          "protocol": "TCP"
+                        }
+                      ]
+                    },
+                    {
+                      "hostname": "edge.test",
+                      "ports": [
+                        {
+                          "port": 80,
+                          "protocol": "TCP"
+                        },
+                        {
+                          "port": 443,
+                          "protocol": "TCP"
+                        }
+                      ]
+                    }
+                  ]
+                }
+              }
+            }"#]];
+        expect.assert_eq(&serde_json::to_string_pretty(&write.body()).expect("JSON"));
+    }
+}

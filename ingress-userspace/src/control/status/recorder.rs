@@ -1,0 +1,163 @@
+//! Writes the events that the [`Chronicle`] asks for, one at a time. It decides nothing about them.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::events::v1::{Event, EventSeries},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    Options, WriteResult,
+    access::{Access, Failure, Trouble, ask},
+    events::{self, Chronicle, Next},
+    facts::{Facts, Problem},
+    request_timeout,
+};
+
+/// Tells problems as they appear, until it is dropped.
+pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::Receiver<Arc<Facts>>) {
+    let mut chronicle = Chronicle::new(Instant::now());
+    let mut recorder = Recorder::new(client, options);
+    facts.mark_changed();
+    loop {
+        if facts.has_changed().unwrap_or_default() {
+            let known = Arc::clone(&facts.borrow_and_update());
+            let dropped = chronicle.observe(&known.problems, Instant::now());
+            if dropped > 0 {
+                tracing::warn!(dropped, "too many problems to write events about; the log has them all");
+                options.handle.stats().count_events(WriteResult::Dropped, dropped);
+            }
+        }
+        match chronicle.next(Instant::now()) {
+            Next::Tell(problem, count) => match recorder.tell(&problem, count).await {
+                Ok(count) => chronicle.told(&problem, count, Instant::now()),
+                Err(pause) => sleep(pause).await,
+            },
+            Next::Wait(at) => {
+                let due = async {
+                    match at {
+                        Some(at) => sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    changed = facts.changed() => match changed {
+                        // Seen at the top.
+                        Ok(()) => facts.mark_changed(),
+                        Err(_closed) => return,
+                    },
+                    () = due => {}
+                }
+            }
+        }
+    }
+}
+
+struct Recorder<'o> {
+    client: &'o Client,
+    options: &'o Options,
+    limit: Duration,
+    create: Trouble,
+    get: Trouble,
+    patch: Trouble,
+}
+
+const LOST: &str = "problems of objects are told in the log alone";
+
+// === impl Recorder ===
+
+impl<'o> Recorder<'o> {
+    fn new(client: &'o Client, options: &'o Options) -> Self {
+        let trouble = |verb| Trouble::new(Access { verb, resource: "events.events.k8s.io", lost: LOST });
+        Self {
+            client,
+            options,
+            limit: request_timeout(options),
+            create: trouble("create"),
+            get: trouble("get"),
+            patch: trouble("patch"),
+        }
+    }
+
+    /// Tells `problem`, which was told `count` times before. Returns how often it has been told now, zero if the server will
+    /// not have it as it is; or how long to pause.
+    async fn tell(&mut self, problem: &Problem, count: i32) -> Result<i32, Duration> {
+        let Options { controller, identity, handle, .. } = self.options;
+        let event = events::event(problem, controller, identity, Timestamp::now());
+        let (trouble, result) = self.write(&event, count).await;
+        let (result, answer) = match result {
+            Ok(count) => {
+                for trouble in [&mut self.create, &mut self.get, &mut self.patch] {
+                    trouble.succeeded();
+                }
+                (WriteResult::Written, Ok(count))
+            }
+            Err(failure) if failure.is_particular() => {
+                tracing::debug!(object = %problem.name, %failure, "event not written");
+                (failure.result(), Ok(0))
+            }
+            Err(failure) => (failure.result(), Err(self.trouble(trouble).failed(&failure))),
+        };
+        handle.stats().count_events(result, 1);
+        answer
+    }
+
+    /// Creates the event, or counts it on if the server has it. Says which request the result is of.
+    async fn write(&self, event: &Event, count: i32) -> (Verb, Result<i32, Failure>) {
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        if count > 0 {
+            match self.count_on(&api, name, count + 1).await {
+                // The server has forgotten it.
+                Err(Failure::Gone(_)) => {}
+                result => return (Verb::Patch, result),
+            }
+        }
+        match ask(self.limit, api.create(&PostParams::default(), event)).await {
+            Ok(_) => return (Verb::Create, Ok(1)),
+            // Another leader has told it, or this process in an earlier life.
+            Err(Failure::Conflict) => {}
+            Err(failure) => return (Verb::Create, Err(failure)),
+        }
+        match ask(self.limit, api.get(name)).await {
+            Ok(found) => {
+                let count = found.series.map_or(1, |series| series.count);
+                (Verb::Patch, self.count_on(&api, name, count.saturating_add(1)).await)
+            }
+            Err(failure) => (Verb::Get, Err(failure)),
+        }
+    }
+
+    async fn count_on(&self, api: &Api<Event>, name: &str, count: i32) -> Result<i32, Failure> {
+        let series = EventSeries { count, last_observed_time: MicroTime(Timestamp::now()) };
+        let patch = Patch::Merge(json!({ "series": series }));
+        ask(self.limit, api.patch(name, &PatchParams::default(), &patch)).await.map(|_| count)
+    }
+
+    fn trouble(&mut self, verb: Verb) -> &mut Trouble {
+        match verb {
+            Verb::Create => &mut self.create,
+            Verb::Get => &mut self.get,
+            Verb::Patch => &mut self.patch,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Verb {
+    Create,
+    Get,
+    Patch,
+}

@@ -1,0 +1,33 @@
+//! The other replicas of this controller, by the label of their pods.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::ListParams};
+
+use super::{
+    Options,
+    access::{Access, Trouble, ask},
+    addresses::PodFacts,
+    request_timeout,
+};
+
+/// The label by which pods of this controller are known; the manifests in `deploy` set it.
+pub(super) const LABEL: &str = "app.kubernetes.io/name=xdp-ingress";
+
+/// Whether no other replica runs or is about to. If that cannot be learnt, it is not the last: an address that leads nowhere
+/// for a while is better than names that vanish from the DNS.
+pub(super) async fn is_last(client: &Client, options: &Options) -> bool {
+    let lost = "statuses stay as they are when the last replica leaves";
+    let mut trouble = Trouble::new(Access { verb: "list", resource: "pods", lost });
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &options.namespace);
+    match ask(request_timeout(options), pods.list(&ListParams::default().labels(LABEL))).await {
+        Ok(list) => list.items.iter().all(|pod| is_self(pod, options) || PodFacts::of(pod).is_leaving),
+        Err(failure) => {
+            trouble.failed(&failure);
+            false
+        }
+    }
+}
+
+fn is_self(pod: &Pod, options: &Options) -> bool {
+    pod.metadata.name.as_deref() == Some(options.identity.as_str())
+}

@@ -1,0 +1,138 @@
+//! Writes statuses as planned, some at a time, and clears them when the last replica leaves. It decides nothing about them.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    MANAGER, Options, Updates, WriteResult,
+    access::{Access, Failure, Trouble, ask},
+    addresses::Address,
+    facts::{Claim, Facts, Standing},
+    plan::{Entry, Ledger, Plan, Write, plan, wanted},
+    replicas, request_timeout,
+};
+
+/// Writes under way at once: one client must not keep an API server busy.
+const CONCURRENT: usize = 8;
+/// Writes between two looks at what is wanted by now.
+const ROUND: usize = 64;
+
+const PATCH: Access = Access {
+    verb: "patch",
+    resource: "ingresses.networking.k8s.io/status",
+    lost: "Ingresses do not show where they are served (`--update-status=false` ends the attempts)",
+};
+
+/// Keeps statuses as they are wanted, until it is dropped.
+pub(super) async fn keep(
+    client: &Client,
+    options: &Options,
+    mut facts: watch::Receiver<Arc<Facts>>,
+    mut addresses: watch::Receiver<Option<Vec<Address>>>,
+) {
+    let mut ledger = Ledger::default();
+    let mut trouble = Trouble::new(PATCH);
+    loop {
+        let entries = addresses.borrow_and_update().as_deref().map(|addresses| wanted(addresses, &options.ports));
+        let known = Arc::clone(&facts.borrow_and_update());
+        let Plan { mut writes, next } =
+            plan(&known.ingresses, entries.as_ref(), &mut ledger, options.interval, Instant::now());
+        if writes.is_empty() {
+            ledger.prune(options.interval, Instant::now());
+            tokio::select! {
+                changed = facts.changed() => if changed.is_err() { return },
+                changed = addresses.changed() => if changed.is_err() { return },
+                () = wake(next) => {}
+            }
+            continue;
+        }
+        writes.truncate(ROUND);
+        if let Some(pause) = write_all(client, options, writes, &mut ledger, &mut trouble).await {
+            sleep(pause).await;
+        }
+    }
+}
+
+async fn wake(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes all, and says how long to pause if the server would have none of it. What concerns one object alone is noted like a
+/// success, and so tried again after the interval.
+async fn write_all(
+    client: &Client,
+    options: &Options,
+    writes: Vec<Write>,
+    ledger: &mut Ledger,
+    trouble: &mut Trouble,
+) -> Option<Duration> {
+    let limit = request_timeout(options);
+    let attempts = writes.into_iter().map(|write| async move {
+        let result = send(client, &write, limit).await;
+        (write, result)
+    });
+    let mut attempts = stream::iter(attempts).buffer_unordered(CONCURRENT);
+    let mut failed = None;
+    while let Some((write, result)) = attempts.next().await {
+        let stats = options.handle.stats();
+        match result {
+            Ok(()) => {
+                stats.count_status(WriteResult::Written);
+                tracing::debug!(ingress = %write.name, addresses = write.entries.len(), "status written");
+                trouble.succeeded();
+                ledger.note(write, Instant::now());
+            }
+            Err(failure) if failure.is_particular() => {
+                stats.count_status(failure.result());
+                tracing::debug!(ingress = %write.name, %failure, "status not written");
+                ledger.note(write, Instant::now());
+            }
+            Err(failure) => {
+                stats.count_status(failure.result());
+                failed = Some(failure);
+                // The rest would fare the same; those under way are dropped with the stream.
+                break;
+            }
+        }
+    }
+    failed.map(|failure| trouble.failed(&failure))
+}
+
+async fn send(client: &Client, write: &Write, limit: Duration) -> Result<(), Failure> {
+    let api: Api<Ingress> = Api::namespaced(client.clone(), &write.name.namespace);
+    // By force: the Ingress is of our class, so whoever wrote its status before, an earlier controller most often, has no
+    // more say in it.
+    let params = PatchParams::apply(MANAGER).force();
+    ask(limit, api.patch_status(&write.name.name, &params, &Patch::Apply(write.body()))).await.map(drop)
+}
+
+/// Clears the statuses that show us, if nobody is left to serve what they promise.
+pub(super) async fn farewell(client: &Client, options: &Options, facts: &watch::Receiver<Arc<Facts>>) {
+    if options.updates != Updates::Cleared || !replicas::is_last(client, options).await {
+        return;
+    }
+    let nothing: Arc<[Entry]> = Arc::default();
+    // Nothing is served from now on, and there is no time to wait with what was left before.
+    let known = Arc::clone(&facts.borrow());
+    let claims: Vec<Claim> =
+        known.ingresses.iter().map(|claim| Claim { standing: Standing::Served, ..claim.clone() }).collect();
+    let writes = plan(&claims, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
+    let number = writes.len();
+    let mut trouble = Trouble::new(PATCH);
+    if write_all(client, options, writes, &mut Ledger::default(), &mut trouble).await.is_none() {
+        tracing::info!(number, "the last replica leaves; statuses cleared");
+    }
+}
