@@ -27,14 +27,14 @@ use std::{
 use anyhow::Context;
 use ingress_common::HostL7Cell;
 use ingress_userspace::{
-    control,
+    control::{self, status::FAREWELL},
     proxy::{self, Drained, ListenMode, ListenOptions, Options, Pulse, Server, Shared},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{oneshot, watch},
     task::JoinSet,
-    time::{interval, sleep},
+    time::{interval, sleep, timeout},
 };
 use tracing::{error, info};
 
@@ -96,7 +96,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     let progress = Arc::new(Progress::default());
     let contact = control_options.contact.clone();
-    let view = Arc::new(View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact));
+    let status = control_options.status.as_ref().map(|status| Arc::clone(&status.handle));
+    let view = View::new(Arc::clone(&shared), cells, datapath.clone(), Arc::clone(&progress), contact, status);
+    let view = Arc::new(view);
     let (wanted, admin_wanted) = watch::channel(true);
     let answers = admin::Answers { source: Arc::clone(&view) as Arc<dyn admin::Source>, metrics };
     let admin = Admin::start(admin_addr, probe_socket, answers, admin_wanted);
@@ -116,6 +118,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
 
     view.enter(Stage::Ending);
+    if let Some(status) = &view.status {
+        // Another writes statuses from now on, or they are cleared, while connections drain.
+        status.leave();
+    }
     if let Some(kernel) = &mut kernel {
         signs(&view.pulse, kernel.offer()).await;
         // Or the kernel would go on to queue connections that nobody accepts.
@@ -128,7 +134,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
             _never = attend => {}
         }
     }
-    control.stop();
+    control.stop().await;
     admin.stop().await;
     result
 }
@@ -330,7 +336,12 @@ impl Control {
         }
     }
 
-    fn stop(&mut self) {
+    /// Ends the control path and lets it give back what it holds in the cluster, which it does in bounded time.
+    async fn stop(&mut self) {
         drop(self.shutdown.take());
+        if !self.ended.is_terminated() {
+            // Whatever it ended with, the process ends.
+            let _ended = timeout(FAREWELL + Duration::from_secs(2), &mut self.ended).await.is_ok();
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ingress_common::StatusClass;
-use ingress_userspace::proxy::StatsView;
+use ingress_userspace::{control::status::WriteResult, proxy::StatsView};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ControlState, HostCounters, Metrics, Source};
+use super::{ControlState, HostCounters, Metrics, Source, StatusState};
 
 /// OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -26,6 +26,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
         hosts: (metrics == Metrics::All).then(|| source.hosts()),
         totals: source.totals(),
         control: source.control(),
+        status: source.status(),
         proxy: source.proxy(),
         ready: source.ready().is_ok(),
     }));
@@ -41,6 +42,7 @@ struct Scrape {
     hosts: Option<Vec<HostCounters>>,
     totals: Vec<(&'static str, ingress_common::Traffic)>,
     control: ControlState,
+    status: Option<StatusState>,
     proxy: StatsView,
     ready: bool,
 }
@@ -64,6 +66,7 @@ impl Collector for Scrape {
         }
         self.encode_totals(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
+        self.encode_status(&mut encoder)?;
         self.encode_control(&mut encoder)
     }
 }
@@ -129,6 +132,23 @@ impl Scrape {
             ConstCounter::new(value).encode(metric)?;
         }
         Ok(())
+    }
+
+    fn encode_status(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(StatusState { is_leader, status_writes, events }) = self.status else { return Ok(()) };
+        for (name, help, values) in [
+            ("status_writes", "Writes of the status of Ingresses, by result", status_writes),
+            ("events", "Events about objects that something is wrong with, by result", events),
+        ] {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (result, value) in WriteResult::ALL.iter().zip(values) {
+                let labels = [("result", result.as_str())];
+                ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        let help = "1 while this process writes statuses and events";
+        let metric = encoder.encode_descriptor("leader", help, None, MetricType::Gauge)?;
+        ConstGauge::new(u64::from(is_leader)).encode(metric)
     }
 
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -21,7 +21,7 @@ use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Durati
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ingress_common::{HostL7, HostNet, Traffic};
-use ingress_userspace::proxy::StatsView;
+use ingress_userspace::{control::status::Results, proxy::StatsView};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
@@ -52,6 +52,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
     /// Packets and bytes by reason; empty without the kernel part.
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
     fn control(&self) -> ControlState;
+    /// `None` if nothing is ever written to an API server.
+    fn status(&self) -> Option<StatusState>;
     fn proxy(&self) -> StatsView;
 }
 
@@ -86,6 +88,14 @@ pub(crate) struct ControlState {
     pub(crate) age: Option<Duration>,
     /// Whether the saved configuration is served.
     pub(crate) serves_saved: bool,
+}
+
+/// What became of what was written to the API server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StatusState {
+    pub(crate) is_leader: bool,
+    pub(crate) status_writes: Results,
+    pub(crate) events: Results,
 }
 
 /// Gives `answers` at `address` while `wanted` holds; a taken address is tried again until it is free.

@@ -7,13 +7,13 @@ use std::{
 
 use ingress_common::{HostL7Cell, Traffic};
 use ingress_userspace::{
-    control::Contact,
+    control::{Contact, status},
     datapath::{Datapath, Owner},
     proxy::{Pulse, Shared, StatsView},
 };
 
 use super::publish::Progress;
-use crate::admin::{ControlState, HostCounters, Source};
+use crate::admin::{ControlState, HostCounters, Source, StatusState};
 
 /// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a machine that
 /// has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
@@ -29,6 +29,8 @@ pub(super) struct View {
     pub(super) kernel: Option<Arc<Datapath>>,
     pub(super) progress: Arc<Progress>,
     pub(super) contact: Contact,
+    /// `None` if nothing is written to an API server.
+    pub(super) status: Option<Arc<status::Handle>>,
     /// Of the main thread.
     pub(super) pulse: Pulse,
     stage: Mutex<Stage>,
@@ -51,9 +53,10 @@ impl View {
         kernel: Option<Arc<Datapath>>,
         progress: Arc<Progress>,
         contact: Contact,
+        status: Option<Arc<status::Handle>>,
     ) -> Self {
         let (pulse, stage) = (Pulse::of_this_thread(), Mutex::new(Stage::Starting));
-        Self { shared, cells, kernel, progress, contact, pulse, stage }
+        Self { shared, cells, kernel, progress, contact, status, pulse, stage }
     }
 
     /// Goes on to the next stage; returns the one before.
@@ -116,6 +119,11 @@ impl Source for View {
             age: self.contact.age(),
             serves_saved: self.contact.serves_saved(),
         }
+    }
+
+    fn status(&self) -> Option<StatusState> {
+        let stats = self.status.as_ref()?.stats();
+        Some(StatusState { is_leader: stats.is_leader(), status_writes: stats.status_writes(), events: stats.events() })
     }
 
     fn proxy(&self) -> StatsView {

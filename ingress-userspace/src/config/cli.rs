@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use ingress_userspace::control::change::ObjectName;
+use ingress_userspace::control::{change::ObjectName, status::Address};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -121,6 +121,53 @@ pub(crate) struct RunArgs {
     /// The node this process runs on, for topology hints. Default: they are ignored.
     #[arg(long, value_name = "NAME", env = "NODE_NAME", help_heading = "Routing")]
     pub(crate) node_name: Option<String>,
+
+    /// Write addresses to the status of the Ingresses served. Of no effect with manifests.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, help_heading = "Status")]
+    pub(crate) update_status: bool,
+
+    /// Clear the statuses when the last replica leaves.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, help_heading = "Status")]
+    pub(crate) update_status_on_shutdown: bool,
+
+    /// Service whose addresses statuses show. Default: those of the nodes that run this controller.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, conflicts_with = "publish_status_address",
+          help_heading = "Status")]
+    pub(crate) publish_service: Option<ObjectName>,
+
+    /// Addresses that statuses show: IPs or names; repeatable, or separated by commas.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', help_heading = "Status")]
+    pub(crate) publish_status_address: Vec<Address>,
+
+    /// Show the internal IPs of nodes even if they have external ones.
+    #[arg(long, help_heading = "Status")]
+    pub(crate) report_node_internal_ip_address: bool,
+
+    /// How long a status that something else changed stays so before it is written again.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_seconds, help_heading = "Status")]
+    pub(crate) status_update_interval: Duration,
+
+    /// Lease by which the replicas agree who writes statuses and events.
+    #[arg(long, value_name = "NAME", default_value = "xdp-ingress-leader", help_heading = "Status")]
+    pub(crate) election_id: String,
+
+    /// How long the Lease of a leader that is gone keeps others from taking it, at least 3s.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = election_ttl, help_heading = "Status")]
+    pub(crate) election_ttl: Duration,
+
+    /// Write statuses and events without asking who leads; for a single replica.
+    #[arg(long, help_heading = "Status")]
+    pub(crate) disable_leader_election: bool,
+
+    /// The pod this process is; its name is what the Lease and events show.
+    #[arg(long, value_name = "NAME", env = "POD_NAME", hide = true)]
+    pub(crate) pod_name: Option<String>,
+
+    /// The namespace of that pod, and of the Lease.
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "xdp-ingress", hide = true)]
+    pub(crate) pod_namespace: String,
 
     /// Network interface whose packets XDP sees; repeatable. Default: those with a default route.
     #[arg(long, value_name = "NAME", help_heading = "Kernel")]
@@ -266,6 +313,26 @@ fn fraction(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("no answer comes in no time; give more than 0".to_owned()) } else { Ok(time) }
 }
 
+fn positive_seconds(text: &str) -> Result<Duration, String> {
+    let duration = seconds(text)?;
+    if duration.is_zero() { Err("give at least 1 second".into()) } else { Ok(duration) }
+}
+
+/// A whole number of seconds or minutes, such as `30s`, `1m` or `45`. A Lease counts in seconds.
+fn election_ttl(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), _) => (number, 1),
+        (_, Some(number)) => (number, 60),
+        _ => (text, 1),
+    };
+    let number: u32 = number.parse().map_err(|error| format!("`{text}` is not of the form `30s`: {error}"))?;
+    let duration = Duration::from_secs(u64::from(number) * unit);
+    if duration < Duration::from_secs(3) {
+        return Err(format!("`{text}` is too short for a renewal to fail once; give at least `3s`"));
+    }
+    Ok(duration)
+}
+
 fn object_name(text: &str) -> Result<ObjectName, String> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
@@ -318,6 +385,37 @@ mod tests {
         assert_eq!(probe(&["ready", "--timeout", "0.25"]), Some((Probe::Ready, 250)));
         for wrong in [&["ready", "--timeout", "-1"][..], &["ready", "--timeout", "0"], &["alive"], &[]] {
             assert_eq!(probe(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn status_flags_are_those_of_ingress_nginx() {
+        let parse = |arguments: &[&str]| {
+            let arguments = ["xdp-ingress", "run"].iter().chain(arguments);
+            Cli::try_parse_from(arguments).map(|cli| match cli.command {
+                Command::Run(args) => args,
+                Command::Unload(_) | Command::Probe(_) => panic!("run expected"),
+            })
+        };
+        let args = parse(&[]).expect("defaults");
+        assert!(args.update_status && args.update_status_on_shutdown && !args.disable_leader_election);
+        assert_eq!((args.election_id.as_str(), args.election_ttl.as_secs()), ("xdp-ingress-leader", 30));
+        assert!(!parse(&["--update-status=false"]).expect("valid").update_status);
+        assert!(parse(&["--update-status"]).expect("valid").update_status);
+        let both = ["--publish-status-address", "192.0.2.1,edge.test", "--publish-status-address=2001:db8::1"];
+        assert_eq!(parse(&both).expect("valid").publish_status_address.len(), 3);
+        for (text, expect) in
+            [("30s", Some(30)), ("2m", Some(120)), ("45", Some(45)), ("2s", None), ("1h", None), ("", None)]
+        {
+            assert_eq!(election_ttl(text).ok().map(|ttl| ttl.as_secs()), expect, "{text}");
+        }
+        for wrong in [
+            &["--publish-service", "a/b", "--publish-status-address", "192.0.2.1"][..],
+            &["--publish-service", "b"],
+            &["--publish-status-address", "192.0.2.1:80"],
+            &["--status-update-interval", "0"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

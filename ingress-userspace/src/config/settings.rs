@@ -1,11 +1,12 @@
 //! The command line made definite: defaults that depend on the machine are filled in, contradictions are refused.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ingress_userspace::{
     control::{
         self,
         saved::PrivateKeys,
+        status::{self, Leadership, NodeAddresses, Publish, Updates},
         translate::{self, CatchAll, ExternalNames},
     },
     datapath,
@@ -76,6 +77,17 @@ impl Settings {
             disable_catch_all,
             annotations_prefix,
             node_name,
+            update_status,
+            update_status_on_shutdown,
+            publish_service,
+            publish_status_address,
+            report_node_internal_ip_address,
+            status_update_interval,
+            election_id,
+            election_ttl,
+            disable_leader_election,
+            pod_name,
+            pod_namespace,
             interface,
             steer,
             xdp_mode,
@@ -111,6 +123,30 @@ impl Settings {
         };
         let translate =
             if manifests.is_some() { translate::Options::for_manifests() } else { translate::Options::default() };
+        let status = manifests.is_none().then(|| status::Options {
+            updates: match (update_status, update_status_on_shutdown) {
+                (false, _) => Updates::Never,
+                (true, false) => Updates::Kept,
+                (true, true) => Updates::Cleared,
+            },
+            publish: match publish_service {
+                Some(service) => Publish::Service(service),
+                None if !publish_status_address.is_empty() => Publish::Addresses(publish_status_address),
+                None if report_node_internal_ip_address => Publish::Nodes(NodeAddresses::Internal),
+                None => Publish::Nodes(NodeAddresses::External),
+            },
+            ports: vec![http_port, https_port],
+            interval: status_update_interval,
+            leadership: if disable_leader_election {
+                Leadership::Always
+            } else {
+                Leadership::Elected { lease: election_id, ttl: election_ttl }
+            },
+            namespace: pod_namespace,
+            identity: pod_name.unwrap_or_else(anonymous),
+            controller: controller_class.clone(),
+            handle: Arc::default(),
+        });
         let kernel = (steer == Steer::Auto || xdp_mode != XdpMode::Off).then_some(Kernel {
             bpffs,
             interfaces: interface,
@@ -157,6 +193,7 @@ impl Settings {
                     private_keys: if snapshot_private_keys { PrivateKeys::Keep } else { PrivateKeys::Leave },
                 }),
                 contact: control::Contact::default(),
+                status,
             },
             kernel,
             http_port,
@@ -172,6 +209,13 @@ impl Settings {
             log_format,
         })
     }
+}
+
+/// A name for a process that is no pod: no other process has it at the same time.
+fn anonymous() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "unknown".to_owned());
+    let started = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+    format!("{}-{}-{started:x}", host.trim(), std::process::id())
 }
 
 /// One worker per CPU that this process may run on, as many as have listener slots.

@@ -21,8 +21,7 @@ use tokio::{
 };
 
 use super::{
-    Contact,
-    Error, SourceConfig, Translation,
+    Contact, Error, SourceConfig, Translation,
     change::{Change, Kind, Object, ObjectName},
     cluster::Cluster,
     source,
