@@ -240,9 +240,20 @@ async fn exchange(kept: &mut Option<Connection>, clients: &Clients) -> anyhow::R
         Some(connection) => connection,
         None => kept.insert(Connection::open(*addr, *protocol, &ask.host, trust).await?),
     };
-    let answer = connection.send(ask).await?;
+    let answer = match connection.send(ask).await {
+        // The announcement came after the look and before the request, of which nothing was sent.
+        Err(error) if was_never_sent(&error) => {
+            kept.insert(Connection::open(*addr, *protocol, &ask.host, trust).await?).send(ask).await?
+        }
+        answer => answer?,
+    };
     anyhow::ensure!(answer.status.is_success(), "answered {}", answer.status);
     Ok(())
+}
+
+/// Whether hyper gave the request back untouched.
+fn was_never_sent(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled))
 }
 
 /// One WebSocket, from its handshake to its close by the client.

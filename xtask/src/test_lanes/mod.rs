@@ -1,6 +1,8 @@
 //! `cargo xtask test`: which of cargo's tests belong to which lane, and what each lane needs of the machine.
 //! It knows no test by name.
 
+mod cluster;
+
 use anyhow::Result;
 use clap::ValueEnum;
 
@@ -16,6 +18,10 @@ Lanes:
   proxy    the proxy in one process with scripted clients and upstreams, on loopback
   kernel   the kernel programs on crafted packets (BPF_PROG_TEST_RUN) and in namespaces; root, a kernel with XDP and
            sk_lookup. Skipped loudly where the machine lacks something; with REQUIRE_KERNEL=1 that is an error
+  cluster  images and manifests in a real Kubernetes of two nodes (`cargo xtask cluster`), asked from outside; root, and
+           programs that are fetched and built once. Skipped loudly where they cannot be had; with REQUIRE_KUBE=1 that is
+           an error. XDP_INGRESS_CHANGES=N times N changes (40), XDP_INGRESS_OUTAGE=S takes the API server away for S
+           seconds (15)
   docs     examples in the documentation
 
 Examples:
@@ -43,6 +49,8 @@ pub enum Lane {
     Proxy,
     /// Kernel programs and namespaces
     Kernel,
+    /// A real Kubernetes
+    Cluster,
     /// Examples in the documentation
     Docs,
 }
@@ -67,11 +75,15 @@ impl Lane {
             Self::Unit => "unit",
             Self::Proxy => "proxy",
             Self::Kernel => "kernel",
+            Self::Cluster => "cluster",
             Self::Docs => "docs",
         }
     }
 
     fn run(self, pass_on: &[String]) -> Result<Outcome> {
+        if self == Self::Cluster {
+            return cluster::run(pass_on);
+        }
         if self == Self::Kernel {
             if process::is_root() {
                 setup::ensure(Purpose::Demo)?;
@@ -103,6 +115,7 @@ impl Lane {
             Self::Kernel => {
                 &[&["--package", "ingress-userspace", "--no-fail-fast", "--test", "kernel", "--test", "namespaces"]]
             }
+            Self::Cluster => &[],
             Self::Docs => &[&["--workspace", "--doc"]],
         }
     }

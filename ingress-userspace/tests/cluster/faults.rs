@@ -1,0 +1,176 @@
+//! What breaks around the product while it serves: the API server, a kubelet, a node's link, its own process.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use xtask::{cluster::NodePlan, lab::client::Trust};
+
+use crate::{
+    objects::{pods, site},
+    stage::{Scope, Stage, demand_no_failure, stage, until},
+};
+
+/// How long the API server is away; a soak takes two minutes.
+fn outage() -> Duration {
+    let seconds = std::env::var("XDP_INGRESS_OUTAGE").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(15))
+}
+
+/// Pods on every node behind `host`.
+fn served<'s>(stage: &'s Stage, name: &str, host: &str) -> Scope<'s> {
+    let scope = stage.scope(name);
+    scope.apply(&(pods("web", 4) + &site("web", host, "web")));
+    scope.await_pods(&["web"]);
+    stage.await_status(host, "/", 200);
+    scope
+}
+
+#[test]
+fn the_api_server_may_be_away() {
+    let Some(stage) = stage() else { return };
+    let _alone = stage.alone();
+    let scope = served(stage, "api-away", "away.test");
+    let loads: Vec<_> = stage.nodes().into_iter().flat_map(|node| stage.loads(node, "away.test", None)).collect();
+    stage.cluster.kill_apiserver().expect("the API server is killed");
+    std::thread::sleep(outage());
+    let back = Instant::now();
+    stage.cluster.start_apiserver().expect("the API server starts");
+    let ready = back.elapsed();
+    scope.apply(&site("late", "late.away.test", "web"));
+    let applied = Instant::now();
+    stage.await_status("late.away.test", "/", 200);
+    println!(
+        "API server away for {:?}, ready {ready:?} after its start; a change is live {:?} after it is applied",
+        outage(),
+        applied.elapsed()
+    );
+    demand_no_failure("the API server away", loads);
+}
+
+#[test]
+fn a_killed_kubelet_costs_no_request() {
+    let Some(stage) = stage() else { return };
+    let _alone = stage.alone();
+    let scope = served(stage, "kubelet", "kubelet.test");
+    let loads: Vec<_> = stage.nodes().into_iter().flat_map(|node| stage.loads(node, "kubelet.test", None)).collect();
+    let node = stage.nodes()[1];
+    stage.cluster.kill_kubelet(node).expect("the kubelet is killed");
+    let killed = Instant::now();
+    stage.kubectl(&["wait", "--for=condition=Ready=Unknown", &format!("node/{}", node.name()), "--timeout=120s"]);
+    println!("the node counts as unknown {:?} after its kubelet was killed", killed.elapsed());
+    // Its endpoints are no longer ready; they leave the routes, and nothing else happens.
+    loads.iter().for_each(|(_, load)| load.pass(20).expect("requests are answered"));
+    stage.cluster.start_kubelet(node).expect("the kubelet starts");
+    stage.kubectl(&["wait", "--for=condition=Ready", &format!("node/{}", node.name()), "--timeout=120s"]);
+    loads.iter().for_each(|(_, load)| load.pass(20).expect("requests are answered"));
+    scope.await_pods(&["web"]);
+    demand_no_failure("a kubelet killed and started", loads);
+}
+
+#[test]
+fn a_restart_without_the_api_server_serves_what_was_saved() {
+    let Some(stage) = stage() else { return };
+    let _alone = stage.alone();
+    let _scope = served(stage, "restart", "restart.test");
+    let node = stage.nodes()[1];
+    // What is served now must have been saved.
+    until("the configuration is saved", || {
+        let saved = stage.cluster.inside(node, || {
+            fs::read_to_string("/run/xdp-ingress/snapshot.json").context("cannot read what was saved")
+        });
+        let saved = saved.map_err(|error| format!("{error:#}"))?;
+        if saved.contains("restart.test") { Ok(()) } else { Err("the host is not in it yet".into()) }
+    });
+    stage.cluster.kill_apiserver().expect("the API server is killed");
+    let pid = process_on(stage, node).expect("our process runs on the node");
+    stage.cluster.inside(node, || Ok(kill(Pid::from_raw(pid), Signal::SIGKILL)?)).expect("our process is killed");
+    let killed = Instant::now();
+    until("the kubelet has restarted it", || match process_on(stage, node) {
+        Some(now) if now != pid => Ok(()),
+        _ => Err("no other process".into()),
+    });
+    stage.await_status("restart.test", "/", 200);
+    println!("killed without the API server, served again after {:?}", killed.elapsed());
+    stage.cluster.start_apiserver().expect("the API server starts");
+    let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=300s"];
+    stage.kubectl(&ready);
+}
+
+#[test]
+fn a_node_cut_off_goes_on_with_what_it_has_and_catches_up() {
+    let Some(stage) = stage() else { return };
+    let _alone = stage.alone();
+    let scope = served(stage, "partition", "partition.test");
+    let [first, second] = [stage.nodes()[0], stage.nodes()[1]];
+    stage.cluster.partition(second).expect("the link is pulled out");
+    scope.apply(&site("during", "during.partition.test", "web"));
+    until("the other node serves a change", || match stage.get(first, "during.partition.test", "/") {
+        Ok(answer) if answer.status == 200 => Ok(()),
+        other => Err(format!("{:?}", other.map(|answer| answer.status))),
+    });
+    stage.cluster.heal(second).expect("the link is plugged in");
+    let healed = Instant::now();
+    stage.await_status("during.partition.test", "/", 200);
+    println!("cut off, the node has the change {:?} after its link is back", healed.elapsed());
+    stage.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=120s"]);
+    let load = stage.loads(second, "partition.test", None::<&Trust>);
+    load.iter().for_each(|(_, load)| load.pass(20).expect("requests are answered"));
+    demand_no_failure("after the node was cut off", load);
+}
+
+#[test]
+fn xdp_is_native_on_every_node_with_three_capabilities() {
+    let Some(stage) = stage() else { return };
+    let _beside = stage.beside_others();
+    for node in stage.nodes() {
+        let pid = process_on(stage, node).expect("our process runs on the node");
+        let (status, links) = stage
+            .cluster
+            .inside(node, || {
+                let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read its status")?;
+                let links = std::process::Command::new("ip").args(["-details", "link", "show", "eth0"]).output()?;
+                Ok((status, String::from_utf8_lossy(&links.stdout).into_owned()))
+            })
+            .expect("the node can be looked at");
+        // CAP_NET_ADMIN 12, CAP_PERFMON 38, CAP_BPF 39 (linux/capability.h).
+        let allowed = (1_u64 << 12) | (1 << 38) | (1 << 39);
+        let set = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).expect("a bounding set").trim();
+        let set = u64::from_str_radix(set, 16).expect("a number");
+        assert_eq!(set & !allowed, 0, "{}: {set:x} has more than {allowed:x}", node.name());
+        let mode = links.lines().find(|line| line.contains("prog/xdp")).expect("a program is attached to eth0");
+        println!("{}: {}; capabilities {set:x}", node.name(), mode.trim());
+        assert!(links.contains(" xdp ") || links.contains("xdp/id"), "native, not generic: {links}");
+        assert!(!links.contains("xdpgeneric"), "{links}");
+    }
+}
+
+/// The process id of the product on a node, as the node numbers it: the youngest if there are several.
+fn process_on(stage: &Stage, node: NodePlan) -> Option<i32> {
+    let found = stage.cluster.inside(node, || {
+        let mut found = None;
+        for entry in fs::read_dir("/proc").context("cannot list processes")? {
+            let path = entry?.path();
+            let Some(pid) = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<i32>().ok())
+            else {
+                continue;
+            };
+            // A process may end while it is looked at.
+            let Ok(command) = fs::read(path.join("cmdline")) else { continue };
+            let mut words = command.split(|byte| *byte == 0);
+            let is_run =
+                words.next().is_some_and(|word| word.ends_with(b"xdp-ingress")) && words.next() == Some(b"run");
+            if is_run {
+                found = found.max(Some(pid));
+            }
+        }
+        Ok(found)
+    });
+    found.expect("the node's processes can be listed")
+}

@@ -1,0 +1,234 @@
+//! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but namespaces.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use serde_json::Value;
+use xtask::{
+    cluster::{Cluster, NodePlan},
+    lab::{
+        Namespace,
+        client::{Answer, Ask, Connection, Protocol, Trust, block_on},
+        load::{Clients, Connections, Load, Target},
+    },
+};
+
+/// Longest wait for anything of the cluster's: pods start and end in seconds, and machines may be busy.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Pause between two looks at something that kubectl shows.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where the tests take place.
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Namespace,
+    shared: RwLock<()>,
+}
+
+/// A Kubernetes namespace of one test; deleted at its end, without waiting for it.
+pub(crate) struct Scope<'s> {
+    pub(crate) stage: &'s Stage,
+    pub(crate) name: String,
+}
+
+/// The stage, or `None` where there is no cluster to test in.
+pub(crate) fn stage() -> Option<&'static Stage> {
+    static STAGE: OnceLock<Option<Stage>> = OnceLock::new();
+    STAGE.get_or_init(Stage::find).as_ref()
+}
+
+impl Stage {
+    fn find() -> Option<Self> {
+        // Without root nothing of it can be entered.
+        let cluster = if xtask::process::is_root() { Cluster::running().expect("the cluster's state") } else { None };
+        let Some(cluster) = cluster else {
+            let required = std::env::var_os("REQUIRE_KUBE").is_some_and(|value| value == "1");
+            assert!(!required, "there is no cluster, and REQUIRE_KUBE=1; run `cargo xtask test cluster` as root");
+            println!("SKIPPED: there is no cluster; run `cargo xtask test cluster` as root");
+            return None;
+        };
+        let client = cluster.client().expect("the client's namespace");
+        Some(Self { cluster, client, shared: RwLock::new(()) })
+    }
+
+    /// For tests that bear others beside them.
+    pub(crate) fn beside_others(&self) -> RwLockReadGuard<'_, ()> {
+        // A test that failed while it was alone has said so itself.
+        self.shared.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// For tests that change what all share.
+    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shared.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// A new namespace for the test of this name.
+    pub(crate) fn scope(&self, name: &str) -> Scope<'_> {
+        // What an interrupted run has left would be taken for this test's.
+        let name = format!("t-{name}");
+        self.kubectl(&["delete", "namespace", &name, "--ignore-not-found"]);
+        self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
+        let account = ["wait", "--for=create", "serviceaccount/default", "--timeout=60s", "--namespace", &name];
+        self.kubectl(&account);
+        Scope { stage: self, name }
+    }
+
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        self.cluster.kubectl(args).unwrap_or_else(|error| panic!("kubectl {}: {error:#}", args.join(" ")))
+    }
+
+    /// An object as JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let text = self.kubectl(&[args, &["--output=json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("kubectl {}: {error}", args.join(" ")))
+    }
+
+    pub(crate) fn apply(&self, manifests: &str) {
+        self.cluster.apply(manifests).unwrap_or_else(|error| panic!("{error:#}\n{manifests}"));
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<NodePlan> {
+        self.cluster.nodes()
+    }
+
+    /// One request over a new connection.
+    pub(crate) fn try_ask(
+        &self,
+        to: SocketAddr,
+        protocol: Protocol,
+        trust: &Trust,
+        ask: &Ask,
+    ) -> anyhow::Result<Answer> {
+        self.client.run(|| {
+            block_on(async {
+                let mut connection = Connection::open(to, protocol, &ask.host, trust).await?;
+                connection.send(ask).await
+            })
+        })
+    }
+
+    /// `GET http://host/path` of a node.
+    pub(crate) fn get(&self, node: NodePlan, host: &str, path: &str) -> anyhow::Result<Answer> {
+        self.try_ask(http(node), Protocol::Http1, &Trust::none(), &Ask::get(host, path))
+    }
+
+    /// Waits until every node answers `GET http://host/path` as `wanted`.
+    pub(crate) fn await_answer(&self, host: &str, path: &str, wanted: impl Fn(&Answer) -> bool) {
+        for node in self.nodes() {
+            until(&format!("{} answers {host}{path} as expected", node.name()), || match self.get(node, host, path) {
+                Ok(answer) if wanted(&answer) => Ok(()),
+                Ok(answer) => Err(format!("{} from {:?}", answer.status, answer.pod())),
+                Err(error) => Err(format!("{error:#}")),
+            });
+        }
+    }
+
+    pub(crate) fn await_status(&self, host: &str, path: &str, status: u16) {
+        self.await_answer(host, path, |answer| answer.status == status);
+    }
+
+    /// The usual load on a node: kept connections, new ones, and, where `trust` is given, HTTP/2; WebSockets if wanted.
+    pub(crate) fn loads(&self, node: NodePlan, host: &str, trust: Option<&Trust>) -> Vec<(String, Load)> {
+        let clients = |addr, connections, protocol, trust: &Trust, pause| Clients {
+            target: Target { addr, protocol, trust: trust.clone() },
+            ask: Ask::get(host, "/"),
+            count: 2,
+            connections,
+            pause,
+        };
+        let none = Trust::none();
+        let pause = Duration::from_millis(2);
+        let mut plans = vec![
+            ("kept", clients(http(node), Connections::Kept, Protocol::Http1, &none, pause)),
+            ("new", clients(http(node), Connections::New, Protocol::Http1, &none, pause)),
+            ("websockets", clients(http(node), Connections::WebSockets, Protocol::Http1, &none, Duration::ZERO)),
+        ];
+        if let Some(trust) = trust {
+            plans.push(("http/2", clients(https(node), Connections::Kept, Protocol::Https2, trust, pause)));
+        }
+        let start = |(name, clients)| {
+            let load = Load::of(&self.client, clients).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            (format!("{name} by {}", node.name()), load)
+        };
+        plans.into_iter().map(start).collect()
+    }
+}
+
+impl Scope<'_> {
+    /// Applies manifests of namespaced objects that name no namespace.
+    pub(crate) fn apply(&self, manifests: &str) {
+        let placed: String = manifests.replace("\nmetadata: {", &format!("\nmetadata: {{namespace: {}, ", self.name));
+        self.stage.apply(&placed);
+    }
+
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        self.stage.kubectl(&[&["--namespace", self.name.as_str()], args].concat())
+    }
+
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        self.stage.json(&[&["--namespace", self.name.as_str()], args].concat())
+    }
+
+    /// Waits until every pod of these Deployments is ready.
+    pub(crate) fn await_pods(&self, deployments: &[&str]) {
+        for name in deployments {
+            self.kubectl(&["rollout", "status", &format!("deployment/{name}"), "--timeout=120s"]);
+        }
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        // Left behind it would only be in the way of the next run, which removes it.
+        self.stage.cluster.kubectl(&["delete", "namespace", &self.name, "--wait=false"]).ok();
+    }
+}
+
+pub(crate) fn http(node: NodePlan) -> SocketAddr {
+    (node.v4(), 80).into()
+}
+
+pub(crate) fn https(node: NodePlan) -> SocketAddr {
+    (node.v4(), 443).into()
+}
+
+pub(crate) fn over(address: IpAddr, port: u16) -> SocketAddr {
+    (address, port).into()
+}
+
+/// Waits until `look` finds what it looks for; its last complaint is the panic's.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let began = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(complaint) if began.elapsed() > LIMIT => panic!("waited {LIMIT:?} until {what}: {complaint}"),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Ends loads and demands that nothing failed.
+pub(crate) fn demand_no_failure(what: &str, loads: Vec<(String, Load)>) {
+    let mut failures = Vec::new();
+    for (name, load) in loads {
+        let report = load.stop().with_context(|| name.clone()).expect("load ends");
+        println!("{what}: {name}: {} answered, {} failed", report.answered, report.failed);
+        if report.failed > 0 {
+            failures.push(format!("{name}: {} failed, as {:?}", report.failed, report.reasons));
+        }
+    }
+    assert!(failures.is_empty(), "{what}: {failures:#?}");
+}
+
+/// The value below which this share of `values` lies.
+pub(crate) fn quantile(values: &mut [Duration], share: f64) -> Duration {
+    values.sort_unstable();
+    #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a share of a small length")]
+    let index = ((values.len() as f64 - 1.0) * share).round() as usize;
+    values[index]
+}

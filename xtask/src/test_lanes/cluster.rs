@@ -1,0 +1,79 @@
+//! The lane `cluster`: makes the cluster, installs the product in it by the scripts that VMs use, and has cargo run the tests
+//! against it. It knows no test by name.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::build::Profile;
+use crate::cluster::{Cluster, Plan, Services, plan};
+use crate::setup::{self, Purpose, kubernetes};
+use crate::summary::Outcome;
+use crate::{build, image, process, progress, workspace};
+
+/// Nodes of the cluster: as few as show what differs from node to node.
+const NODES: u8 = 2;
+
+/// Runs the lane; a cluster that ran before is used and stays, another is removed.
+///
+/// # Errors
+/// When something cannot be made or installed, or a test fails.
+pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
+    if kubernetes::required_or_skip("cargo xtask test cluster")?.is_none() {
+        return Ok(Outcome::Skipped("Kubernetes cannot be run here, see above".to_owned()));
+    }
+    setup::ensure(Purpose::Demo)?;
+    let images = image::make(Profile::Dev, &image::directory(), env!("CARGO_PKG_VERSION"))?;
+    let ran_before = Cluster::running()?.is_some();
+    if !ran_before && pass_on.is_empty() {
+        // What is made and removed there is the cluster itself.
+        test(&["--package", "xtask", "--test", "cluster"], pass_on)?;
+    }
+    let cluster = Cluster::up(Plan::new(NODES, Services::Unrouted)?)?;
+    let result = install(&cluster, [&images.xdp_ingress.file, &images.echo_server.file])
+        .and_then(|()| test(&["--package", "ingress-userspace", "--test", "cluster"], pass_on));
+    if ran_before {
+        progress::note("the cluster ran before and stays; `cargo xtask cluster down` removes it");
+    } else {
+        let removed = Cluster::down();
+        // The tests' failure is the one to tell.
+        result?;
+        return removed.map(|()| Outcome::Passed);
+    }
+    result.map(|()| Outcome::Passed)
+}
+
+/// The provisioning of the VMs, unchanged: what they are told by their environment is told by ours.
+fn install(cluster: &Cluster, images: [&Path; 2]) -> Result<()> {
+    let xtask = std::env::current_exe().context("cannot find the program that runs")?;
+    let xtask = xtask.to_str().context("the program's path is not UTF-8")?;
+    let images = images.map(|path| path.display().to_string()).join(" ");
+    let scripts = workspace::root().join("deploy/vagrant");
+    progress::note("$ deploy/vagrant/install.sh");
+    let mut install = Command::new(scripts.join("install.sh"));
+    install
+        .env("IMAGES", images)
+        .env("IMPORT", format!("{xtask} cluster import"))
+        .env("KUBECTL", format!("{xtask} cluster kubectl"));
+    process::run(&mut install)?;
+    let addresses: Vec<String> =
+        cluster.nodes().iter().flat_map(|node| node.addresses()).map(|address| address.to_string()).collect();
+    progress::note("$ deploy/vagrant/smoke.sh");
+    let mut smoke = Command::new(scripts.join("smoke.sh"));
+    smoke
+        .env("NODE_ADDRESSES", addresses.join(" "))
+        .env("CURL", format!("ip netns exec {} curl", plan::CLIENT))
+        .env("KUBECTL", format!("{xtask} cluster kubectl"));
+    process::run(&mut smoke)
+}
+
+fn test(selection: &[&str], pass_on: &[String]) -> Result<()> {
+    let mut cargo = build::cargo();
+    cargo.arg("test").args(selection);
+    if !pass_on.is_empty() {
+        cargo.arg("--").args(pass_on);
+    }
+    progress::note(&format!("$ {}", process::show(&cargo)));
+    process::run(&mut cargo)
+}
