@@ -2,15 +2,12 @@
 
 use std::{
     fs,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use xtask::{cluster::NodePlan, lab::client::Trust};
+use xtask::{cluster::NodePlan, lab::client::Trust, process};
 
 use crate::{
     objects::{pods, site},
@@ -21,6 +18,22 @@ use crate::{
 fn outage() -> Duration {
     let seconds = std::env::var("XDP_INGRESS_OUTAGE").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(15))
+}
+
+/// The API server is away as long as this lives.
+struct Away<'s>(&'s Stage);
+
+impl<'s> Away<'s> {
+    fn begin(stage: &'s Stage) -> Self {
+        stage.cluster.kill_apiserver().expect("the API server is killed");
+        Self(stage)
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.cluster.start_apiserver().expect("the API server starts");
+    }
 }
 
 /// Pods on every node behind `host`.
@@ -38,10 +51,10 @@ fn the_api_server_may_be_away() {
     let _alone = stage.alone();
     let scope = served(stage, "api-away", "away.test");
     let loads: Vec<_> = stage.nodes().into_iter().flat_map(|node| stage.loads(node, "away.test", None)).collect();
-    stage.cluster.kill_apiserver().expect("the API server is killed");
+    let away = Away::begin(stage);
     std::thread::sleep(outage());
     let back = Instant::now();
-    stage.cluster.start_apiserver().expect("the API server starts");
+    drop(away);
     let ready = back.elapsed();
     scope.apply(&site("late", "late.away.test", "web"));
     let applied = Instant::now();
@@ -88,9 +101,11 @@ fn a_restart_without_the_api_server_serves_what_was_saved() {
         let saved = saved.map_err(|error| format!("{error:#}"))?;
         if saved.contains("restart.test") { Ok(()) } else { Err("the host is not in it yet".into()) }
     });
-    stage.cluster.kill_apiserver().expect("the API server is killed");
+    let away = Away::begin(stage);
     let pid = process_on(stage, node).expect("our process runs on the node");
-    stage.cluster.inside(node, || Ok(kill(Pid::from_raw(pid), Signal::SIGKILL)?)).expect("our process is killed");
+    // A process is killed by the number it has on its node, which only programs started there know.
+    let kill = || process::run(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    stage.cluster.inside(node, kill).expect("our process is killed");
     let killed = Instant::now();
     until("the kubelet has restarted it", || match process_on(stage, node) {
         Some(now) if now != pid => Ok(()),
@@ -98,7 +113,7 @@ fn a_restart_without_the_api_server_serves_what_was_saved() {
     });
     stage.await_status("restart.test", "/", 200);
     println!("killed without the API server, served again after {:?}", killed.elapsed());
-    stage.cluster.start_apiserver().expect("the API server starts");
+    drop(away);
     let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=300s"];
     stage.kubectl(&ready);
 }
@@ -135,7 +150,7 @@ fn xdp_is_native_on_every_node_with_three_capabilities() {
             .cluster
             .inside(node, || {
                 let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read its status")?;
-                let links = std::process::Command::new("ip").args(["-details", "link", "show", "eth0"]).output()?;
+                let links = Command::new("ip").args(["-details", "link", "show", "eth0"]).output()?;
                 Ok((status, String::from_utf8_lossy(&links.stdout).into_owned()))
             })
             .expect("the node can be looked at");
