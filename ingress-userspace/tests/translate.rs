@@ -1,6 +1,7 @@
 //! Golden translations: each `translate/<case>/in.yaml` and each file of `deploy/examples` against its expected table and
 //! outcomes. `UPDATE_EXPECT=1 cargo test --test translate` rewrites what is expected; read the difference before it is kept.
 #![cfg(feature = "control")]
+#![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
     fs,

@@ -91,7 +91,7 @@ mod tests {
     use ingress_userspace::proxy::StatsView;
 
     use super::*;
-    use crate::admin::ControlState;
+    use crate::admin::{ControlState, StatusState};
 
     #[derive(Debug)]
     struct Fixed(Result<(), String>);
@@ -115,6 +115,10 @@ mod tests {
 
         fn control(&self) -> ControlState {
             ControlState::default()
+        }
+
+        fn status(&self) -> Option<StatusState> {
+            None
         }
 
         fn proxy(&self) -> StatsView {

@@ -42,6 +42,10 @@ pub(super) enum ForwardError {
 }
 
 /// What an endpoint made of a request.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is nearly every request, and a box would be an allocation for each"
+)]
 pub(super) enum Forwarded {
     Response(Response<Source>),
     /// A WebSocket handshake was accepted.

@@ -11,6 +11,8 @@ mod conformance;
 mod events;
 mod faults;
 mod objects;
+mod rbac;
+mod scale;
 mod services;
 mod stage;
 mod status;

@@ -104,7 +104,7 @@ fn requests_that_no_route_can_serve_get_their_status() {
 #[test]
 fn plain_requests_are_redirected_except_acme_challenges() {
     let origin = Origin::answering("pod");
-    let filters = vec![Filter::RedirectHttps { status: 308 }];
+    let filters = vec![Filter::RedirectHttps { status: 308, except: [].into() }];
     let proxy = Proxy::start(&Table::default().host_with("a.test", &[origin.address], filters));
     let mut client = proxy.client();
     let response = client.get("a.test:80", "/x//y?z");
@@ -117,7 +117,7 @@ fn plain_requests_are_redirected_except_acme_challenges() {
 #[test]
 fn a_request_about_the_server_is_not_redirected() {
     let origin = Origin::answering("pod");
-    let filters = vec![Filter::RedirectHttps { status: 308 }];
+    let filters = vec![Filter::RedirectHttps { status: 308, except: [].into() }];
     let mut table = Table::default().host_with("a.test", &[origin.address], filters);
     // Only the fallback of a host takes `*`.
     for routes in table.0.hosts.values_mut() {
@@ -220,7 +220,7 @@ fn every_response_says_its_length_date_and_server() {
             peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\npod\r\n0\r\n\r\n");
         }
     });
-    let filters = vec![Filter::RedirectHttps { status: 308 }];
+    let filters = vec![Filter::RedirectHttps { status: 308, except: [].into() }];
     let table = Table::default().host("a.test", &[origin.address]).host("empty.test", &[]);
     let proxy = Proxy::start(&table.host_with("r.test", &[origin.address], filters));
     let mut client = proxy.client();

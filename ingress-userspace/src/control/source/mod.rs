@@ -1,5 +1,5 @@
 //! Where objects come from: a directory of manifests or an API server. Both tell the same changes. What DNS says of the
-//! names in them comes from [`names`].
+//! names in them comes from `names`.
 
 use tokio::sync::mpsc;
 

@@ -7,7 +7,7 @@
 //!       └──────────> events ────> recorder ─> events              a Lease
 //! ```
 //!
-//! [`Task`] is the whole of it as the control loop sees it. Each part has a pure core ([`election`], [`plan`], [`events`],
+//! `Task` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`,
 //! and the reading of addresses) and a thin edge that talks to the API server. What is handed in replaces what was handed in
 //! before, so nothing piles up however slow the API server is.
 

@@ -19,7 +19,7 @@
 //!
 //! The first batch is sent when every watch has its first list. Later, an Ingress that names another Secret is told together
 //! with the Secret, and with the end of the one it named before, so that its hosts always have a certificate. An error
-//! removes nothing: objects go when the server says so, or when a complete later list is without them (see [`watching`]).
+//! removes nothing: objects go when the server says so, or when a complete later list is without them (see `watching`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

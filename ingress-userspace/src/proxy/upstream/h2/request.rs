@@ -31,7 +31,7 @@ pub(super) fn build<B>(
     *request.method_mut() = method.clone();
     let mut authority = Bytes::new();
     let headers = request.headers_mut();
-    while let Some(line) = lines.next() {
+    for line in lines {
         let colon = memchr::memchr(b':', line).ok_or(RequestError::Field)?;
         let value = text.slice_ref(line.get(colon + 1..).unwrap_or_default().trim_ascii());
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_invalid| RequestError::Field)?;
