@@ -34,7 +34,12 @@ for image in "${images[@]}"; do
 done
 [ ${#kubectl[@]} -gt 0 ] || exit 0
 
+# New images under the old name are used by new pods only.
+runs=$("${kubectl[@]}" --namespace xdp-ingress get daemonset xdp-ingress --ignore-not-found --output name)
 "${kubectl[@]}" apply -k "$overlay"
+if [ -n "$runs" ] && [ ${#images[@]} -gt 0 ]; then
+    "${kubectl[@]}" --namespace xdp-ingress rollout restart daemonset/xdp-ingress
+fi
 "${kubectl[@]}" kustomize --load-restrictor=LoadRestrictionsNone "$deploy/vagrant/examples" | "${kubectl[@]}" apply -f -
 "${kubectl[@]}" --namespace xdp-ingress rollout status daemonset/xdp-ingress --timeout="${timeout}s"
 # troubled/starting never has a ready pod: the example is about that.

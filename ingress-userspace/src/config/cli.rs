@@ -7,7 +7,7 @@ use ingress_userspace::control::{change::ObjectName, status::Address};
 
 const EXAMPLES: &str = "\
 Examples:
-  # in a cluster (the DaemonSet runs this)
+  # in a cluster (the DaemonSet of deploy/ runs this, with more options)
   xdp-ingress run
 
   # on one machine, without a cluster: ordinary Kubernetes YAML from a directory, watched
@@ -64,11 +64,12 @@ pub(crate) struct RunArgs {
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Class that is ours by its name in the annotation `kubernetes.io/ingress.class`, and, with manifests that hold no
-    /// IngressClass, in `ingressClassName`. Otherwise an IngressClass is ours by its controller, xdp-ingress.io/controller.
+    /// IngressClass, in `ingressClassName`. Otherwise an IngressClass is ours by its controller, see --controller-class.
     #[arg(long, value_name = "NAME", default_value = "xdp", help_heading = "Source")]
     pub(crate) ingress_class: String,
 
-    /// An IngressClass with this `spec.controller` is ours.
+    /// An IngressClass with this `spec.controller` is ours. With `k8s.io/ingress-nginx`, settings have the defaults of
+    /// ingress-nginx.
     #[arg(long, value_name = "NAME", default_value = "xdp-ingress.io/controller", help_heading = "Source")]
     pub(crate) controller_class: String,
 
@@ -84,8 +85,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) watch_namespace: Option<String>,
 
-    /// Keep what is served in this file, and serve it if the API server is away at the next start. Best on a tmpfs of the
-    /// node, in a directory that exists. Default: such a start waits.
+    /// Save the configuration that is served in this file, and serve it if the API server has not told all of it 3 s after
+    /// the next start. Best on a tmpfs of the node, in a directory that exists. Default: such a start waits.
     #[arg(long, value_name = "FILE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) snapshot_file: Option<PathBuf>,
 
@@ -122,7 +123,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", env = "NODE_NAME", help_heading = "Routing")]
     pub(crate) node_name: Option<String>,
 
-    /// Write addresses to the status of the Ingresses served. Of no effect with manifests.
+    /// Write addresses to the status of the Ingresses served. Events are written, and a leader is elected, in either case. Of
+    /// no effect with manifests.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Status")]
     pub(crate) update_status: bool,
@@ -141,7 +143,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ADDR", value_delimiter = ',', help_heading = "Status")]
     pub(crate) publish_status_address: Vec<Address>,
 
-    /// Show the internal IPs of nodes even if they have external ones.
+    /// Show the internal IPs of nodes even if they have external ones, and the external ones only of nodes without internal
+    /// ones.
     #[arg(long, help_heading = "Status")]
     pub(crate) report_node_internal_ip_address: bool,
 
@@ -206,7 +209,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Proxy", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
 
-    /// How long connections may finish after SIGTERM.
+    /// How long open connections may take to end, after SIGTERM and --shutdown-grace-period.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Proxy")]
     pub(crate) drain_timeout: Duration,
 
@@ -219,7 +222,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9110", help_heading = "Operation")]
     pub(crate) admin_addr: SocketAddr,
 
-    /// Port of the admin address, on 127.0.0.1.
+    /// Port of the admin address, on 127.0.0.1, in place of --admin-addr.
     #[arg(long, value_name = "PORT", conflicts_with = "admin_addr", help_heading = "Operation")]
     pub(crate) healthz_port: Option<u16>,
 
@@ -241,6 +244,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
     pub(crate) log: String,
 
+    /// Format of the log.
     #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Operation")]
     pub(crate) log_format: LogFormat,
 }
