@@ -11,6 +11,7 @@ mod conformance;
 mod events;
 mod faults;
 mod objects;
+mod packaging;
 mod rbac;
 mod scale;
 mod services;
