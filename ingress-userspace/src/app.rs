@@ -92,7 +92,6 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;
     }
-    privileges::keep_for_main();
 
     let progress = Arc::new(Progress::default());
     let contact = control_options.contact.clone();
@@ -105,6 +104,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let works = || datapath.as_ref().is_none_or(|datapath| datapath.totals().is_ok());
     let numbers = datapath.clone().map_or_else(|| HostNumbers::memory(host_capacity), HostNumbers::Kernel);
     let mut control = Control::start(source, control_options, Publisher::new(Arc::clone(&shared), numbers, progress))?;
+    // After the control thread, which starts with what this one has and needs other things.
+    privileges::keep_for_main();
 
     let mut server = None;
     let options = Options { https_port, ..Options::default() };

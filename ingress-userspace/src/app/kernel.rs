@@ -170,7 +170,10 @@ impl Kernel {
     /// or none does for a second. To be called before the slots are released: a predecessor that a roll-back leaves alone then
     /// takes over without a gap.
     pub(super) async fn offer(&self) {
-        if self.datapath.owner() != Owner::This || !self.datapath.has_company().unwrap_or(false) {
+        // Whoever takes the node holds the lock until its listeners are in all slots, and finding out whether there is anybody
+        // takes it: so ours are closed only after that.
+        let has_company = self.datapath.has_company().unwrap_or(false);
+        if self.datapath.owner() != Owner::This || !has_company {
             return;
         }
         if let Err(error) = self.datapath.give_up() {
@@ -181,6 +184,9 @@ impl Kernel {
         while Instant::now() < limit {
             look.tick().await;
             if self.datapath.owner() != Owner::This {
+                if let Err(error) = self.datapath.has_company() {
+                    warn!(%error, "cannot wait for the process that takes the node");
+                }
                 info!("another process has taken the node");
                 return;
             }
@@ -223,7 +229,7 @@ impl Kernel {
                     self.beat();
                     self.refresh(owner);
                 }
-                _ = look.tick() => self.look(owner)?,
+                _ = look.tick() => self.look(owner),
                 _ = sweep.tick() => self.sweep(),
                 _ = drain.tick(), if self.log.is_some() => {
                     if let Some(log) = &mut self.log {
@@ -240,22 +246,27 @@ impl Kernel {
     }
 
     /// Finds out whose the node is, and takes it if it is nobody's.
-    fn look(&mut self, owner: &watch::Sender<bool>) -> anyhow::Result<()> {
+    fn look(&mut self, owner: &watch::Sender<bool>) {
         match self.datapath.owner() {
             Owner::Other => {
                 if owner.send_if_modified(|owner| std::mem::replace(owner, false)) {
                     info!("a newer process owns the node; serving the connections that are left until SIGTERM");
                 }
+                return;
             }
-            Owner::Nobody => {
-                if self.claim(Claim::Ownerless)? {
-                    warn!("the process that owned the node has died or ends; took the node back");
-                    owner.send_replace(true);
-                }
-            }
-            Owner::This => {}
+            Owner::This if *owner.borrow() => return,
+            // If it is ours, something went wrong before its slots and ports were.
+            Owner::Nobody | Owner::This => {}
         }
-        Ok(())
+        match self.claim(Claim::Ownerless) {
+            Ok(true) => {
+                warn!("the process that owned the node has died or ends; took the node back");
+                owner.send_replace(true);
+            }
+            Ok(false) => {}
+            // What is lacking now, as descriptors, may be there at the next look; ending would leave the node without anybody.
+            Err(error) => warn!("cannot take the node back, trying again: {error:#}"),
+        }
     }
 
     /// Tells the kernel addresses that it does not know yet, if the node is ours.

@@ -18,7 +18,7 @@ pub enum Owner {
 pub enum Claim {
     /// As a successor: from whoever owns it.
     Any,
-    /// As a predecessor that is left: only if nobody owns it, for another one may have been faster.
+    /// As a predecessor that is left: only if no other owns it, which may have been faster.
     Ownerless,
 }
 
@@ -43,7 +43,7 @@ impl Datapath {
     /// If the pins cannot be locked, and those of `equip`, after which the process owns the node.
     pub fn take_over_with(&self, claim: Claim, equip: impl FnOnce() -> Result<(), Error>) -> Result<bool, Error> {
         let _exclusive = self.shared.pins.lock()?;
-        if claim == Claim::Ownerless && self.owner() != Owner::Nobody {
+        if claim == Claim::Ownerless && self.owner() == Owner::Other {
             return Ok(false);
         }
         self.shared.life.take_over(&self.shared.pins)?;

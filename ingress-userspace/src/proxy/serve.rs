@@ -3,6 +3,7 @@
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use ingress_common::StatusClass;
 
@@ -32,12 +33,15 @@ pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<
     let snapshot = conn.worker.snapshot();
     let (parts, incoming) = request.into_parts();
     let bodiless = parts.method == Method::HEAD;
+    // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a body may
+    // still be served while the next, which is it, waits.
+    let asked = conn.is_asked_handshake() && incoming.is_end_stream();
     let mut response = match Matching::of(&conn, &snapshot, &parts) {
         Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming).await,
         Err(Refusal { host, answer }) => own(conn.begin(host), *answer, bodiless),
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if conn.is_asked_handshake() && !switched && websocket::looks_like_one(&parts) {
+    if asked && !switched && websocket::looks_like_one(&parts) {
         conn.decline();
     }
     // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
@@ -118,7 +122,8 @@ impl<'r> Matching<'r> {
             Target::Refuse(why) => return own(in_flight, error::refused(why), bodiless),
             Target::Forward(id) => snapshot.upstream(id),
         };
-        let handshake = match conn.is_asked_handshake().then(|| websocket::handshake(parts)).transpose() {
+        let asked = conn.is_asked_handshake() && incoming.is_end_stream();
+        let handshake = match asked.then(|| websocket::handshake(parts)).transpose() {
             Ok(handshake) => handshake.flatten(),
             Err(refused) => return own(in_flight, error::handshake(refused), bodiless),
         };

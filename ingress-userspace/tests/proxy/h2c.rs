@@ -230,3 +230,27 @@ fn idle_connections_are_closed() {
         wait_until("the connection is closed", || origin.open.load(SeqCst) == 0);
     }
 }
+
+#[test]
+fn clients_that_take_nothing_hold_up_no_other() {
+    let origin = Http2::start(100, |_, request| async move {
+        let length = if request.uri().path() == "/large" { 20_000_000 } else { 3 };
+        Some(reply(vec![b'x'; length]))
+    });
+    let proxy = origin.proxy(Settings::default());
+    // What they leave lying is more than sockets and windows hold.
+    let idle: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = proxy.client();
+            client.send("GET /large HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            client
+        })
+        .collect();
+    wait_until("the large responses have begun", || proxy.count(1).active == 8);
+    let mut client = proxy.client();
+    for _ in 0..20 {
+        assert_eq!(client.get("a.test", "/small").text(), "xxx");
+    }
+    assert_eq!(origin.opened.load(SeqCst), 1, "they share a connection");
+    drop(idle);
+}

@@ -167,6 +167,8 @@ impl Flow {
                 End::Open => match read_into(from, cx, &mut self.buffer, false) {
                     Poll::Pending => return Ok(Waits::Read),
                     Poll::Ready(Ok(0)) => self.end = End::Read,
+                    // TLS that ends without `close_notify`, as browsers end it. The frames say whether anything is missing.
+                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => self.end = End::Read,
                     Poll::Ready(read) => *taken += read?,
                 },
                 End::Read => match Pin::new(&mut *to).poll_shutdown(cx)? {

@@ -24,6 +24,13 @@ use tokio::{sync::Mutex, time::timeout};
 use super::upload::Upload;
 use crate::proxy::upstream::{BoxError, ConnectError, Pool};
 
+/// Bytes of a response that an endpoint may send before the client takes any.
+const WINDOW: u32 = 64 * 1024;
+/// The same for all streams of a connection: clients that take nothing must not use up what others need.
+const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
+/// Streams that were given up and of which frames may still be under way. What comes for others is an error, and h2 ends a
+/// connection after a number of those, as a peer's attack; but these are the clients' doing, and the peer is a pod.
+const RESETS_REMEMBERED: usize = 1024;
 /// Connections to one endpoint; what is beyond their streams waits for one to become free.
 const CONNECTIONS_MAX: usize = 8;
 /// Streams on one connection before another is opened, where the endpoint allows as many. More streams share one
@@ -170,6 +177,10 @@ where
             .timer(TokioTimer::new())
             .initial_max_send_streams(STREAMS_FIRST)
             .max_header_list_size(HEAD_MAX)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(STREAMS_WINDOW)
+            .max_concurrent_reset_streams(RESETS_REMEMBERED)
+            .max_local_error_reset_streams(None)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
         let handshake = builder.handshake::<_, Upload<B>>(TokioIo::new(tcp)).await;
@@ -187,7 +198,8 @@ where
             let ended = poll_fn(|cx| {
                 let ended = Pin::new(&mut connection).poll(cx);
                 let allowed = connection.current_max_send_streams();
-                if allowed != STREAMS_FIRST {
+                // Until the endpoint has said, the number is our own; one that has answered has said.
+                if allowed != STREAMS_FIRST || seen.used.get() {
                     seen.allowed.set(allowed);
                 }
                 ended
