@@ -1,6 +1,8 @@
 //! `Routes::find` against a naive oracle that tries every pattern and every rule in order of precedence.
 #![no_main]
 
+use std::sync::Arc;
+
 use arbitrary::Arbitrary;
 use ingress_userspace::{
     model::{Action, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, UpstreamKey},
@@ -65,9 +67,9 @@ fuzz_target!(|input: Input<'_>| {
         matches.dedup();
         let rules = matches.into_iter().map(|path| rule(&pattern, path)).collect();
         let fallback = PathMatch::prefix("/").ok().filter(|_| *fallback).map(|path| rule(&pattern, path));
-        table.hosts.insert(pattern, HostRoutes { rules, fallback });
+        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback }));
     }
-    let routes = Routes::compile(&table, |_| UpstreamId(0), |_| HostId(1));
+    let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| HostId(1));
     let generated = requests.iter().map(|(labels, segments)| (labels.name(), segments.path()));
     let raw = raw.iter().map(|(host, path)| ((*host).to_owned(), format!("/{path}")));
     for (host, path) in generated.chain(raw) {
@@ -87,7 +89,7 @@ fn rule(pattern: &HostPattern, path: PathMatch) -> Rule {
 
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
-    let HostRoutes { rules, fallback } = routes;
+    let HostRoutes { rules, fallback } = &**routes;
     let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_ref())?;
     Some(rule.owner.to_string())
 }

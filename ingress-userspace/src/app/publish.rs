@@ -70,6 +70,7 @@ impl Publisher {
         let previous = self.shared.snapshot();
         let previous = (previous.generation > 0).then_some(previous);
         let mut over_capacity = 0;
+        // Of hosts that are new or changed; the others have their numbers and names.
         let mut named = Vec::new();
         let (snapshot, problems) = Snapshot::compile(previous.as_deref(), &table, |pattern| {
             let Some(number) = self.numbers.number(pattern) else {

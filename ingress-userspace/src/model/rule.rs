@@ -8,7 +8,8 @@ use super::{Certificate, HostPattern, PathMatch, Settings, Upstream, UpstreamKey
 /// `upstreams`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
-    pub hosts: BTreeMap<HostPattern, HostRoutes>,
+    /// Shared with later tables as long as they stay the same, see [`RouteTable::share`].
+    pub hosts: BTreeMap<HostPattern, Arc<HostRoutes>>,
     /// What serves a request that no host or no path matched; `None` answers 404.
     pub default: Option<Action>,
     pub upstreams: BTreeMap<UpstreamKey, Upstream>,
@@ -18,6 +19,17 @@ pub struct RouteTable {
     /// What serves a name without a usable certificate; `None` leaves it to a self-signed one.
     pub fallback_certificate: Option<Arc<Certificate>>,
     pub settings: Settings,
+}
+
+impl RouteTable {
+    /// Takes from `previous` what is equal, so that whoever uses both sees by a pointer what has not changed.
+    pub fn share(&mut self, previous: &Self) {
+        for (pattern, routes) in &mut self.hosts {
+            if let Some(known) = previous.hosts.get(pattern).filter(|known| *known == routes) {
+                *routes = Arc::clone(known);
+            }
+        }
+    }
 }
 
 /// The rules of one host.

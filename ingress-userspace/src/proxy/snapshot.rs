@@ -50,7 +50,8 @@ impl Snapshot {
             table.fallback_certificate.as_ref(),
         );
         let mut numbering = Numbering::new(previous, table);
-        let routes = Routes::compile(table, |key| numbering.id(key), host_id);
+        let previous_routes = previous.map(|snapshot| &snapshot.routes);
+        let routes = Routes::compile(previous_routes, table, |key| numbering.id(key), host_id);
         let Numbering { ids, upstreams, .. } = numbering;
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, limits) = (table.settings.clone(), limits(&table.settings));
@@ -149,7 +150,7 @@ mod tests {
                 action: Action::Forward(key),
             };
             let pattern = HostPattern::parse(&format!("{service}.test")).expect("valid host");
-            table.hosts.insert(pattern, HostRoutes { rules: vec![rule], fallback: None });
+            table.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], fallback: None }));
         }
         table
     }

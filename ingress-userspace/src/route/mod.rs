@@ -27,6 +27,8 @@ pub struct Routes {
 pub struct HostEntry {
     pub pattern: HostPattern,
     pub id: HostId,
+    /// What it was compiled from.
+    source: Arc<HostRoutes>,
     exact: HashMap<Box<str>, Route>,
     /// Keyed by [`path::elements`].
     prefix: HashMap<Box<str>, Route>,
@@ -74,7 +76,11 @@ pub enum Matched<'r> {
 
 impl Routes {
     /// Arranges `table`, asking `upstream` and `host_id` for the number of each upstream and host.
+    ///
+    /// A host whose rules are the same object as in `previous` keeps its entry, and nothing is asked about it: an upstream that
+    /// both tables name has one number in both. One without a number of its own is asked about again.
     pub fn compile(
+        previous: Option<&Self>,
         table: &RouteTable,
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
         mut host_id: impl FnMut(&HostPattern) -> HostId,
@@ -82,7 +88,12 @@ impl Routes {
         let RouteTable { hosts, default, upstreams: _, certificates: _, fallback_certificate: _, settings: _ } = table;
         let mut routes = Self::default();
         for (pattern, rules) in hosts {
-            let entry = Arc::new(HostEntry::compile(pattern, host_id(pattern), rules, &mut upstream));
+            let known = previous.and_then(|previous| previous.entry(pattern));
+            let known = known.filter(|entry| Arc::ptr_eq(&entry.source, rules) && entry.id != HostId::UNATTRIBUTED);
+            let entry = match known {
+                Some(entry) => Arc::clone(entry),
+                None => Arc::new(HostEntry::compile(pattern, host_id(pattern), rules, &mut upstream)),
+            };
             match pattern {
                 HostPattern::Exact(name) => drop(routes.exact.insert(name.clone(), entry)),
                 HostPattern::Wildcard(base) => drop(routes.wildcard.insert(base.clone(), entry)),
@@ -107,6 +118,14 @@ impl Routes {
         Found { host: entry, matched }
     }
 
+    fn entry(&self, pattern: &HostPattern) -> Option<&Arc<HostEntry>> {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.get(name),
+            HostPattern::Wildcard(base) => self.wildcard.get(base),
+            HostPattern::Any => self.any.as_ref(),
+        }
+    }
+
     fn host(&self, name: &str) -> Option<&HostEntry> {
         self.exact
             .get(name)
@@ -127,13 +146,14 @@ impl HostEntry {
     fn compile(
         pattern: &HostPattern,
         id: HostId,
-        routes: &HostRoutes,
+        routes: &Arc<HostRoutes>,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
-        let HostRoutes { rules, fallback } = routes;
+        let HostRoutes { rules, fallback } = &**routes;
         let mut entry = Self {
             pattern: pattern.clone(),
             id,
+            source: Arc::clone(routes),
             exact: HashMap::new(),
             prefix: HashMap::new(),
             longest_prefix: 0,

@@ -17,13 +17,13 @@ fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
         let owner = |path: &dyn std::fmt::Display| format!("{pattern} {path}");
         let rules = paths.iter().map(|path| rule(path.clone(), &owner(path))).collect();
         let fallback = fallback.then(|| rule(PathMatch::Prefix("/".into()), &owner(&"fallback")));
-        table.hosts.insert(pattern, HostRoutes { rules, fallback });
+        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback }));
     }
     table
 }
 
 fn compile(table: &RouteTable) -> Routes {
-    Routes::compile(table, |_| UpstreamId(0), |_| HostId(1))
+    Routes::compile(None, table, |_| UpstreamId(0), |_| HostId(1))
 }
 
 fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
@@ -36,7 +36,7 @@ fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
 /// Every pattern and every rule tried in order of precedence.
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
-    let HostRoutes { rules, fallback } = routes;
+    let HostRoutes { rules, fallback } = &**routes;
     let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_ref())?;
     Some(rule.owner.to_string())
 }
@@ -143,4 +143,44 @@ proptest! {
         paths.sort();
         prop_assert!(paths.is_sorted());
     }
+}
+
+#[test]
+fn a_host_that_did_not_change_keeps_its_entry() {
+    let first =
+        table(vec![(pattern("a.test"), vec![prefix("/")], false), (pattern("b.test"), vec![prefix("/")], false)]);
+    let mut second =
+        table(vec![(pattern("a.test"), vec![prefix("/")], false), (pattern("b.test"), vec![prefix("/new")], false)]);
+    second.share(&first);
+    let before = compile(&first);
+    let mut asked = Vec::new();
+    let after = Routes::compile(
+        Some(&before),
+        &second,
+        |_| UpstreamId(0),
+        |pattern| {
+            asked.push(pattern.to_string());
+            HostId(7)
+        },
+    );
+    assert_eq!(asked, ["b.test"]);
+    let same = |host: &str| {
+        let of = |routes: &Routes| std::ptr::from_ref(routes.host(host).expect("known"));
+        of(&before) == of(&after)
+    };
+    assert!(same("a.test") && !same("b.test"));
+    assert_eq!(found(&after, "b.test", "/new").as_deref(), Some("b.test /new"));
+    // A number that could not be had is asked for again.
+    let unnumbered = Routes::compile(None, &first, |_| UpstreamId(0), |_| HostId::UNATTRIBUTED);
+    let mut count = 0;
+    Routes::compile(
+        Some(&unnumbered),
+        &first,
+        |_| UpstreamId(0),
+        |_| {
+            count += 1;
+            HostId(1)
+        },
+    );
+    assert_eq!(count, 2);
 }

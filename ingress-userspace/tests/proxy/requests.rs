@@ -121,6 +121,7 @@ fn a_request_about_the_server_is_not_redirected() {
     let mut table = Table::default().host_with("a.test", &[origin.address], filters);
     // Only the fallback of a host takes `*`.
     for routes in table.0.hosts.values_mut() {
+        let routes = std::sync::Arc::make_mut(routes);
         routes.fallback = routes.rules.pop();
     }
     let proxy = Proxy::start(&table);

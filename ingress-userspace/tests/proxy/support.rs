@@ -66,7 +66,8 @@ impl Table {
     pub(crate) fn path(mut self, host: &str, path: &str, action: Action) -> Self {
         let rule =
             Rule { path: PathMatch::prefix(path).expect("valid path"), owner: "p".into(), filters: vec![], action };
-        self.0.hosts.entry(HostPattern::parse(host).expect("valid host")).or_default().rules.insert(0, rule);
+        let routes = self.0.hosts.entry(HostPattern::parse(host).expect("valid host")).or_default();
+        Arc::make_mut(routes).rules.insert(0, rule);
         self
     }
 
@@ -74,7 +75,7 @@ impl Table {
         let path = PathMatch::prefix("/").expect("valid path");
         let rule = Rule { path, owner: format!("default/{host}").into(), filters, action };
         let pattern = HostPattern::parse(host).expect("valid host");
-        self.0.hosts.insert(pattern, HostRoutes { rules: vec![rule], fallback: None });
+        self.0.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], fallback: None }));
         self
     }
 }

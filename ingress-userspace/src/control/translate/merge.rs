@@ -102,13 +102,14 @@ impl Merged {
             .map(|(pattern, MergedHost { rules, fallback, lender })| {
                 let has_tls = tls.contains(&pattern) || lender.is_some_and(|lender| tls.contains(&lender));
                 let rules = rules.into_values().map(|rule| rule.settle(has_tls, &globals)).collect();
-                (pattern, HostRoutes { rules, fallback: fallback.map(|rule| rule.settle(has_tls, &globals)) })
+                let fallback = fallback.map(|rule| rule.settle(has_tls, &globals));
+                (pattern, Arc::new(HostRoutes { rules, fallback }))
             })
             .collect();
         // A rule that lost to an older one may have been the only one with its upstream.
         let used: BTreeSet<&UpstreamKey> = hosts
             .values()
-            .flat_map(|HostRoutes { rules, fallback }| rules.iter().chain(fallback))
+            .flat_map(|routes| routes.rules.iter().chain(&routes.fallback))
             .map(|rule| &rule.action)
             .chain(&default)
             .filter_map(|action| match action {

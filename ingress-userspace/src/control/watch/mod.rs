@@ -207,8 +207,11 @@ impl State {
         translation.outcomes.extend(self.remarks.iter().cloned().chain(remark));
         translation.outcomes.sort();
         translation.outcomes.dedup();
-        if self.published.as_ref() == Some(&translation) {
-            return None;
+        if let Some(published) = &self.published {
+            translation.table.share(&published.table);
+            if *published == translation {
+                return None;
+            }
         }
         self.published = Some(translation.clone());
         self.is_news = true;
