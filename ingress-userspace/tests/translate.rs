@@ -149,6 +149,33 @@ fn what_is_too_large_is_refused_alone() {
     assert!(outcomes.len() < 1000, "outcomes do not quote what is too large");
 }
 
+#[test]
+fn what_is_lent_to_solvers_is_bounded() {
+    let path = |n: usize| {
+        format!("{{path: /p{n}, pathType: Prefix, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}, ")
+    };
+    let solver = |n: usize| {
+        format!(
+            "  - host: h{n}.test\n    http: {{paths: [{{path: /.well-known/acme-challenge/t, pathType: Exact, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}]}}\n"
+        )
+    };
+    let text = format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: lender}}\nspec:\n  ingressClassName: xdp\n  rules:\n  - host: '*.test'\n    http: {{paths: [{}]}}\n\
+         ---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: solver, labels: {{acme.cert-manager.io/http01-solver: \"true\"}}}}\nspec:\n  ingressClassName: xdp\n  rules:\n{}",
+        (0..1_000).map(path).collect::<String>(),
+        (0..200).map(solver).collect::<String>(),
+    );
+    let (table, outcomes) = translated("in.yaml", &text);
+    let rules = table.lines().filter(|line| line.trim_start().starts_with("/p")).count();
+    assert_eq!(rules, 1_000 + 100_000, "the lender's own, and what is lent");
+    assert_eq!(
+        outcomes.matches("TooLarge Ingress default/solver").count(),
+        100,
+        "{}",
+        &outcomes[..2000.min(outcomes.len())]
+    );
+}
+
 // === A small random cluster: few names, so that objects meet. ===
 
 fn any_name() -> impl Strategy<Value = &'static str> {

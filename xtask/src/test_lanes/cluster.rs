@@ -71,9 +71,8 @@ fn install(cluster: &Cluster, images: [&Path; 2]) -> Result<()> {
 fn test(selection: &[&str], pass_on: &[String]) -> Result<()> {
     let mut cargo = build::cargo();
     cargo.arg("test").args(selection);
-    if !pass_on.is_empty() {
-        cargo.arg("--").args(pass_on);
-    }
+    // What the tests measured is printed also when they pass.
+    cargo.args(["--", "--show-output"]).args(pass_on);
     progress::note(&format!("$ {}", process::show(&cargo)));
     process::run(&mut cargo)
 }

@@ -19,7 +19,7 @@ use std::{
 
 use k8s_openapi::api::{core::v1::Secret, networking::v1::Ingress};
 use nix::{
-    fcntl::OFlag,
+    fcntl::{Flock, FlockArg, OFlag},
     sys::statfs::{TMPFS_MAGIC, statfs},
     unistd::geteuid,
 };
@@ -145,7 +145,9 @@ impl Content {
         objects.extend(cluster.classes.values().map(|stored| Object::IngressClass(Arc::clone(&stored.object))));
         objects.extend(cluster.config_maps.values().map(|stored| Object::ConfigMap(Arc::clone(&stored.object))));
         objects.extend(cluster.nodes.values().map(|stored| Object::Node(Arc::clone(&stored.object))));
-        let resolved = cluster.resolved.clone();
+        let wanted = |name: &Arc<str>| translation.external_names.contains(name);
+        let resolved = cluster.resolved.iter().filter(|(name, _)| wanted(name));
+        let resolved = resolved.map(|(name, addresses)| (Arc::clone(name), addresses.clone())).collect();
         Self { objects, resolved }
     }
 
@@ -201,6 +203,10 @@ impl File {
         if !fs::symlink_metadata(directory).is_ok_and(|metadata| metadata.is_dir()) {
             return Err(Error::Directory { path: directory.into() });
         }
+        // Two processes of a node, in an update, save to one place; one after the other.
+        let lock = fs::File::open(directory).map_err(|source| Error::Write { path: path.clone(), source })?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusive);
+        let _lock = lock.map_err(|(_, errno)| Error::Write { path: path.clone(), source: errno.into() })?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = directory.join(name);

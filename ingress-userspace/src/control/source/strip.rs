@@ -46,12 +46,20 @@ pub(super) fn service(mut object: Service) -> Object {
     object.metadata.labels = None;
     object.status = None;
     object.spec = object.spec.take().map(|spec| {
-        let ServiceSpec { type_, external_name, cluster_ip, ports, traffic_distribution, .. } = spec;
+        let ServiceSpec { type_, external_name, cluster_ip, cluster_ips, ports, traffic_distribution, .. } = spec;
         let ports = ports.map(|ports| {
             let plain = |port: ServicePort| ServicePort { node_port: None, ..port };
             ports.into_iter().map(plain).collect()
         });
-        ServiceSpec { type_, external_name, cluster_ip, ports, traffic_distribution, ..ServiceSpec::default() }
+        ServiceSpec {
+            type_,
+            external_name,
+            cluster_ip,
+            cluster_ips,
+            ports,
+            traffic_distribution,
+            ..ServiceSpec::default()
+        }
     });
     Object::Service(Arc::new(object))
 }

@@ -89,7 +89,7 @@ pub(super) fn of_service(service: &Service) -> Vec<Address> {
     }
     match spec.type_.as_deref() {
         Some("ExternalName") => ordered(parse(spec.external_name)),
-        // Its load balancer has no address yet.
+        // Its load balancer has no address yet, which is not known rather than none.
         Some("LoadBalancer") => Vec::new(),
         // `None` of a headless Service is no address.
         _ => ordered(parse(spec.cluster_ips.into_iter().flatten().filter(|ip| ip != "None"))),

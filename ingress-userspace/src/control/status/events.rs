@@ -25,6 +25,9 @@ use crate::control::outcome::Reason;
 pub(super) const REPEAT: Duration = Duration::from_secs(30 * 60);
 /// How long endpoints must be missing: a rolling update may leave none for a moment.
 pub(super) const ENDPOINTS_MISSING: Duration = Duration::from_secs(5);
+/// Problems of one object that are followed; the log has them all.
+const MAX_OF_OBJECT: usize = 100;
+
 /// Problems that are followed; more of them are counted and not told. Some hundred bytes each.
 pub(super) const MAX_STANDING: usize = 10_000;
 
@@ -54,6 +57,8 @@ struct Told {
     since: Instant,
     /// When it was told last, and how often so far.
     last: Option<(Instant, i32)>,
+    /// Set when it could not be told.
+    not_before: Option<Instant>,
 }
 
 /// What to do now.
@@ -99,7 +104,8 @@ pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: T
         action: Some(ACTION.into()),
         note: Some(truncated(message, MAX_NOTE).into()),
         regarding: Some(problem.regarding()),
-        reporting_controller: Some(controller.into()),
+        // A qualified name has one slash (apimachinery, `IsQualifiedName`), the controller of a class may have several.
+        reporting_controller: Some(qualified(controller)),
         reporting_instance: Some(truncated(instance, MAX_INSTANCE).into()),
         event_time: Some(MicroTime(wall)),
         ..Event::default()
@@ -112,6 +118,13 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
 }
 
 /// The longest beginning of `text` that fits.
+fn qualified(controller: &str) -> String {
+    match controller.split_once('/') {
+        Some((domain, rest)) => format!("{domain}/{}", rest.replace('/', "-")),
+        None => controller.into(),
+    }
+}
+
 fn truncated(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
@@ -133,12 +146,16 @@ impl Chronicle {
         self.standing.retain(|problem, _| problems.contains(problem));
         self.objects.retain(|_, bucket| !bucket.is_full(now));
         let mut dropped = 0;
+        let mut of_object: BTreeMap<&str, usize> = BTreeMap::new();
         for problem in problems {
+            let number = of_object.entry(&problem.uid).or_default();
+            *number += 1;
             if self.standing.contains_key(problem) {
                 continue;
             }
-            if self.standing.len() < MAX_STANDING {
-                self.standing.insert(problem.clone(), Told { since: now, last: None });
+            // One object must not take the room of all others.
+            if *number <= MAX_OF_OBJECT && self.standing.len() < MAX_STANDING {
+                self.standing.insert(problem.clone(), Told { since: now, last: None, not_before: None });
             } else {
                 dropped += 1;
             }
@@ -150,8 +167,9 @@ impl Chronicle {
     pub(super) fn next(&self, now: Instant) -> Next {
         let mut wait: Option<Instant> = None;
         let overall = self.overall.ready_at(now);
-        for (problem, Told { since, last }) in &self.standing {
+        for (problem, Told { since, last, not_before }) in &self.standing {
             let due = last.map_or_else(|| *since + must_stand_for(problem.reason), |(last, _)| last + REPEAT);
+            let due = not_before.map_or(due, |not_before| due.max(not_before));
             let object = self.objects.get(&problem.uid).map_or(now, |bucket| bucket.ready_at(now));
             let at = due.max(object).max(overall);
             if at <= now {
@@ -162,10 +180,17 @@ impl Chronicle {
         Next::Wait(wait)
     }
 
+    /// Puts a problem that could not be told behind the others.
+    pub(super) fn put_off(&mut self, problem: &Problem, until: Instant) {
+        if let Some(told) = self.standing.get_mut(problem) {
+            told.not_before = Some(until);
+        }
+    }
+
     /// Notes that `problem` was told, `count` times by now; zero if it cannot be told as things are.
     pub(super) fn told(&mut self, problem: &Problem, count: i32, now: Instant) {
         if let Some(told) = self.standing.get_mut(problem) {
-            told.last = Some((now, count));
+            (told.last, told.not_before) = (Some((now, count)), None);
         }
         self.overall.take(now);
         let bucket = self.objects.entry(Arc::clone(&problem.uid));

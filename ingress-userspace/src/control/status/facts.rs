@@ -54,14 +54,14 @@ pub(super) struct Problem {
 /// The API server keeps for each manager which fields it owns, and that is how a status is known as ours after a restart, by
 /// another leader, or when its addresses have changed since. The record itself is several times as large as the status.
 pub(in crate::control) fn reduce(ingress: &mut Ingress) {
-    let is_ours = ingress
-        .metadata
-        .managed_fields
-        .iter()
-        .flatten()
-        .any(|entry| entry.manager.as_deref() == Some(MANAGER) && entry.subresource.as_deref() == Some("status"));
-    let mark = ManagedFieldsEntry { manager: Some(MANAGER.into()), ..ManagedFieldsEntry::default() };
-    ingress.metadata.managed_fields = is_ours.then(|| vec![mark]);
+    let entries_of_ours = ingress.metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
+        entry.subresource.as_deref() == Some("status")
+            && entry.manager.as_deref().is_some_and(|manager| manager.starts_with(MANAGER))
+    });
+    let marks: Vec<_> = entries_of_ours
+        .map(|entry| ManagedFieldsEntry { manager: entry.manager, ..ManagedFieldsEntry::default() })
+        .collect();
+    ingress.metadata.managed_fields = (!marks.is_empty()).then_some(marks);
     if entries(ingress).is_empty() {
         ingress.status = None;
     }
@@ -73,20 +73,20 @@ pub(super) fn entries(ingress: &Ingress) -> &[IngressLoadBalancerIngress] {
     balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()
 }
 
-/// Whether [`reduce`] found fields of ours.
-fn is_marked(ingress: &Ingress) -> bool {
-    ingress.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(MANAGER))
+/// Whether [`reduce`] found fields of this manager.
+fn is_marked(ingress: &Ingress, manager: &str) -> bool {
+    ingress.metadata.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
 }
 
 // === impl Facts ===
 
 impl Facts {
-    pub(super) fn gather(cluster: &Cluster, translation: &Translation) -> Self {
+    pub(super) fn gather(cluster: &Cluster, translation: &Translation, manager: &str) -> Self {
         let ingresses = cluster.ingresses.iter().filter(|(_, stored)| stored.origin == Origin::Api);
         let ingresses = ingresses.filter_map(|(name, stored)| {
             let standing = if translation.served.contains(name) {
                 Standing::Served
-            } else if is_marked(&stored.object) && !entries(&stored.object).is_empty() {
+            } else if is_marked(&stored.object, manager) && !entries(&stored.object).is_empty() {
                 Standing::Left
             } else {
                 return None;

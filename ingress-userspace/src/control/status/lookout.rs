@@ -43,9 +43,9 @@ pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch
             let events = events(api, config, "services", lost, addresses::of_service).boxed();
             follow_events(events, addresses, |event| {
                 service.on(event);
-                let found = service.known()?.values().next().cloned();
+                let found = service.known()?.values().next().cloned().filter(|addresses| !addresses.is_empty());
                 if found.is_none() {
-                    tracing::warn!(service = %name, "the Service to publish does not exist; statuses stay as they are");
+                    tracing::warn!(service = %name, "the Service to publish does not exist or has no address; statuses stay as they are");
                 }
                 found
             })

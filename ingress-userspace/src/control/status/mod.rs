@@ -48,7 +48,10 @@ use facts::Facts;
 pub(super) use facts::reduce;
 
 /// The field manager under which statuses are applied, and by which they are known as ours.
-pub(super) const MANAGER: &str = "xdp-ingress";
+const MANAGER: &str = "xdp-ingress";
+
+/// Longest name of a field manager (apimachinery, `FieldManagerMaxLength`).
+const MANAGER_MAX: usize = 128;
 
 /// All that a process does to leave, once told to: an API server that does not answer must not hold a shutdown up.
 pub const FAREWELL: Duration = Duration::from_secs(8);
@@ -99,8 +102,23 @@ pub enum Leadership {
 /// The task and what it is fed by. Owned by the control loop; without options or an API server it does nothing.
 #[derive(Debug)]
 pub(super) struct Task {
+    /// The field manager of what is ours.
+    manager: String,
     facts: Option<watch::Sender<Arc<Facts>>>,
     running: JoinSet<()>,
+}
+
+/// The field manager of the installations with this controller. Others may be in the cluster, with classes of their own, and
+/// what they wrote is theirs.
+fn manager(controller: &str) -> String {
+    if controller == Options::default().controller {
+        return MANAGER.into();
+    }
+    // What controllers have in common is in front, so the end is what counts.
+    let name = format!("{MANAGER}:{controller}");
+    let start = name.len().saturating_sub(MANAGER_MAX - MANAGER.len() - 1);
+    let end = name.char_indices().map(|(at, _)| at).find(|at| *at >= start).unwrap_or_default();
+    if start == 0 { name } else { format!("{MANAGER}:{}", &name[end..]) }
 }
 
 // === impl Options ===
@@ -140,21 +158,22 @@ impl Task {
                 let client = source::kube::connect(config.kubeconfig.as_deref(), &Contact::default()).await?;
                 Ok(Self::with_client(client, options.clone()))
             }
-            _ => Ok(Self { facts: None, running: JoinSet::new() }),
+            _ => Ok(Self { manager: String::new(), facts: None, running: JoinSet::new() }),
         }
     }
 
     fn with_client(client: Client, options: Options) -> Self {
         let (facts, receiver) = watch::channel(Arc::default());
+        let manager = manager(&options.controller);
         let mut running = JoinSet::new();
         running.spawn(run(client, options, receiver));
-        Self { facts: Some(facts), running }
+        Self { manager, facts: Some(facts), running }
     }
 
     /// Hands over what is served now, in place of what was handed over before.
     pub(super) fn tell(&self, cluster: &Cluster, translation: &Translation) {
         if let Some(facts) = &self.facts {
-            facts.send_replace(Arc::new(Facts::gather(cluster, translation)));
+            facts.send_replace(Arc::new(Facts::gather(cluster, translation, &self.manager)));
         }
     }
 

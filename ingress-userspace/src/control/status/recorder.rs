@@ -42,7 +42,11 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
         match chronicle.next(Instant::now()) {
             Next::Tell(problem, count) => match recorder.tell(&problem, count).await {
                 Ok(count) => chronicle.told(&problem, count, Instant::now()),
-                Err(pause) => sleep(pause).await,
+                Err(pause) => {
+                    // A quota or policy may concern this one alone: after the pause it is the others' turn.
+                    chronicle.put_off(&problem, Instant::now() + 2 * pause);
+                    sleep(pause).await;
+                }
             },
             Next::Wait(at) => {
                 let due = async {

@@ -439,3 +439,11 @@ async fn a_node_that_goes_is_not_shown_any_more() {
     let patches = server.until("patch status", 2).await;
     assert_eq!([shown(&patches[0]), shown(&patches[1])], [vec!["192.0.2.1", "192.0.2.2"], vec!["192.0.2.1"]]);
 }
+
+#[test]
+fn what_another_controller_wrote_is_its_own() {
+    assert_eq!(super::manager("xdp-ingress.io/controller"), "xdp-ingress");
+    assert_eq!(super::manager("acme.io/internal"), "xdp-ingress:acme.io/internal");
+    let long = |end: &str| super::manager(&format!("{}.io/{end}", "a".repeat(240)));
+    assert!(long("a").len() <= 128 && long("a") != long("b"), "{}", long("a"));
+}

@@ -14,10 +14,11 @@ use tokio::{
 };
 
 use super::{
-    MANAGER, Options, Updates, WriteResult,
+    Options, Updates, WriteResult,
     access::{Access, Failure, Trouble, ask},
     addresses::Address,
     facts::{Claim, Facts, Standing},
+    manager,
     plan::{Entry, Ledger, Plan, Write, plan, wanted},
     replicas, request_timeout,
 };
@@ -32,6 +33,9 @@ const PATCH: Access = Access {
     resource: "ingresses.networking.k8s.io/status",
     lost: "Ingresses do not show where they are served (`--update-status=false` ends the attempts)",
 };
+
+/// Writes of one round that may be forbidden before the rest is given up for now.
+const REFUSED_MAX: usize = 8;
 
 /// Keeps statuses as they are wanted, until it is dropped.
 pub(super) async fn keep(
@@ -80,12 +84,13 @@ async fn write_all(
     trouble: &mut Trouble,
 ) -> Option<Duration> {
     let limit = request_timeout(options);
+    let manager = &manager(&options.controller);
     let attempts = writes.into_iter().map(|write| async move {
-        let result = send(client, &write, limit).await;
+        let result = send(client, manager, &write, limit).await;
         (write, result)
     });
     let mut attempts = stream::iter(attempts).buffer_unordered(CONCURRENT);
-    let mut failed = None;
+    let (mut failed, mut refusal, mut refused, mut succeeded) = (None, None, 0, false);
     while let Some((write, result)) = attempts.next().await {
         let stats = options.handle.stats();
         match result {
@@ -93,12 +98,20 @@ async fn write_all(
                 stats.count_status(WriteResult::Written);
                 tracing::debug!(ingress = %write.name, addresses = write.entries.len(), "status written");
                 trouble.succeeded();
+                succeeded = true;
                 ledger.note(write, Instant::now());
             }
             Err(failure) if failure.is_particular() => {
                 stats.count_status(failure.result());
                 tracing::debug!(ingress = %write.name, %failure, "status not written");
                 ledger.note(write, Instant::now());
+            }
+            // Policies of a namespace answer so, too; only if nobody fares better is it a matter of the role.
+            Err(failure @ Failure::Forbidden(_)) if refused < REFUSED_MAX => {
+                stats.count_status(failure.result());
+                refused += 1;
+                ledger.note(write, Instant::now());
+                refusal = Some(failure);
             }
             Err(failure) => {
                 stats.count_status(failure.result());
@@ -108,14 +121,15 @@ async fn write_all(
             }
         }
     }
+    let failed = failed.or(refusal.filter(|_| !succeeded));
     failed.map(|failure| trouble.failed(&failure))
 }
 
-async fn send(client: &Client, write: &Write, limit: Duration) -> Result<(), Failure> {
+async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), Failure> {
     let api: Api<Ingress> = Api::namespaced(client.clone(), &write.name.namespace);
     // By force: the Ingress is of our class, so whoever wrote its status before, an earlier controller most often, has no
     // more say in it.
-    let params = PatchParams::apply(MANAGER).force();
+    let params = PatchParams::apply(manager).force();
     ask(limit, api.patch_status(&write.name.name, &params, &Patch::Apply(write.body()))).await.map(drop)
 }
 

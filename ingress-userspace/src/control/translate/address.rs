@@ -107,6 +107,10 @@ fn kind(address: IpAddr) -> Option<&'static str> {
             [0, 0, 0, 0, 0, 0, 0, 1] => Some("a loopback address"),
             [0, 0, 0, 0, 0, 0xffff, ..] => Some("an IPv4 address written as IPv6"),
             [0, 0, 0, 0, 0, 0, ..] => Some("a reserved address"),
+            // Amazon's node-local services, of which metadata is one.
+            [0xfd00, 0x0ec2, ..] => Some("a metadata address"),
+            // Translated to IPv4 by rules of the place (RFC 8215, RFC 2765), so that nobody here knows what is reached.
+            [0x64, 0xff9b, 1, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => Some("an IPv4 address written as IPv6"),
             [0xfe80..=0xfebf, ..] => Some("a link-local address"),
             [0xff00..=0xffff, ..] => Some("a multicast address"),
             _ => None,

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Claims, Context, HostClaim, annotations::Redirect, secret, settings::Globals, solver::Standing};
+use super::{Claims, Context, HostClaim, MAX_LENT, annotations::Redirect, secret, settings::Globals, solver::Standing};
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{
@@ -90,12 +90,11 @@ impl Merged {
 
     /// The table of these claims, with those of `upstreams` that they and `default` lead to.
     pub(super) fn into_table(
-        mut self,
+        self,
         default: Option<Action>,
         mut upstreams: BTreeMap<UpstreamKey, Upstream>,
         globals: Globals,
     ) -> RouteTable {
-        self.lend_to_solvers();
         let Self { hosts, tls, certificates } = self;
         let hosts: BTreeMap<_, _> = hosts
             .into_iter()
@@ -125,7 +124,11 @@ impl Merged {
 
     /// A host that only solvers name is served by a less specific one but for the challenge, and must go on to be: it would
     /// answer 404 as long as the challenge lasts, because hosts do not fall through to less specific ones.
-    fn lend_to_solvers(&mut self) {
+    ///
+    /// Every borrower has the rules for itself, so what is lent in all is bounded: two Ingresses of some thousand hosts and
+    /// paths would otherwise multiply to more than any node's memory.
+    pub(super) fn lend_to_solvers(&mut self, context: &mut Context<'_>) {
+        let mut lent_so_far = 0;
         let borrowers = self.hosts.iter().filter(|(_, host)| host.is_for_solvers()).map(|(pattern, _)| pattern);
         for pattern in borrowers.cloned().collect::<Vec<_>>() {
             let HostPattern::Exact(name) = &pattern else { continue };
@@ -137,6 +140,16 @@ impl Merged {
                 continue;
             };
             let Some(host) = self.hosts.get_mut(&pattern) else { continue };
+            lent_so_far += lent.rules.len();
+            if lent_so_far > MAX_LENT {
+                let message = format!(
+                    "rules of `{lender}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
+                );
+                if let Some(rule) = host.rules.values().next() {
+                    context.report(&rule.owner.clone(), Reason::TooLarge, message);
+                }
+                continue;
+            }
             for (path, rule) in lent.rules {
                 host.rules.entry(path).or_insert(rule);
             }

@@ -73,6 +73,9 @@ const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// about this many fit; a file of a manifests directory has none.
 const MAX_PATHS: usize = 10_000;
 
+/// Rules that hosts of solvers borrow, all together.
+const MAX_LENT: usize = 100_000;
+
 /// Translates everything that is ours according to `options`.
 #[must_use]
 pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
@@ -88,6 +91,7 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
             merged.add(claims, &object, &mut context);
         }
     }
+    merged.lend_to_solvers(&mut context);
     let default = options.default_backend.as_ref().and_then(|name| service::default(name, &mut context));
     let fallback_certificate =
         options.default_certificate.as_ref().and_then(|name| secret::fallback(name, &mut context));

@@ -90,6 +90,9 @@ fn build(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolver,
     TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
 }
 
+/// Addresses of one name that are used.
+const MAX_ADDRESSES: usize = 64;
+
 /// Nothing found is an answer too.
 fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
     match result {
@@ -97,6 +100,8 @@ fn answer(result: Result<Lookup, NetError>) -> Result<Answer, NetError> {
             let mut addresses: Vec<_> = lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
             addresses.sort();
             addresses.dedup();
+            // More than any service needs, and each is judged and balanced over.
+            addresses.truncate(MAX_ADDRESSES);
             let ttl = lookup.valid_until().saturating_duration_since(Instant::now().into_std());
             Ok(Answer { addresses, ttl })
         }
