@@ -442,8 +442,8 @@ async fn a_node_that_goes_is_not_shown_any_more() {
 
 #[test]
 fn what_another_controller_wrote_is_its_own() {
-    assert_eq!(super::manager("xdp-ingress.io/controller"), "xdp-ingress");
-    assert_eq!(super::manager("acme.io/internal"), "xdp-ingress:acme.io/internal");
-    let long = |end: &str| super::manager(&format!("{}.io/{end}", "a".repeat(240)));
+    assert_eq!(manager("xdp-ingress.io/controller"), "xdp-ingress");
+    assert_eq!(manager("acme.io/internal"), "xdp-ingress:acme.io/internal");
+    let long = |end: &str| manager(&format!("{}.io/{end}", "a".repeat(240)));
     assert!(long("a").len() <= 128 && long("a") != long("b"), "{}", long("a"));
 }
