@@ -157,7 +157,7 @@ fn a_connection_serves_one_protocol() {
     let proxy = Proxy::start(&table.clone().speaking(Protocol::Https));
     let mut client = proxy.client();
     assert_eq!(client.get("a.test", "/").text(), "tls");
-    proxy.publish(&table.clone());
+    proxy.publish(&table);
     assert_ne!(client.get("a.test", "/").status, 200, "plain HTTP on a connection of its own");
     proxy.publish(&table.speaking(Protocol::Https));
     assert_eq!(client.get("a.test", "/").text(), "tls");

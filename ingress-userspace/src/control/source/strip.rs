@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(ingress["status"]["loadBalancer"], balancer);
         assert_eq!(ingress["metadata"]["annotations"], json!({"kept": "yes"}));
         assert_eq!(ingress["metadata"]["uid"], json!("u"));
-        let mut ours = whole.clone();
+        let mut ours = whole;
         ours["metadata"]["managedFields"] = json!([{"manager": "xdp-ingress", "subresource": "status", "fieldsV1": {"f:status": {}}},
             {"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         let (_, ours) = kept(&ours, self::ingress);
