@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use super::cache::Cache;
+use super::cache::{self, Cache};
 use super::compiler::{self, Compiler, RELEASE};
 use super::{linker, rust_src};
 use crate::progress;
@@ -37,16 +37,7 @@ pub struct BpfToolchain {
 /// When something is missing and cannot be had here. The error names the commands that would help.
 pub fn ensure() -> Result<BpfToolchain> {
     let (rustc, compiler) = ensure_compiler()?;
-    let linker = match linker::find()? {
-        Some(linker) => linker,
-        None => {
-            let cache = Cache::lock()?;
-            if linker::find()?.is_none() {
-                linker::install(&cache)?;
-            }
-            linker::find()?.context("bpf-linker is missing although its build succeeded")?
-        }
-    };
+    let linker = cache::kept("bpf-linker", linker::find, linker::install)?;
     if compiler.llvm_major != linker::LLVM_MAJOR {
         progress::warn(&format!(
             "rustc {} has LLVM {}, but bpf-linker {} is made for LLVM {}: expect errors about bitcode",

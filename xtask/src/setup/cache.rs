@@ -108,6 +108,23 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// What `find` finds in the cache, installed there first if it is missing. Another process may be at it: only who has the lock
+/// installs, and looks again before.
+pub(super) fn kept<T>(
+    name: &str,
+    find: impl Fn() -> Result<Option<T>>,
+    install: impl FnOnce(&Cache) -> Result<()>,
+) -> Result<T> {
+    if let Some(found) = find()? {
+        return Ok(found);
+    }
+    let cache = Cache::lock()?;
+    if find()?.is_none() {
+        install(&cache)?;
+    }
+    find()?.with_context(|| format!("{name} is missing although its installation succeeded"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::env;

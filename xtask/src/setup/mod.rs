@@ -15,7 +15,7 @@ mod typos;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 pub use self::bpf::BpfToolchain;
 pub use self::bpf::ensure as bpf_toolchain;
@@ -120,14 +120,7 @@ pub fn packages(names: &[&str], what: &str) -> Result<()> {
 /// # Errors
 /// When it cannot be had here.
 pub fn spell_checker() -> Result<PathBuf> {
-    if let Some(typos) = typos::find()? {
-        return Ok(typos);
-    }
-    let cache = cache::Cache::lock()?;
-    if typos::find()?.is_none() {
-        typos::install(&cache)?;
-    }
-    typos::find()?.context("typos is missing although its installation succeeded")
+    cache::kept("typos", typos::find, typos::install)
 }
 
 /// Helm and kustomize; builds them when they are missing.
@@ -135,14 +128,7 @@ pub fn spell_checker() -> Result<PathBuf> {
 /// # Errors
 /// When they cannot be had here: they are built by Go, which is not installed by us.
 pub fn packagers() -> Result<Packagers> {
-    if let Some(packagers) = packagers::find()? {
-        return Ok(packagers);
-    }
-    let cache = cache::Cache::lock()?;
-    if packagers::find()?.is_none() {
-        packagers::install(&cache)?;
-    }
-    packagers::find()?.context("helm is missing although its installation succeeded")
+    cache::kept("helm", packagers::find, packagers::install)
 }
 
 /// Whether [`packagers`] can succeed here: they are in the cache, or Go can build them.
