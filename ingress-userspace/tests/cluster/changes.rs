@@ -12,7 +12,7 @@ use xtask::lab::{
 
 use crate::{
     objects::{ingress, pods, rule, site},
-    stage::{Scope, demand_no_failure, http, quantile, stage, until},
+    stage::{Scope, demand_no_failure, http, https, quantile, stage, until},
 };
 
 /// Changes whose way to the first right answer is timed; a soak takes more.
@@ -25,8 +25,7 @@ fn a_change_is_live_soon_after_it_is_applied() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
     let scope = stage.scope("latency");
-    scope.apply(&pods("web", 1));
-    scope.await_pods(&["web"]);
+    scope.run(&[("web", 1)]);
     let node = stage.nodes()[0];
     let (mut from_start, mut from_end) = (Vec::new(), Vec::new());
     for number in 0..changes() {
@@ -180,11 +179,9 @@ fn a_certificate_is_rotated_in_service() {
     for node in stage.nodes() {
         let ask = Ask::get("rotation.test", "/");
         until("the new certificate is served", || {
-            stage
-                .try_ask((node.v4(), 443).into(), Protocol::Https1, &second, &ask)
-                .map_err(|error| format!("{error:#}"))
+            stage.try_ask(https(node), Protocol::Https1, &second, &ask).map_err(|error| format!("{error:#}"))
         });
-        assert!(stage.try_ask((node.v4(), 443).into(), Protocol::Https1, &first, &ask).is_err(), "the old one is gone");
+        assert!(stage.try_ask(https(node), Protocol::Https1, &first, &ask).is_err(), "the old one is gone");
     }
 }
 
@@ -203,7 +200,7 @@ fn served(scope: &Scope<'_>, host: &str) -> Trust {
     for node in scope.stage.nodes() {
         let ask = Ask::get(host, "/");
         until("the certificate is served", || {
-            let answer = scope.stage.try_ask((node.v4(), 443).into(), Protocol::Https2, &trust, &ask);
+            let answer = scope.stage.try_ask(https(node), Protocol::Https2, &trust, &ask);
             answer.map(drop).map_err(|error| format!("{error:#}"))
         });
     }

@@ -1,7 +1,7 @@
 //! Whose an Ingress is, and that it follows at once when that changes.
 
 use crate::{
-    objects::{ingress, pods, rule, site},
+    objects::{ingress, rule, site},
     stage::{stage, until},
 };
 
@@ -10,8 +10,7 @@ fn an_ingress_of_an_unknown_class_gets_neither_routes_nor_status() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("class-unknown");
-    scope.apply(&pods("web", 1));
-    scope.await_pods(&["web"]);
+    scope.run(&[("web", 1)]);
     let unknown =
         site("unknown", "unknown.class.test", "web").replace("ingressClassName: xdp", "ingressClassName: other");
     scope.apply(&(unknown + &site("known", "known.class.test", "web")));
@@ -32,8 +31,7 @@ fn classes_come_and_go_live() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("class-live");
-    scope.apply(&pods("web", 1));
-    scope.await_pods(&["web"]);
+    scope.run(&[("web", 1)]);
     let mine = site("web", "live.class.test", "web");
     scope.apply(&mine);
     stage.await_status("live.class.test", "/", 200);
@@ -46,16 +44,17 @@ fn classes_come_and_go_live() {
     stage.kubectl(&["delete", "ingressclass", "edge"]);
     stage.await_status("live.class.test", "/", 404);
     stage.apply(&class.replace("CONTROLLER", "example.com/other"));
-    for node in stage.nodes() {
-        assert_eq!(stage.get(node, "live.class.test", "/").expect("an answer").status, 404);
-    }
-    stage.kubectl(&["delete", "ingressclass", "edge"]);
     // The legacy annotation names a class without an IngressClass of that name as well.
     let legacy = ingress("legacy", &rule("legacy.class.test", &[("Prefix", "/", "web")]))
         .replace("  ingressClassName: xdp\n", "")
         .replace("{name: legacy}", "{name: legacy, annotations: {kubernetes.io/ingress.class: xdp}}");
     scope.apply(&legacy);
     stage.await_status("legacy.class.test", "/", 200);
+    // What came after the class of another controller is served, so the class is known: it is not ours.
+    for node in stage.nodes() {
+        assert_eq!(stage.get(node, "live.class.test", "/").expect("an answer").status, 404);
+    }
+    stage.kubectl(&["delete", "ingressclass", "edge"]);
 }
 
 #[test]
@@ -64,8 +63,7 @@ fn parameters_of_a_class_name_the_settings_of_all_hosts() {
     // The settings are everybody's.
     let _alone = stage.alone();
     let scope = stage.scope("parameters");
-    scope.apply(&pods("web", 1));
-    scope.await_pods(&["web"]);
+    scope.run(&[("web", 1)]);
     let secure = "  tls: [{hosts: [settings.test]}]\n".to_owned() + &rule("settings.test", &[("Prefix", "/", "web")]);
     scope.apply(&ingress("web", &secure));
     stage.await_status("settings.test", "/", 308);

@@ -23,8 +23,7 @@ fn default_backend_takes_every_host_path_and_method() {
     // It takes hosts that other tests expect to be nobody's.
     let _alone = stage.alone();
     let scope = stage.scope("default-backend");
-    scope.apply(&pods("web", 1));
-    scope.await_pods(&["web"]);
+    scope.run(&[("web", 1)]);
     scope.apply(&ingress("all", "  defaultBackend: {service: {name: web, port: {number: 80}}}\n"));
     stage.await_status("anything.test", "/", 200);
     let requests = [
@@ -152,8 +151,7 @@ fn paths_match_as_documented() {
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("paths");
-    scope.apply(&(pods("a", 1) + &pods("b", 1) + &pods("c", 1)));
-    scope.await_pods(&["a", "b", "c"]);
+    scope.run(&[("a", 1), ("b", 1), ("c", 1)]);
     for (host, paths, _) in PATHS {
         scope.apply(&ingress(host, &rule(host, paths)));
     }

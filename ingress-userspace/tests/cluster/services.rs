@@ -8,8 +8,8 @@ use xtask::lab::{
 };
 
 use crate::{
-    objects::{deployment, ingress, pods, rule, service, site},
-    stage::{http, over, stage, until},
+    objects::{deployment, ingress, rule, service, site},
+    stage::{http, stage, until},
 };
 
 #[test]
@@ -125,7 +125,7 @@ fn both_address_families_are_served() {
     for node in stage.nodes() {
         for address in node.addresses() {
             let ask = Ask::get("families.test", "/");
-            let answer = stage.try_ask(over(address, 80), Protocol::Http1, &Trust::none(), &ask).expect("an answer");
+            let answer = stage.try_ask((address, 80).into(), Protocol::Http1, &Trust::none(), &ask).expect("an answer");
             assert_eq!(answer.status, 200, "over {address}");
         }
     }
@@ -136,8 +136,7 @@ fn the_oldest_ingress_has_a_path_and_a_backend_of_another_kind_costs_only_its_ow
     let Some(stage) = stage() else { return };
     let _beside = stage.beside_others();
     let scope = stage.scope("conflicts");
-    scope.apply(&(pods("old", 1) + &pods("new", 1)));
-    scope.await_pods(&["old", "new"]);
+    scope.run(&[("old", 1), ("new", 1)]);
     scope.apply(&site("old", "conflict.test", "old"));
     stage.await_status("conflict.test", "/", 200);
     // Creation times have seconds.

@@ -1,7 +1,7 @@
 //! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but namespaces.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
 };
@@ -16,6 +16,8 @@ use xtask::{
         load::{Clients, Connections, Load, Target},
     },
 };
+
+use crate::objects::pods;
 
 /// Longest wait for anything of the cluster's: pods start and end in seconds, and machines may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -173,6 +175,12 @@ impl Scope<'_> {
         self.stage.json(&[&["--namespace", self.name.as_str()], args].concat())
     }
 
+    /// Runs so many test pods behind a Service of each name, and waits until they are ready.
+    pub(crate) fn run(&self, services: &[(&str, usize)]) {
+        self.apply(&services.iter().map(|(name, replicas)| pods(name, *replicas)).collect::<String>());
+        self.await_pods(&services.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    }
+
     /// Waits until every pod of these Deployments is ready.
     pub(crate) fn await_pods(&self, deployments: &[&str]) {
         for name in deployments {
@@ -194,10 +202,6 @@ pub(crate) fn http(node: NodePlan) -> SocketAddr {
 
 pub(crate) fn https(node: NodePlan) -> SocketAddr {
     (node.v4(), 443).into()
-}
-
-pub(crate) fn over(address: IpAddr, port: u16) -> SocketAddr {
-    (address, port).into()
 }
 
 /// Waits until `look` finds what it looks for; its last complaint is the panic's.
