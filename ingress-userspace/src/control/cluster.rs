@@ -49,7 +49,7 @@ pub struct Stored<T> {
 }
 
 /// Label that ties an EndpointSlice to its Service (k8s.io/api/discovery/v1, `LabelServiceName`).
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 // === impl Stored ===
 
@@ -96,11 +96,13 @@ impl Cluster {
         let Some(Stored { object: old, origin: known }) = self.ingresses.get(&ObjectName::of(&new.metadata)) else {
             return false;
         };
-        let told = |ingress: &Ingress| {
-            let ObjectMeta { uid, creation_timestamp, labels, annotations, .. } = ingress.metadata.clone();
-            (uid, creation_timestamp, labels, annotations)
-        };
-        known == origin && old.spec == new.spec && told(old) == told(new)
+        let (a, b) = (&old.metadata, &new.metadata);
+        known == origin
+            && old.spec == new.spec
+            && a.uid == b.uid
+            && a.creation_timestamp == b.creation_timestamp
+            && a.labels == b.labels
+            && a.annotations == b.annotations
     }
 
     /// Whether this very object is there. Much of what a server tells changes nothing that is kept of an object.

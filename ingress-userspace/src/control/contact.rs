@@ -10,20 +10,18 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::change::Kind;
-
 /// The last sign of life of each watch without which nothing can be served. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<Signs>);
 
-/// The kinds that are watched whatever the configuration.
-const KINDS: [Kind; 4] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice];
+/// What is watched whatever the configuration, as in the paths of requests.
+const PLURALS: [&str; 4] = ["ingresses", "ingressclasses", "services", "endpointslices"];
 
 #[derive(Debug, Default)]
 struct Signs {
     began: OnceLock<Instant>,
     /// Milliseconds since `began` and one, 0 for never, by kind.
-    last: [AtomicU64; KINDS.len()],
+    last: [AtomicU64; PLURALS.len()],
     serves_saved: AtomicBool,
 }
 
@@ -52,9 +50,9 @@ impl Contact {
 
     /// Notes a sign of life of the watches of `plural`, as in the path of a request.
     pub(super) fn note(&self, plural: &str) {
-        let (Some(began), Some(kind)) = (self.0.began.get(), watched(plural)) else { return };
+        let Some(began) = self.0.began.get() else { return };
         let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        for (last, _) in self.0.last.iter().zip(KINDS).filter(|(_, of)| *of == kind) {
+        for (last, _) in self.0.last.iter().zip(PLURALS).filter(|(_, of)| *of == plural) {
             last.fetch_max(now, Relaxed);
         }
     }
@@ -62,25 +60,6 @@ impl Contact {
     pub(super) fn set_serves_saved(&self, serves_saved: bool) {
         self.0.serves_saved.store(serves_saved, Relaxed);
     }
-}
-
-/// Two are equal if they are the same.
-impl PartialEq for Contact {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Contact {}
-
-fn watched(plural: &str) -> Option<Kind> {
-    Some(match plural {
-        "ingresses" => Kind::Ingress,
-        "ingressclasses" => Kind::IngressClass,
-        "services" => Kind::Service,
-        "endpointslices" => Kind::EndpointSlice,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

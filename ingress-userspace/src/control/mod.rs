@@ -49,6 +49,14 @@ impl Options {
     }
 }
 
+/// Resolves at this time; never, where there is none.
+async fn expiry(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Where to read objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceConfig {

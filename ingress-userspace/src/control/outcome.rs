@@ -80,7 +80,7 @@ pub enum Reason {
     SecretNotFound,
     /// The service does not exist.
     ServiceNotFound,
-    /// The object exceeds a limit and is ignored as a whole.
+    /// The object exceeds a limit and is ignored as a whole; or a host for a challenge would borrow more rules than can be held.
     TooLarge,
     /// A kind that this controller does not read; a note.
     UnknownKind,

@@ -2,6 +2,9 @@
 
 use std::{borrow::Cow, fmt};
 
+/// Below this, certificate authorities ask for answers to challenges (RFC 8555, 8.3).
+pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge/";
+
 /// How a rule matches the path of a request.
 ///
 /// Ordered by precedence: of the matches that fit a path, the least one wins ([`Ord`] is a total order).

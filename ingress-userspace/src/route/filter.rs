@@ -1,6 +1,6 @@
 //! Applies a rule's filters to a request. Pure: it decides, the proxy acts.
 
-use crate::model::{Filter, PathMatch};
+use crate::model::{Filter, PathMatch, path::ACME_CHALLENGE};
 
 /// What the filters need to know of a request.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +24,6 @@ pub enum Verdict {
     Redirect { status: u16, location: String },
 }
 
-/// Where certificate authorities look for answers to challenges (RFC 8555, 8.3).
-const ACME: &str = "/.well-known/acme-challenge/";
-
 /// Runs the filters in order; the first that does not continue ends it.
 #[must_use]
 pub fn apply(filters: &[Filter], subject: Subject<'_>) -> Verdict {
@@ -44,7 +41,7 @@ pub fn apply(filters: &[Filter], subject: Subject<'_>) -> Verdict {
 fn redirect_https(status: u16, except: &[PathMatch], subject: Subject<'_>) -> Verdict {
     let Subject { host, target, secure, https_port } = subject;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
-    if secure || path.starts_with(ACME) || except.iter().any(|except| except.matches(path)) {
+    if secure || path.starts_with(ACME_CHALLENGE) || except.iter().any(|except| except.matches(path)) {
         return Verdict::Continue;
     }
     let location = match https_port {

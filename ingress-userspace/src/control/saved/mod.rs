@@ -156,14 +156,12 @@ impl Content {
     }
 }
 
-/// Services that an Ingress names: as backends, or as the whole value of an annotation (`default-backend`).
+/// Services that an Ingress names as backends.
 fn backends(ingress: &Ingress) -> impl Iterator<Item = &str> {
     let rules = ingress.spec.iter().flat_map(|spec| spec.rules.iter().flatten());
     let paths = rules.filter_map(|rule| rule.http.as_ref()).flat_map(|http| &http.paths).map(|path| &path.backend);
     let default = ingress.spec.iter().filter_map(|spec| spec.default_backend.as_ref());
-    let named =
-        paths.chain(default).filter_map(|backend| backend.service.as_ref()).map(|service| service.name.as_str());
-    named.chain(ingress.metadata.annotations.iter().flatten().map(|(_, value)| value.as_str()))
+    paths.chain(default).filter_map(|backend| backend.service.as_ref()).map(|service| service.name.as_str())
 }
 
 fn saved_secret(secret: &Arc<Secret>, keys: PrivateKeys) -> Arc<Secret> {
@@ -205,14 +203,14 @@ impl File {
         }
         // Two processes of a node, in an update, save to one place; one after the other.
         let lock = fs::File::open(directory).map_err(|source| Error::Write { path: path.clone(), source })?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusive);
-        let _lock = lock.map_err(|(_, errno)| Error::Write { path: path.clone(), source: errno.into() })?;
+        let locked = Flock::lock(lock, FlockArg::LockExclusive);
+        let lock = locked.map_err(|(_, errno)| Error::Write { path: path.clone(), source: errno.into() })?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = directory.join(name);
         let written = put(&new, content, now).and_then(|size| {
             fs::rename(&new, path)?;
-            fs::File::open(directory)?.sync_all()?;
+            lock.sync_all()?;
             Ok(size)
         });
         written.map_err(|source| {

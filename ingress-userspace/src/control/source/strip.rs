@@ -15,16 +15,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::control::{change::Object, status};
+use crate::control::{change::Object, cluster::SERVICE_NAME, status};
 
 /// Written by `kubectl apply`: the whole object again, of no use here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Ties an EndpointSlice to its Service (k8s.io/api/discovery/v1, `LabelServiceName`).
-pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-
-/// The zone of a node, and its name before Kubernetes 1.17.
-const ZONES: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+/// Names the zone of a node.
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Reads an object that a watch has told of.
 pub(super) fn ingress(mut object: Ingress) -> Object {
@@ -85,7 +82,7 @@ pub(super) fn config_map(mut object: ConfigMap) -> Object {
 pub(super) fn node(object: Node) -> Object {
     let Node { metadata: ObjectMeta { name, labels, .. }, spec: _, status } = object;
     let mut metadata = ObjectMeta { name, labels, ..ObjectMeta::default() };
-    retain(&mut metadata.labels, |label| ZONES.contains(&label));
+    retain(&mut metadata.labels, |label| label == ZONE);
     let status = status.map(|NodeStatus { addresses, .. }| NodeStatus { addresses, ..NodeStatus::default() });
     Object::Node(Arc::new(Node { metadata, spec: None, status }))
 }
@@ -143,7 +140,7 @@ mod tests {
 
     fn metadata() -> Value {
         json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {"app": "a", SERVICE_NAME: "a", ZONES[0]: "z1"},
+            "labels": {"app": "a", SERVICE_NAME: "a", ZONE: "z1"},
             "annotations": {LAST_APPLIED: "hunter2".repeat(40), "kept": "yes"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "a", "uid": "o"}],
             "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}]})
@@ -169,7 +166,7 @@ mod tests {
             "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
         let (percent, node) = kept(&whole, node);
         assert!(percent < 10, "{percent} % of a node is kept");
-        assert_eq!(node["metadata"], json!({"name": "a", "labels": {ZONES[0]: "z1"}}));
+        assert_eq!(node["metadata"], json!({"name": "a", "labels": {ZONE: "z1"}}));
         assert_eq!(node["status"], json!({"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}));
     }
 

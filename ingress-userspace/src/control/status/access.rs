@@ -125,12 +125,12 @@ impl Trouble {
 
     /// Says it if it is news, and returns how long to pause before the next attempt.
     pub(super) fn failed(&mut self, failure: &Failure) -> Duration {
-        let Access { verb, resource, lost } = self.access;
+        let Access { verb, resource, lost: _ } = self.access;
         if self.told == Some(failure.name()) {
             tracing::debug!(verb, resource, %failure, "still failing");
         } else {
             self.told = Some(failure.name());
-            tracing::warn!(verb, resource, %failure, "{}", self.access.complain(failure, lost));
+            tracing::warn!(verb, resource, %failure, "{}", self.access.complain(failure));
         }
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -149,8 +149,8 @@ impl Trouble {
 // === impl Access ===
 
 impl Access {
-    fn complain(&self, failure: &Failure, lost: &str) -> String {
-        let Self { verb, resource, lost: _ } = self;
+    fn complain(&self, failure: &Failure) -> String {
+        let Self { verb, resource, lost } = self;
         match failure {
             Failure::Forbidden(_) => {
                 format!(
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_verb_the_resource_and_the_loss() {
         assert_eq!(
-            ACCESS.complain(&failure(403), ACCESS.lost),
+            ACCESS.complain(&failure(403)),
             "the API server forbids to `patch` `ingresses/status`, so no address is shown; grant the verb in the role, trying on"
         );
     }

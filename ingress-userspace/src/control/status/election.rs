@@ -12,10 +12,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
     jiff::Timestamp,
 };
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
+
+use crate::control::expiry;
 
 /// The times of an election, all from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,14 +100,8 @@ pub(super) async fn out_of_office(tenure: &mut watch::Receiver<Tenure>) {
         if !current.is_held(Instant::now()) {
             return;
         }
-        let expiry = async {
-            match current.end() {
-                Some(end) => sleep_until(end).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = expiry => {}
+            () = expiry(current.end()) => {}
             changed = tenure.changed() => if changed.is_err() { return },
         }
     }

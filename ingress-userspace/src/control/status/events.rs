@@ -117,7 +117,7 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The longest beginning of `text` that fits.
+/// A controller with one slash, as a reporter must have it.
 fn qualified(controller: &str) -> String {
     match controller.split_once('/') {
         Some((domain, rest)) => format!("{domain}/{}", rest.replace('/', "-")),
@@ -125,9 +125,9 @@ fn qualified(controller: &str) -> String {
     }
 }
 
+/// The longest beginning of `text` that fits.
 fn truncated(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    &text[..end]
+    &text[..text.floor_char_boundary(bytes)]
 }
 
 fn must_stand_for(reason: Reason) -> Duration {
@@ -141,7 +141,7 @@ impl Chronicle {
         Self { standing: BTreeMap::new(), objects: BTreeMap::new(), overall: Bucket::new(OVERALL, now) }
     }
 
-    /// Takes `problems` as those that stand now; returns how many new ones are too many to follow.
+    /// Takes `problems` as those that stand now; returns how many are not followed, for there are too many.
     pub(super) fn observe(&mut self, problems: &BTreeSet<Problem>, now: Instant) -> u64 {
         self.standing.retain(|problem, _| problems.contains(problem));
         self.objects.retain(|_, bucket| !bucket.is_full(now));

@@ -12,8 +12,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
+
+use crate::control::expiry;
 
 use super::{
     Options,
@@ -112,12 +114,6 @@ async fn follow_events<E>(
     let mut due: Option<Instant> = None;
     let mut latest = Instant::now();
     loop {
-        let settled = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => future::pending().await,
-            }
-        };
         tokio::select! {
             event = events.next() => {
                 let Some(event) = event else { return };
@@ -132,7 +128,7 @@ async fn follow_events<E>(
                     due = Some(latest.min(now + SETTLE));
                 }
             }
-            () = settled => {
+            () = expiry(due) => {
                 due = None;
                 show(addresses, found.as_deref());
             }

@@ -116,9 +116,11 @@ fn manager(controller: &str) -> String {
     }
     // What controllers have in common is in front, so the end is what counts.
     let name = format!("{MANAGER}:{controller}");
-    let start = name.len().saturating_sub(MANAGER_MAX - MANAGER.len() - 1);
-    let end = name.char_indices().map(|(at, _)| at).find(|at| *at >= start).unwrap_or_default();
-    if start == 0 { name } else { format!("{MANAGER}:{}", &name[end..]) }
+    if name.len() <= MANAGER_MAX {
+        return name;
+    }
+    let start = name.ceil_char_boundary(name.len() - (MANAGER_MAX - MANAGER.len() - 1));
+    format!("{MANAGER}:{}", &name[start..])
 }
 
 // === impl Options ===

@@ -14,8 +14,10 @@ use kube::{
 use serde_json::json;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
+
+use crate::control::expiry;
 
 use super::{
     Options, WriteResult,
@@ -30,13 +32,15 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
     let mut chronicle = Chronicle::new(Instant::now());
     let mut recorder = Recorder::new(client, options);
     facts.mark_changed();
+    let mut dropped = 0;
     loop {
         if facts.has_changed().unwrap_or_default() {
             let known = Arc::clone(&facts.borrow_and_update());
-            let dropped = chronicle.observe(&known.problems, Instant::now());
-            if dropped > 0 {
-                tracing::warn!(dropped, "too many problems to write events about; the log has them all");
-                options.handle.stats().count_events(WriteResult::Dropped, dropped);
+            let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems, Instant::now()));
+            let more = dropped.saturating_sub(before);
+            if more > 0 {
+                tracing::warn!(dropped = more, "too many problems to write events about; the log has them all");
+                options.handle.stats().count_events(WriteResult::Dropped, more);
             }
         }
         match chronicle.next(Instant::now()) {
@@ -49,19 +53,13 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
                 }
             },
             Next::Wait(at) => {
-                let due = async {
-                    match at {
-                        Some(at) => sleep_until(at).await,
-                        None => std::future::pending().await,
-                    }
-                };
                 tokio::select! {
                     changed = facts.changed() => match changed {
                         // Seen at the top.
                         Ok(()) => facts.mark_changed(),
                         Err(_closed) => return,
                     },
-                    () = due => {}
+                    () = expiry(at) => {}
                 }
             }
         }

@@ -10,8 +10,10 @@ use kube::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
+
+use crate::control::expiry;
 
 use super::{
     Options, Updates, WriteResult,
@@ -56,7 +58,7 @@ pub(super) async fn keep(
             tokio::select! {
                 changed = facts.changed() => if changed.is_err() { return },
                 changed = addresses.changed() => if changed.is_err() { return },
-                () = wake(next) => {}
+                () = expiry(next) => {}
             }
             continue;
         }
@@ -64,13 +66,6 @@ pub(super) async fn keep(
         if let Some(pause) = write_all(client, options, writes, &mut ledger, &mut trouble).await {
             sleep(pause).await;
         }
-    }
-}
-
-async fn wake(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -110,6 +105,7 @@ async fn write_all(
             Err(failure @ Failure::Forbidden(_)) if refused < REFUSED_MAX => {
                 stats.count_status(failure.result());
                 refused += 1;
+                tracing::debug!(ingress = %write.name, %failure, "status not written");
                 ledger.note(write, Instant::now());
                 refusal = Some(failure);
             }

@@ -180,10 +180,15 @@ fn is_everybody(value: &str) -> bool {
 }
 
 fn is_protective(key: &str) -> bool {
-    PROTECTIVE.iter().any(|pattern| match pattern.strip_suffix('*') {
+    PROTECTIVE.iter().any(|pattern| fits(pattern, key))
+}
+
+/// Whether `pattern` names `key`; `*` at its end stands for any rest.
+pub(super) fn fits(pattern: &str, key: &str) -> bool {
+    match pattern.strip_suffix('*') {
         Some(prefix) => key.starts_with(prefix),
-        None => key == *pattern,
-    })
+        None => key == pattern,
+    }
 }
 
 /// A value as it is fit to be printed.

@@ -133,27 +133,25 @@ impl Merged {
         for pattern in borrowers.cloned().collect::<Vec<_>>() {
             let HostPattern::Exact(name) = &pattern else { continue };
             let wildcard = name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard);
-            let lender = wildcard.into_iter().chain([HostPattern::Any]).find(|lender| self.hosts.contains_key(lender));
-            let Some((lender, lent)) =
-                lender.and_then(|lender| self.hosts.get(&lender).cloned().map(|lent| (lender, lent)))
-            else {
-                continue;
-            };
-            let Some(host) = self.hosts.get_mut(&pattern) else { continue };
-            lent_so_far += lent.rules.len();
-            if lent_so_far > MAX_LENT {
+            let lenders = wildcard.into_iter().chain([HostPattern::Any]);
+            let found = lenders.into_iter().find_map(|lender| Some((self.hosts.get(&lender)?, lender)));
+            let Some((lent, lender)) = found else { continue };
+            if lent_so_far + lent.rules.len() > MAX_LENT {
                 let message = format!(
                     "rules of `{lender}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
                 );
-                if let Some(rule) = host.rules.values().next() {
-                    context.report(&rule.owner.clone(), Reason::TooLarge, message);
+                if let Some(rule) = self.hosts.get(&pattern).and_then(|host| host.rules.values().next()) {
+                    context.report(&rule.owner, Reason::TooLarge, message);
                 }
                 continue;
             }
-            for (path, rule) in lent.rules {
+            lent_so_far += lent.rules.len();
+            let MergedHost { rules, fallback, lender: _ } = lent.clone();
+            let Some(host) = self.hosts.get_mut(&pattern) else { continue };
+            for (path, rule) in rules {
                 host.rules.entry(path).or_insert(rule);
             }
-            host.fallback = lent.fallback;
+            host.fallback = fallback;
             host.lender = Some(lender);
         }
     }

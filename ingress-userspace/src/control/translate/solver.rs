@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::networking::v1::{HTTPIngressPath, Ingress};
 
+use crate::model::path::ACME_CHALLENGE;
+
 /// Whether an Ingress stands for itself, or is there for a challenge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
@@ -14,9 +16,6 @@ pub(super) enum Standing {
 /// cert-manager's label (pkg/apis/acme/v1, `SolverIdentificationLabelKey`).
 const LABEL: &str = "acme.cert-manager.io/http01-solver";
 
-/// Where the authority asks (RFC 8555, 8.3).
-const CHALLENGE: &str = "/.well-known/acme-challenge/";
-
 // === impl Standing ===
 
 impl Standing {
@@ -27,7 +26,10 @@ impl Standing {
             ingress.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).is_some_and(|v| v == "true");
         let Some(spec) = ingress.spec.as_ref().filter(|_| is_labelled) else { return Self::Ordinary };
         let is_challenge = |path: &HTTPIngressPath| {
-            path.path.as_deref().and_then(|path| path.strip_prefix(CHALLENGE)).is_some_and(|token| !token.is_empty())
+            path.path
+                .as_deref()
+                .and_then(|path| path.strip_prefix(ACME_CHALLENGE))
+                .is_some_and(|token| !token.is_empty())
         };
         let mut rules = spec.rules.iter().flatten().peekable();
         let is_solver = spec.default_backend.is_none()

@@ -10,8 +10,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::expiry;
-use crate::control::saved::{self, Content, Restored};
+use crate::control::{
+    expiry,
+    saved::{self, Content, Restored},
+};
 
 /// How long the API server may take for its first lists before the saved configuration is served. They usually take less
 /// than a second; a client that is turned away meanwhile comes back later than this.

@@ -11,10 +11,9 @@
 
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
-use tokio::{
-    sync::{mpsc, watch},
-    time::{Instant, sleep_until},
-};
+use tokio::sync::{mpsc, watch};
+
+use crate::control::expiry;
 
 use super::{
     Error, Options, SourceConfig,
@@ -129,13 +128,6 @@ fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut State) {
     for _ in 0..MAX_BATCHES {
         let Ok(batch) = receiver.try_recv() else { return };
         state.apply(batch);
-    }
-}
-
-async fn expiry(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -89,7 +89,7 @@ async fn what_was_saved_is_served_while_the_api_server_is_away_at_the_start() {
     let (source, options) = without_a_server(root.path(), "a.test");
     let contact = options.contact.clone();
     let (sender, mut published) = mpsc::unbounded_channel();
-    let began = Instant::now();
+    let began = time::Instant::now();
     let publish = |translation| drop(sender.send(translation));
     let compare = async {
         let text = next(&mut published).await;

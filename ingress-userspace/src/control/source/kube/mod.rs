@@ -39,14 +39,15 @@ use kube::{Api, Client, Resource};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::strip;
 use crate::control::{
     Contact, Error,
     change::{Batch, Kind, Object, ObjectId, ObjectName},
-    translate,
+    cluster::SERVICE_NAME,
+    expiry, translate,
 };
 
 mod client;
@@ -145,13 +146,6 @@ pub(crate) async fn follow_client(
     }
 }
 
-async fn expiry(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Secrets and ConfigMaps that the operator names.
 fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
     let id = |kind, name: &Option<ObjectName>| name.clone().map(|name| ObjectId { kind, name });
@@ -206,8 +200,7 @@ impl Watches<'_> {
         let by_name = Selection { fields: Some(format!("metadata.name={name}")), labels: None, lost: NO_BACKEND };
         self.watch::<Service>(tracker.open(Need::Optional), api, by_name, strip::service);
         let api = Api::namespaced(self.client.clone(), namespace);
-        let by_label =
-            Selection { fields: None, labels: Some(format!("{}={name}", strip::SERVICE_NAME)), lost: NO_BACKEND };
+        let by_label = Selection { fields: None, labels: Some(format!("{}={name}", SERVICE_NAME)), lost: NO_BACKEND };
         self.watch::<EndpointSlice>(tracker.open(Need::Optional), api, by_label, strip::endpoint_slice);
     }
 

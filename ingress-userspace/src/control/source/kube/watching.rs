@@ -78,7 +78,7 @@ pub(super) async fn watch<K: Watched>(
 ) {
     let mut progress = Progress::new(K::kind(&()).into_owned(), selection);
     let mut listing = Listing::Streamed;
-    loop {
+    'lists: loop {
         let mut stream = watcher(api.clone(), listing.config(&progress.selection)).boxed();
         progress.is_listing = false;
         while let Some(result) = stream.next().await {
@@ -98,8 +98,7 @@ pub(super) async fn watch<K: Watched>(
                     if recovery == Recovery::Page {
                         tracing::debug!(kind = %progress.kind, "the server does not stream lists, asking for pages");
                         listing = Listing::Paged;
-                        progress.is_due = true;
-                        break;
+                        continue 'lists;
                     }
                     progress.fail(&describe(&error));
                     progress.is_unanswered = is_silence(&error);
@@ -118,9 +117,7 @@ pub(super) async fn watch<K: Watched>(
                 return;
             }
         }
-        if !std::mem::take(&mut progress.is_due) {
-            progress.pause().await;
-        }
+        progress.pause().await;
     }
 }
 
@@ -142,8 +139,6 @@ struct Progress {
     is_in_doubt: bool,
     /// Whether the log has said that the watch fails.
     is_told: bool,
-    /// Whether to go on without a pause.
-    is_due: bool,
 }
 
 /// The status with which the server answered, if it did.
@@ -208,7 +203,6 @@ impl Progress {
             is_unanswered: false,
             is_in_doubt: false,
             is_told: false,
-            is_due: false,
         }
     }
 

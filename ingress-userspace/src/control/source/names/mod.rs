@@ -20,10 +20,11 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use crate::control::change::{Batch, Change};
+use crate::control::expiry;
 
 mod dns;
 
@@ -105,13 +106,6 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
         if !changes.is_empty() && batches.send(Batch { changes, remarks: None }).await.is_err() {
             return;
         }
-    }
-}
-
-async fn expiry(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

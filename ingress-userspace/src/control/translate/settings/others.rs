@@ -1,5 +1,7 @@
 //! Settings of ingress-nginx that are known but not honoured, as tables: what to say of each. It says nothing itself.
 
+use super::super::annotations::fits;
+
 /// Why a known setting is not honoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
@@ -14,10 +16,7 @@ pub(super) enum Other {
 }
 
 pub(super) fn find(key: &str) -> Option<Other> {
-    let is = |pattern: &&str| match pattern.strip_suffix('*') {
-        Some(prefix) => key.starts_with(prefix),
-        None => key == *pattern,
-    };
+    let is = |pattern: &&str| fits(pattern, key);
     if INEFFECTIVE.iter().any(is) {
         return Some(Other::Ineffective);
     }
