@@ -82,7 +82,10 @@ impl Cluster {
     }
 
     /// The slices of a service, in order of their names.
-    pub fn slices_of(&self, service: &ObjectName) -> impl Iterator<Item = (&ObjectName, &Stored<EndpointSlice>)> {
+    pub fn slices_of<'c>(
+        &'c self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<EndpointSlice>)> + use<'c> {
         self.slices_by_service
             .get(service)
             .into_iter()

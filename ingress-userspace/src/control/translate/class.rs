@@ -3,10 +3,11 @@
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 
 use crate::control::{
-    change::ObjectName,
-    cluster::{Cluster, Stored},
-    outcome::{ObjectRef, Outcome, Reason},
+    cluster::Stored,
+    outcome::{ObjectRef, Reason},
 };
+
+use super::Context;
 
 /// Which Ingresses to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,16 +59,16 @@ impl Classes {
     }
 
     /// Whether `spec.ingressClassName: name` makes an Ingress ours: the controller of that IngressClass decides.
-    fn owns_field(&self, name: &str, cluster: &Cluster) -> bool {
-        match cluster.classes.get(&ObjectName::new("", name)) {
+    fn owns_field(&self, name: &str, context: &mut Context<'_>) -> bool {
+        match context.class(name) {
             Some(Stored { object, origin: _ }) => self.owns(object),
-            None => self.by_name && cluster.classes.is_empty() && name == self.name,
+            None => self.by_name && name == self.name && context.classes().is_empty(),
         }
     }
 
     /// Whether the annotation's value makes an Ingress ours: it may, but need not, name an IngressClass.
-    fn owns_annotation(&self, name: &str, cluster: &Cluster) -> bool {
-        match cluster.classes.get(&ObjectName::new("", name)) {
+    fn owns_annotation(&self, name: &str, context: &mut Context<'_>) -> bool {
+        match context.class(name) {
             Some(Stored { object, origin: _ }) => self.owns(object),
             None => name == self.name,
         }
@@ -75,42 +76,39 @@ impl Classes {
 }
 
 /// Whether `ingress` is ours. The field goes before the annotation; where they differ and either is ours, that is said.
-pub(super) fn is_ours(
-    ingress: &Ingress,
-    object: &ObjectRef,
-    cluster: &Cluster,
-    classes: &Classes,
-    outcomes: &mut Vec<Outcome>,
-) -> bool {
-    let mut report =
-        |message| outcomes.push(Outcome { object: object.clone(), reason: Reason::ClassMismatch, message });
+pub(super) fn is_ours(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> bool {
+    let classes = &context.options.classes;
     let field = ingress.spec.as_ref().and_then(|spec| spec.ingress_class_name.as_deref());
     let annotation = ingress.metadata.annotations.as_ref().and_then(|all| all.get(LEGACY_CLASS)).map(String::as_str);
     match (field, annotation) {
         (Some(field), annotation) => {
-            let ours = classes.owns_field(field, cluster);
+            let ours = classes.owns_field(field, context);
             if let Some(annotation) = annotation.filter(|annotation| *annotation != field)
-                && (ours || classes.owns_annotation(annotation, cluster))
+                && (ours || classes.owns_annotation(annotation, context))
             {
-                report(format!(
+                let message = format!(
                     "`spec.ingressClassName` is `{field}` but annotation `{LEGACY_CLASS}` is `{annotation}`; the field counts, remove the annotation"
-                ));
+                );
+                context.report(object, Reason::ClassMismatch, message);
             }
-            if !ours && field == classes.name && !cluster.classes.contains_key(&ObjectName::new("", field)) {
-                report(format!(
+            if !ours && field == classes.name && context.class(field).is_none() {
+                let message = format!(
                     "IngressClass `{field}` does not exist; create it with `spec.controller: {}`",
                     classes.controller
-                ));
+                );
+                context.report(object, Reason::ClassMismatch, message);
             }
             ours
         }
-        (None, Some(annotation)) => classes.owns_annotation(annotation, cluster),
+        (None, Some(annotation)) => classes.owns_annotation(annotation, context),
         (None, None) => {
-            let default = classes.apply_default_class.then(|| default_class(cluster)).flatten();
+            let default = if classes.apply_default_class { default_class(context) } else { None };
             let ours = classes.watch_without_class || default.is_some_and(|class| classes.owns(class));
             if !ours && classes.apply_default_class && default.is_none() {
                 let name = &classes.name;
-                report(format!("no class is named and none is marked as default; set `spec.ingressClassName: {name}`"));
+                let message =
+                    format!("no class is named and none is marked as default; set `spec.ingressClassName: {name}`");
+                context.report(object, Reason::ClassMismatch, message);
             }
             ours
         }
@@ -119,13 +117,13 @@ pub(super) fn is_ours(
 
 /// Of several classes marked as default, admission takes the newest, then the first by name
 /// (k/k plugin/pkg/admission/network/defaultingressclass).
-fn default_class(cluster: &Cluster) -> Option<&IngressClass> {
+fn default_class<'c>(context: &mut Context<'c>) -> Option<&'c IngressClass> {
     let is_default = |class: &IngressClass| {
         let annotations = class.metadata.annotations.as_ref();
         annotations.and_then(|all| all.get(DEFAULT_CLASS)).is_some_and(|value| value == "true")
     };
-    let mut newest: Option<&IngressClass> = None;
-    for Stored { object: class, origin: _ } in cluster.classes.values().filter(|stored| is_default(&stored.object)) {
+    let mut newest: Option<&'c IngressClass> = None;
+    for Stored { object: class, origin: _ } in context.classes().values().filter(|stored| is_default(&stored.object)) {
         if newest.is_none_or(|best| class.metadata.creation_timestamp > best.metadata.creation_timestamp) {
             newest = Some(class);
         }

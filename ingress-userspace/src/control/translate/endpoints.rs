@@ -39,8 +39,7 @@ enum State {
 pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
     let (mut ready, mut draining) = (Vec::new(), BTreeSet::new());
     let mut app_protocol = port.app_protocol.as_deref();
-    let cluster = context.cluster;
-    for (name, stored) in cluster.slices_of(service) {
+    for (name, stored) in context.slices_of(service) {
         let slice = &stored.object;
         let object = stored.refer(Kind::EndpointSlice, name);
         if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
@@ -67,14 +66,15 @@ pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Co
             }
         }
     }
-    let endpoints = if ready.is_empty() { draining } else { context.place.nearest(&ready) };
-    let protocol = protocol::of_port(app_protocol, &reference(service, context), context);
+    let endpoints = if ready.is_empty() { draining } else { context.place().nearest(&ready) };
+    let object = reference(service, context);
+    let protocol = protocol::of_port(app_protocol, &object, context);
     Upstream { protocol, endpoints: endpoints.into_iter().collect() }
 }
 
 /// The service as outcomes name it.
-pub(super) fn reference(service: &ObjectName, context: &Context<'_>) -> ObjectRef {
-    let origin = context.cluster.services.get(service).map_or(Origin::Api, |stored| stored.origin.clone());
+pub(super) fn reference(service: &ObjectName, context: &mut Context<'_>) -> ObjectRef {
+    let origin = context.service(service).map_or(Origin::Api, |stored| stored.origin.clone());
     service.refer(Kind::Service, &origin)
 }
 

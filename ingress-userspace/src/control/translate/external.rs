@@ -7,12 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Context, ExternalNames,
-    address::{self, Machinery},
-    annotations::shorten,
-    ingress,
-};
+use super::{Context, ExternalNames, address, annotations::shorten, ingress};
 use crate::{
     control::{
         change::ObjectName,
@@ -65,9 +60,7 @@ pub(super) fn follow(
             return Lead::Refused;
         }
     };
-    context.external_names.insert(Arc::clone(&name));
-    let cluster = context.cluster;
-    let Some(addresses) = cluster.resolved.get(&name) else { return Lead::Endpoints(Vec::new()) };
+    let Some(addresses) = context.addresses(&name) else { return Lead::Endpoints(Vec::new()) };
     if addresses.is_empty() {
         let message =
             format!("external name `{shown}` of service `{service}` has no address; correct it or its DNS records");
@@ -85,8 +78,7 @@ pub(super) fn follow(
 
 /// The addresses that may be reached, and the first that may not with what it is.
 fn judge(addresses: &[IpAddr], context: &mut Context<'_>) -> (BTreeSet<IpAddr>, Option<(IpAddr, &'static str)>) {
-    let cluster = context.cluster;
-    let machinery = context.machinery.get_or_insert_with(|| Machinery::of(cluster));
+    let machinery = context.machinery();
     let (mut allowed, mut refused) = (BTreeSet::new(), None);
     for address in addresses.iter().copied().collect::<BTreeSet<_>>() {
         match machinery.check(address) {

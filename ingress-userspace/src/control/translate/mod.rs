@@ -12,10 +12,7 @@
 //! Each Ingress becomes its claims by itself; claims are merged oldest Ingress first, so the first to claim a host and
 //! path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims are there. One bad object never blocks another, and a rule that cannot be honoured answers an error.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::{
     api::networking::v1::Ingress,
@@ -25,13 +22,14 @@ use k8s_openapi::{
 use super::{
     change::{Kind, ObjectName},
     cluster::{Cluster, Stored},
-    outcome::{ObjectRef, Outcome, Reason},
+    outcome::Outcome,
 };
-use crate::model::{HostPattern, RouteTable, Rule, Upstream, UpstreamKey};
+use crate::model::{HostPattern, RouteTable, Rule};
 
 mod address;
 mod annotations;
 mod class;
+mod context;
 mod endpoints;
 mod external;
 mod ingress;
@@ -44,14 +42,12 @@ mod settings;
 mod solver;
 mod topology;
 
-use address::Machinery;
 use annotations::Redirect;
 pub use class::Classes;
+use context::{Context, Dependency, Trace};
 use merge::Merged;
 pub use options::{CatchAll, ExternalNames, Options};
-use settings::Globals;
 use solver::Standing;
-use topology::Place;
 
 /// A route table and what there is to say about the objects it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,26 +76,36 @@ const MAX_LENT: usize = 100_000;
 #[must_use]
 pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
     let mut context = Context::new(cluster, options);
-    context.globals = settings::globals(&mut context);
+    let ((table, served), trace) = context.traced(|context| table(cluster, context));
+    let Trace { reads, mut outcomes } = trace;
+    outcomes.sort();
+    outcomes.dedup();
+    let external_names = reads.into_iter().filter_map(|read| match read {
+        Dependency::Addresses(name) => Some(name),
+        _ => None,
+    });
+    Translation { table, outcomes, served, external_names: external_names.collect() }
+}
+
+/// The table, and the Ingresses that are ours.
+fn table(cluster: &Cluster, context: &mut Context<'_>) -> (RouteTable, BTreeSet<ObjectName>) {
+    context.globals = settings::globals(context);
+    let options = context.options;
     let mut merged = Merged::default();
     let mut served = BTreeSet::new();
     for (name, stored) in by_precedence(cluster) {
         let object = stored.refer(Kind::Ingress, name);
-        if class::is_ours(&stored.object, &object, cluster, &options.classes, &mut context.outcomes) {
+        if class::is_ours(&stored.object, &object, context) {
             served.insert(name.clone());
-            let claims = ingress::claims(name, &stored.object, &object, &mut context);
-            merged.add(claims, &object, &mut context);
+            let claims = ingress::claims(name, &stored.object, &object, context);
+            merged.add(claims, &object, context);
         }
     }
-    merged.lend_to_solvers(&mut context);
-    let default = options.default_backend.as_ref().and_then(|name| service::default(name, &mut context));
-    let fallback_certificate =
-        options.default_certificate.as_ref().and_then(|name| secret::fallback(name, &mut context));
-    let Context { globals, upstreams, external_names, mut outcomes, .. } = context;
-    outcomes.sort();
-    outcomes.dedup();
-    let table = RouteTable { fallback_certificate, ..merged.into_table(default, upstreams, globals) };
-    Translation { table, outcomes, served, external_names }
+    merged.lend_to_solvers(context);
+    let default = options.default_backend.as_ref().and_then(|name| service::default(name, context));
+    let fallback_certificate = options.default_certificate.as_ref().and_then(|name| secret::fallback(name, context));
+    let (upstreams, globals) = (std::mem::take(&mut context.upstreams), context.globals.clone());
+    (RouteTable { fallback_certificate, ..merged.into_table(default, upstreams, globals) }, served)
 }
 
 /// Solvers of challenges first, as each is there for one path and for a short time; then the oldest first, then by namespace
@@ -114,21 +120,6 @@ fn by_precedence(cluster: &Cluster) -> Vec<(&ObjectName, &Stored<Ingress>)> {
 fn age(metadata: &ObjectMeta) -> (bool, Option<Time>) {
     let created = metadata.creation_timestamp.clone();
     (created.is_none(), created)
-}
-
-/// What the translation of one Ingress looks up and adds to.
-struct Context<'c> {
-    cluster: &'c Cluster,
-    options: &'c Options,
-    /// What holds for all Ingresses alike.
-    globals: Globals,
-    /// Where this process runs.
-    place: Place<'c>,
-    /// Made when an external name is first looked at.
-    machinery: Option<Machinery>,
-    upstreams: BTreeMap<UpstreamKey, Upstream>,
-    external_names: BTreeSet<Arc<str>>,
-    outcomes: Vec<Outcome>,
 }
 
 /// What one Ingress asks for.
@@ -149,25 +140,4 @@ struct HostClaim {
     /// Without filters, which follow from the claims of all.
     rules: Vec<Rule>,
     fallback: Option<Rule>,
-}
-
-// === impl Context ===
-
-impl<'c> Context<'c> {
-    fn new(cluster: &'c Cluster, options: &'c Options) -> Self {
-        Self {
-            cluster,
-            options,
-            globals: Globals::of(&options.classes),
-            place: Place::of(options, cluster),
-            machinery: None,
-            upstreams: BTreeMap::new(),
-            external_names: BTreeSet::new(),
-            outcomes: Vec::new(),
-        }
-    }
-
-    fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
-        self.outcomes.push(Outcome { object: object.clone(), reason, message });
-    }
 }

@@ -22,7 +22,7 @@ pub(super) fn certificate(
     ingress: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Option<Arc<Certificate>> {
-    let Some(stored) = context.cluster.secrets.get(name) else {
+    let Some(stored) = context.secret(name) else {
         let message = format!("secret `{name}` does not exist; create it, the default certificate serves `{pattern}`");
         context.report(ingress, Reason::SecretNotFound, message);
         return None;
@@ -50,7 +50,7 @@ pub(super) fn certificate(
 
 /// The certificate in Secret `name` for names without one of their own, or `None` and the reason reported on the Secret.
 pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<Certificate>> {
-    let Some(stored) = context.cluster.secrets.get(name) else {
+    let Some(stored) = context.secret(name) else {
         let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
         context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
         return None;

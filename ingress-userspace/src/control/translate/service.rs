@@ -53,8 +53,7 @@ pub(super) fn resolve(
     };
     let IngressServiceBackend { name, port } = backend;
     let name = ObjectName::new(namespace, name);
-    let cluster = context.cluster;
-    let Some(service) = cluster.services.get(&name) else {
+    let Some(service) = context.service(&name) else {
         let message = format!("service `{name}` does not exist; create it or correct the backend");
         context.report(ingress, Reason::ServiceNotFound, message);
         return Action::Refuse(Unavailable::NoService);
@@ -65,8 +64,7 @@ pub(super) fn resolve(
 /// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which is
 /// reported on the service.
 pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Action> {
-    let cluster = context.cluster;
-    let Some(service) = cluster.services.get(name) else {
+    let Some(service) = context.service(name) else {
         let message =
             "`--default-backend-service` names it, but it does not exist; create it, requests without a rule get 404";
         context.report(&name.refer(Kind::Service, &Origin::Api), Reason::ServiceNotFound, message.into());

@@ -47,7 +47,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     let mut globals = Globals::of(&context.options.classes);
     let options = context.options;
     if let Some(name) = &options.config_map {
-        if let Some(stored) = context.cluster.config_maps.get(name) {
+        if let Some(stored) = context.config_map(name) {
             overlay(stored, name, &mut globals, context);
         } else {
             let message = "`--configmap` names it, but it does not exist; create it, the defaults apply".to_owned();
@@ -55,7 +55,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
         }
     }
     let Some((class, name)) = parameters(context) else { return globals };
-    if let Some(stored) = context.cluster.config_maps.get(&name) {
+    if let Some(stored) = context.config_map(&name) {
         if options.config_map.as_ref() != Some(&name) {
             overlay(stored, &name, &mut globals, context);
         }
@@ -68,9 +68,9 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
 
 /// The ConfigMap that the parameters of our oldest class name, with that class.
 fn parameters(context: &mut Context<'_>) -> Option<(ObjectRef, ObjectName)> {
-    let (cluster, options) = (context.cluster, context.options);
+    let options = context.options;
     let mut classes: Vec<_> =
-        cluster.classes.iter().filter(|(_, stored)| options.classes.owns(&stored.object)).collect();
+        context.classes().iter().filter(|(_, stored)| options.classes.owns(&stored.object)).collect();
     classes.sort_by_cached_key(|(name, stored)| (age(&stored.object.metadata), *name));
     let mut chosen: Option<(ObjectRef, ObjectName)> = None;
     for (name, stored) in classes {

@@ -1,0 +1,187 @@
+//! What one translation looks up, notes and says. Objects are reached through the accessors here and no other way, so that
+//! everything that was looked up is known afterwards.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret, Service},
+    discovery::v1::EndpointSlice,
+    networking::v1::IngressClass,
+};
+
+use super::{Options, address::Machinery, settings::Globals, topology::Place};
+use crate::{
+    control::{
+        change::{Kind, ObjectId, ObjectName},
+        cluster::{Cluster, Store, Stored},
+        outcome::{ObjectRef, Outcome, Reason},
+    },
+    model::{Upstream, UpstreamKey},
+};
+
+/// Something that was looked up, whether it was there or not. What was made of it is out of date when it changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Dependency {
+    /// One object, by its name.
+    Object(ObjectId),
+    /// Every IngressClass.
+    Classes,
+    /// The EndpointSlices of a service.
+    SlicesOf(ObjectName),
+    /// The addresses of an external name. Whoever has looked for them wants them resolved.
+    Addresses(Arc<str>),
+    /// Where this process runs.
+    Place,
+    /// The addresses of nodes and of the API server.
+    Machinery,
+}
+
+/// What a part of a translation is made from, and what there is to say about it.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    pub(super) reads: BTreeSet<Dependency>,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// What all parts of one translation share.
+pub(super) struct Context<'c> {
+    cluster: &'c Cluster,
+    /// They hold for all Ingresses alike, so nobody notes that they were read; the same is true of `globals`.
+    pub(super) options: &'c Options,
+    pub(super) globals: Globals,
+    place: Place<'c>,
+    /// Made when an external name is first looked at.
+    machinery: Option<Machinery>,
+    trace: Trace,
+    pub(super) upstreams: BTreeMap<UpstreamKey, Upstream>,
+}
+
+// === impl Context ===
+
+impl<'c> Context<'c> {
+    pub(super) fn new(cluster: &'c Cluster, options: &'c Options) -> Self {
+        Self {
+            cluster,
+            options,
+            globals: Globals::of(&options.classes),
+            place: Place::of(options, cluster),
+            machinery: None,
+            trace: Trace::default(),
+            upstreams: BTreeMap::new(),
+        }
+    }
+
+    /// Says something about `object`.
+    pub(super) fn report(&mut self, object: &ObjectRef, reason: Reason, message: String) {
+        self.trace.outcomes.push(Outcome { object: object.clone(), reason, message });
+    }
+
+    pub(super) fn service(&mut self, name: &ObjectName) -> Option<&'c Stored<Service>> {
+        self.note(Kind::Service, name);
+        self.cluster.services.get(name)
+    }
+
+    /// The EndpointSlices of `service`, in order of their names.
+    pub(super) fn slices_of(
+        &mut self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<EndpointSlice>)> + use<'c> {
+        self.trace.reads.insert(Dependency::SlicesOf(service.clone()));
+        self.cluster.slices_of(service)
+    }
+
+    pub(super) fn secret(&mut self, name: &ObjectName) -> Option<&'c Stored<Secret>> {
+        self.note(Kind::Secret, name);
+        self.cluster.secrets.get(name)
+    }
+
+    pub(super) fn config_map(&mut self, name: &ObjectName) -> Option<&'c Stored<ConfigMap>> {
+        self.note(Kind::ConfigMap, name);
+        self.cluster.config_maps.get(name)
+    }
+
+    pub(super) fn class(&mut self, name: &str) -> Option<&'c Stored<IngressClass>> {
+        let name = ObjectName::new("", name);
+        self.note(Kind::IngressClass, &name);
+        self.cluster.classes.get(&name)
+    }
+
+    /// Every IngressClass. To look for one by its name depends on less.
+    pub(super) fn classes(&mut self) -> &'c Store<IngressClass> {
+        self.trace.reads.insert(Dependency::Classes);
+        &self.cluster.classes
+    }
+
+    /// The addresses of `name`, a DNS name in canonical form: `None` until it is resolved, which to ask for them brings about.
+    pub(super) fn addresses(&mut self, name: &Arc<str>) -> Option<&'c [IpAddr]> {
+        self.trace.reads.insert(Dependency::Addresses(Arc::clone(name)));
+        self.cluster.resolved.get(name).map(Vec::as_slice)
+    }
+
+    /// Where this process runs.
+    pub(super) fn place(&mut self) -> Place<'c> {
+        self.trace.reads.insert(Dependency::Place);
+        self.place
+    }
+
+    pub(super) fn machinery(&mut self) -> &Machinery {
+        self.trace.reads.insert(Dependency::Machinery);
+        let Self { cluster, machinery, .. } = self;
+        machinery.get_or_insert_with(|| Machinery::of(cluster))
+    }
+
+    /// Runs `make`, and returns apart from all else what it looked up and said.
+    pub(super) fn traced<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> (T, Trace) {
+        let outer = std::mem::take(&mut self.trace);
+        let made = make(self);
+        (made, std::mem::replace(&mut self.trace, outer))
+    }
+
+    fn note(&mut self, kind: Kind, name: &ObjectName) {
+        self.trace.reads.insert(Dependency::Object(ObjectId { kind, name: name.clone() }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_up_is_known_whether_it_was_there_or_not() {
+        let (cluster, options) = (Cluster::default(), Options::default());
+        let mut context = Context::new(&cluster, &options);
+        let name = ObjectName::new("n", "a");
+        let object =
+            |kind, namespace: &str| Dependency::Object(ObjectId { kind, name: ObjectName::new(namespace, "a") });
+        let ((), outer) = context.traced(|context| {
+            assert!(context.service(&name).is_none());
+            let ((), inner) = context.traced(|context| {
+                assert!(context.secret(&name).is_none());
+                assert!(context.config_map(&name).is_none());
+                assert!(context.class("a").is_none());
+                assert!(context.classes().is_empty());
+                assert_eq!(context.slices_of(&name).count(), 0);
+                assert!(context.addresses(&"a.test".into()).is_none());
+                context.place();
+                context.machinery();
+            });
+            let expect = [
+                object(Kind::IngressClass, ""),
+                object(Kind::Secret, "n"),
+                object(Kind::ConfigMap, "n"),
+                Dependency::Classes,
+                Dependency::SlicesOf(name.clone()),
+                Dependency::Addresses("a.test".into()),
+                Dependency::Place,
+                Dependency::Machinery,
+            ];
+            assert_eq!(inner.reads, expect.into());
+            context.report(&name.refer(Kind::Service, &crate::control::Origin::Api), Reason::TooLarge, String::new());
+        });
+        assert_eq!((outer.reads, outer.outcomes.len()), ([object(Kind::Service, "n")].into(), 1));
+    }
+}
