@@ -170,10 +170,11 @@ impl Kernel {
     /// or none does for a second. To be called before the slots are released: a predecessor that a roll-back leaves alone then
     /// takes over without a gap.
     pub(super) async fn offer(&self) {
-        // Whoever takes the node holds the lock until its listeners are in all slots, and finding out whether there is anybody
-        // takes it: so ours are closed only after that.
+        // In this order: whoever takes the node holds the lock until its listeners are in all slots, and finding out whether there
+        // is anybody waits for the lock. So if the node was just taken, ours are closed only after that.
+        let is_owner = self.datapath.owner() == Owner::This;
         let has_company = self.datapath.has_company().unwrap_or(false);
-        if self.datapath.owner() != Owner::This || !has_company {
+        if !is_owner || !has_company {
             return;
         }
         if let Err(error) = self.datapath.give_up() {
