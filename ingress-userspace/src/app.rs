@@ -250,7 +250,7 @@ impl Admin {
         wanted: watch::Receiver<bool>,
     ) -> Self {
         let (answers, mut tasks) = (Arc::new(answers), JoinSet::new());
-        if let Some(mut socket) = probe_socket {
+        if let Some(socket) = probe_socket {
             let answers = Arc::clone(&answers);
             tasks.spawn(async move {
                 let _never = socket.serve(answers).await;
@@ -273,9 +273,9 @@ fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
 
 /// The control thread.
 struct Control {
-    first: Option<oneshot::Receiver<()>>,
+    first: oneshot::Receiver<()>,
     ended: oneshot::Receiver<Result<(), control::Error>>,
-    shutdown: Option<oneshot::Sender<()>>,
+    shutdown: oneshot::Sender<()>,
 }
 
 impl Control {
@@ -309,15 +309,14 @@ impl Control {
                 let _gone = ended_sender.send(result).is_err();
             })
             .context("cannot start the control thread")?;
-        Ok(Self { first: Some(first), ended, shutdown: Some(shutdown) })
+        Ok(Self { first, ended, shutdown })
     }
 
-    /// Resolves once a snapshot is published.
+    /// Resolves once a snapshot is published. For once.
     async fn first_snapshot(&mut self) -> anyhow::Result<()> {
-        let Some(first) = self.first.take() else { return Ok(()) };
         tokio::select! {
             biased;
-            Ok(()) = first => Ok(()),
+            Ok(()) = &mut self.first => Ok(()),
             result = &mut self.ended => Err(Self::why(result)),
         }
     }
@@ -338,11 +337,12 @@ impl Control {
     }
 
     /// Ends the control path and lets it give back what it holds in the cluster, which it does in bounded time.
-    async fn stop(&mut self) {
-        drop(self.shutdown.take());
-        if !self.ended.is_terminated() {
+    async fn stop(self) {
+        let Self { first: _, ended, shutdown } = self;
+        drop(shutdown);
+        if !ended.is_terminated() {
             // Whatever it ended with, the process ends.
-            let _ended = timeout(FAREWELL + Duration::from_secs(2), &mut self.ended).await.is_ok();
+            let _ended = timeout(FAREWELL + Duration::from_secs(2), ended).await.is_ok();
         }
     }
 }

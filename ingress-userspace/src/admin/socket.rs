@@ -21,7 +21,7 @@ use super::{Answers, Listener, accept};
 /// A bound probe socket. Dropping it removes its file, if that is still its own.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    listener: Option<UnixListener>,
+    listener: Listener,
     path: PathBuf,
     /// Device and inode of the file.
     file: (u64, u64),
@@ -66,15 +66,12 @@ impl Socket {
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = UnixListener::from_std(listener).map_err(failed)?;
         info!(path = %path.display(), "probe socket open");
-        Ok(Self { listener: Some(listener), path: path.to_owned(), file })
+        Ok(Self { listener: Listener::Unix(listener), path: path.to_owned(), file })
     }
 
-    /// Gives `answers` from now on; for once.
-    pub(crate) async fn serve(&mut self, answers: Arc<Answers>) -> Infallible {
-        match self.listener.take() {
-            Some(listener) => accept(&Listener::Unix(listener), &answers).await,
-            None => std::future::pending().await,
-        }
+    /// Gives `answers` from now on.
+    pub(crate) async fn serve(&self, answers: Arc<Answers>) -> Infallible {
+        accept(&self.listener, &answers).await
     }
 }
 
@@ -162,7 +159,9 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let path = home.path().join("probe.sock");
         let mut first = bound(&path).expect("binds");
-        first.listener = None;
+        let mut elsewhere = bound(&home.path().join("elsewhere")).expect("binds");
+        std::mem::swap(&mut first.listener, &mut elsewhere.listener);
+        drop(elsewhere);
         let second = bound(&path).expect("the first answers no more");
         drop(first);
         assert!(path.exists());

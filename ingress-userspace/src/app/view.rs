@@ -23,12 +23,12 @@ const UNATTRIBUTED: &str = "(unattributed)";
 
 #[derive(Debug)]
 pub(super) struct View {
-    pub(super) shared: Arc<Shared>,
-    pub(super) cells: &'static [HostL7Cell],
+    shared: Arc<Shared>,
+    cells: &'static [HostL7Cell],
     /// `None` without the kernel part.
-    pub(super) kernel: Option<Arc<Datapath>>,
-    pub(super) progress: Arc<Progress>,
-    pub(super) contact: Contact,
+    kernel: Option<Arc<Datapath>>,
+    progress: Arc<Progress>,
+    contact: Contact,
     /// `None` if nothing is written to an API server.
     pub(super) status: Option<Arc<status::Handle>>,
     /// Of the main thread.

@@ -29,23 +29,6 @@ impl HostIds {
         Ok(Self { shared, known: Mutex::new(known) })
     }
 
-    /// The id of `name`, if it has one.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<HostId> {
-        self.known().get(name).copied()
-    }
-
-    /// Number of names with an id.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.known().len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The id of `name`: the one it has had before, also in earlier processes, or the next.
     ///
     /// # Errors

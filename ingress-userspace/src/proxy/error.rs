@@ -17,7 +17,7 @@ pub(super) type Answer = Response<Bytes>;
 /// The product as the `Server` field of responses names it.
 pub(super) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
 
-// The texts of `AuthorityError` and `PathError` are written for clients.
+// The texts of `AuthorityError`, `PathError` and `HandshakeError` are written for clients.
 
 pub(super) fn authority(error: AuthorityError) -> Answer {
     closing(answer(StatusCode::BAD_REQUEST, &error.to_string()))

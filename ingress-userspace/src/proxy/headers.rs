@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::{
     authority::Authority,
-    upstream::{Accept, write_header, write_request_line},
+    upstream::{Accept, head::tokens, write_header, write_request_line},
     via,
 };
 
@@ -56,8 +56,8 @@ impl Head<'_> {
 
     /// Whether the client takes trailers, which HTTP/2 says end to end (RFC 9113, 8.2.2): gRPC insists on it.
     pub(super) fn takes_trailers(&self) -> bool {
-        let codings = self.headers.get_all(header::TE).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
-        codings.map(<[u8]>::trim_ascii).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+        let mut codings = self.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
+        codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
 }
 

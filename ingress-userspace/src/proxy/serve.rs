@@ -35,13 +35,13 @@ pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<
     let bodiless = parts.method == Method::HEAD;
     // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a body may
     // still be served while the next, which is it, waits.
-    let asked = conn.is_asked_handshake() && incoming.is_end_stream();
+    let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
     let mut response = match Matching::of(&conn, &snapshot, &parts) {
-        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming).await,
+        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming, asked).await,
         Err(Refusal { host, answer }) => own(conn.begin(host), *answer, bodiless),
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if asked && !switched && websocket::looks_like_one(&parts) {
+    if asked && !switched {
         conn.decline();
     }
     // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
@@ -98,7 +98,15 @@ impl<'r> Matching<'r> {
         Ok(Self { authority, target, found })
     }
 
-    async fn act(self, conn: &Rc<Conn>, snapshot: &Snapshot, parts: &Parts, incoming: Incoming) -> Response<Body> {
+    /// `asked` if this is the request whose answer may make the connection a tunnel.
+    async fn act(
+        self,
+        conn: &Rc<Conn>,
+        snapshot: &Snapshot,
+        parts: &Parts,
+        incoming: Incoming,
+        asked: bool,
+    ) -> Response<Body> {
         let Self { authority, target, found } = self;
         let in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
         let bodiless = parts.method == Method::HEAD;
@@ -122,7 +130,6 @@ impl<'r> Matching<'r> {
             Target::Refuse(why) => return own(in_flight, error::refused(why), bodiless),
             Target::Forward(id) => snapshot.upstream(id),
         };
-        let asked = conn.is_asked_handshake() && incoming.is_end_stream();
         let handshake = match asked.then(|| websocket::handshake(parts)).transpose() {
             Ok(handshake) => handshake.flatten(),
             Err(refused) => return own(in_flight, error::handshake(refused), bodiless),

@@ -10,7 +10,7 @@ use base64::{
 };
 use http::{HeaderMap, HeaderName, Method, Version, header, request::Parts};
 
-use super::upstream::Accept;
+use super::upstream::{Accept, head::tokens};
 
 /// What an endpoint appends to a key before it is hashed (RFC 6455, 1.3).
 const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -49,11 +49,10 @@ pub(super) fn looks_like_one(parts: &Parts) -> bool {
 }
 
 fn is_handshake(version: Version, headers: &HeaderMap) -> bool {
-    let connection =
-        headers.get_all(header::CONNECTION).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    let mut connection = headers.get_all(header::CONNECTION).iter().flat_map(|value| tokens(value.as_bytes()));
     version == Version::HTTP_11
         && only(headers, &header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
-        && connection.map(<[u8]>::trim_ascii).any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+        && connection.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
 }
 
 /// The value of a field that occurs once.

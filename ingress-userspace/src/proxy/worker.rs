@@ -220,7 +220,8 @@ async fn serve(worker: Rc<Worker>, http: TcpListener, https: TcpListener, mut si
 /// those that make no request are ended some time later. Streams, bodies and WebSockets go on to their end or the deadline.
 async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
     let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
-    let mut ticks = ticks(Duration::from_millis(10));
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One that has made no request may not know that it is open: a GOAWAY now would cost it the request it is about to send.
     worker.order_all(Order::Finish, Conn::is_begun_http2);
     while !worker.is_empty() {
@@ -254,10 +255,4 @@ fn period(settings: &Settings, options: &Options) -> Duration {
     let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];
     let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));
     (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
-}
-
-fn ticks(period: Duration) -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }

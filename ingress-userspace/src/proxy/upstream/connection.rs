@@ -44,11 +44,6 @@ impl Connection {
         Self { stream, target, reused: false, timer: Timer::default(), pool }
     }
 
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.target.address
-    }
-
     pub(super) fn target(&self) -> Target {
         self.target
     }

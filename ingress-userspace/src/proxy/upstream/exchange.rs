@@ -40,9 +40,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let upload = Upload::new(method, write_head, body);
-    let mut transfer =
-        Transfer { connection, limits, upload, broken: false, received: false, buffer: ReadBuffer::default() };
+    let mut transfer = Transfer::new(connection, limits, Upload::new(method, write_head, body));
     let mut reader = Reader::new(method, limits);
     match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
         Ok(head) => {
@@ -80,9 +78,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let upload = Upload::new(&Method::GET, write_head, body);
-    let mut transfer =
-        Transfer { connection, limits, upload, broken: false, received: false, buffer: ReadBuffer::default() };
+    let mut transfer = Transfer::new(connection, limits, Upload::new(&Method::GET, write_head, body));
     let mut reader = Reader::upgrading(accept, limits);
     let head = match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
         Ok(head) => head,
@@ -116,6 +112,10 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
+    fn new(connection: Connection, limits: Limits, upload: Upload<B>) -> Self {
+        Self { connection, limits, upload, broken: false, received: false, buffer: ReadBuffer::default() }
+    }
+
     /// Sends what can be sent, then reads once; `Ready(Ok(0))` is the end of what the upstream sends.
     pub(super) fn poll_fill(
         &mut self,
@@ -129,11 +129,7 @@ where
             self.received |= read > 0;
             return Poll::Ready(Ok(read));
         }
-        let (limit, error) = match sending {
-            Sending::Blocked => (self.limits.send_timeout, TransferError::Timeout(Waiting::Send)),
-            Sending::Finished => (self.limits.read_timeout, TransferError::Timeout(waiting)),
-            Sending::Starved => (self.limits.client_timeout, TransferError::Starved),
-        };
+        let (limit, error) = sending.limit(&self.limits, waiting);
         ready!(self.connection.poll_overdue(cx, limit));
         Poll::Ready(Err(error))
     }

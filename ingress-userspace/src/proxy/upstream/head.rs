@@ -325,7 +325,8 @@ fn decimal(value: &[u8]) -> Option<u64> {
     })
 }
 
-fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The elements of a list (RFC 9110, 5.6.1).
+pub(in crate::proxy) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 

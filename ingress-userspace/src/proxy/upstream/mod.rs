@@ -1,8 +1,9 @@
 //! The upstream side: one HTTP/1.1 exchange over one connection, plain or TLS, polled in the task of the request that needs
 //! it; `h2` has the same for HTTP/2, on hyper.
 //!
-//! Pods are addressed by socket address; picking one, retrying and answering errors is the caller's. No channel, no lock
-//! and no task of its own: nothing here is `Send`, because a worker is one thread (performance.md has the figures).
+//! Pods are addressed by socket address; picking one, retrying and answering errors is the caller's. HTTP/1.1 has no
+//! channel, no lock and no task of its own (ADR 0002); hyper's tasks for HTTP/2 run on the worker. Nothing here is `Send`, because
+//! a worker is one thread.
 //!
 //! ```text
 //! Pool ── idle / connect ──▶ Connection ── exchange ──▶ Response<ResponseBody>

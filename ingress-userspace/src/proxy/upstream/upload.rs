@@ -4,6 +4,7 @@ use std::{
     io::{self, IoSlice},
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
@@ -11,8 +12,9 @@ use http::{HeaderMap, Method};
 use http_body::Body;
 
 use super::{
-    BoxError, Connection,
+    BoxError, Connection, Limits, Waiting,
     buffer::TextBuffer,
+    error::TransferError,
     framing::{CHUNK_END, LAST_CHUNK_END, write_chunk_size},
     head,
 };
@@ -188,6 +190,20 @@ where
             self.data = Bytes::new();
         }
         self.tail = self.tail.get(written..).unwrap_or_default();
+    }
+}
+
+// === impl Sending ===
+
+impl Sending {
+    /// How long whoever is waited for may take, and what it is if that is too long. `waiting` is what an endpoint that has the
+    /// whole request owes.
+    pub(super) fn limit(self, limits: &Limits, waiting: Waiting) -> (Duration, TransferError) {
+        match self {
+            Self::Blocked => (limits.send_timeout, TransferError::Timeout(Waiting::Send)),
+            Self::Finished => (limits.read_timeout, TransferError::Timeout(waiting)),
+            Self::Starved => (limits.client_timeout, TransferError::Starved),
+        }
     }
 }
 

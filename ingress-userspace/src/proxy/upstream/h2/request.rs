@@ -24,7 +24,7 @@ pub(super) fn build<B>(
     let mut text = Vec::with_capacity(1024);
     write_head(&mut text);
     let text = Bytes::from(text);
-    let mut lines = Lines { text: &text, at: 0 };
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
     let line = lines.next().ok_or(RequestError::Line)?;
     let target = line.split(|byte| *byte == b' ').nth(1).ok_or(RequestError::Line)?;
     let mut request = Request::new(body);
@@ -45,22 +45,6 @@ pub(super) fn build<B>(
     let uri = Uri::builder().scheme("http").authority(&authority[..]).path_and_query(target);
     *request.uri_mut() = uri.build().map_err(RequestError::Request)?;
     Ok(request)
-}
-
-struct Lines<'t> {
-    text: &'t [u8],
-    at: usize,
-}
-
-impl<'t> Iterator for Lines<'t> {
-    type Item = &'t [u8];
-
-    fn next(&mut self) -> Option<&'t [u8]> {
-        let rest = self.text.get(self.at..)?;
-        let end = memchr::memmem::find(rest, b"\r\n")?;
-        self.at += end + 2;
-        rest.get(..end)
-    }
 }
 
 #[cfg(test)]
