@@ -7,6 +7,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -20,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ingress_userspace::model::{Protocol, Settings};
 
 use crate::{
-    support::{Origin, Proxy, Table, wait_until},
+    support::{DEADLINE, Origin, Proxy, Table, wait_settled, wait_until},
     tls::http2,
 };
 
@@ -247,10 +248,55 @@ fn clients_that_take_nothing_hold_up_no_other() {
         })
         .collect();
     wait_until("the large responses have begun", || proxy.count(1).active == 8);
+    wait_settled("what sockets and windows hold is under way", || proxy.count(1).bytes_out);
     let mut client = proxy.client();
     for _ in 0..20 {
         assert_eq!(client.get("a.test", "/small").text(), "xxx");
     }
     assert_eq!(origin.opened.load(SeqCst), 1, "they share a connection");
     drop(idle);
+}
+
+#[test]
+fn an_upload_that_waits_for_the_pods_window_ends_with_its_client() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+    let address = listener.local_addr().expect("address");
+    let (tell, told) = mpsc::channel();
+    // Grants ten bytes and no more, answers before the end of the request, and goes on answering.
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("accepted");
+        stream.set_nonblocking(true).expect("non-blocking");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async move {
+            let stream = tokio::net::TcpStream::from_std(stream).expect("a stream");
+            let mut builder = h2::server::Builder::new();
+            let mut connection =
+                builder.initial_window_size(10).handshake::<_, Bytes>(stream).await.expect("a handshake");
+            let (request, mut respond) = connection.accept().await.expect("a request").expect("a request");
+            tokio::spawn(async move { while connection.accept().await.is_some() {} });
+            let mut response = respond.send_response(Response::new(()), false).expect("sent");
+            let mut body = request.into_body();
+            let first = body.data().await.expect("data").expect("data");
+            tell.send(Ok(first.len())).expect("awaited");
+            let mut ticks = tokio::time::interval(Duration::from_millis(5));
+            loop {
+                tokio::select! {
+                    next = body.data() => {
+                        let reason = next.expect("no end").map(|data| data.len()).map_err(|error| error.reason());
+                        return tell.send(reason).expect("awaited");
+                    }
+                    _ = ticks.tick() => drop(response.send_data(Bytes::from_static(b"x"), false)),
+                }
+            }
+        });
+    });
+    let proxy = Proxy::start(&Table::default().host("a.test", &[address]).speaking(Protocol::H2c));
+    let mut client = proxy.client();
+    client.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000000000\r\n\r\n0123456789");
+    assert_eq!(told.recv_timeout(DEADLINE), Ok(Ok(10)));
+    client.stream.set_write_timeout(Some(Duration::from_millis(200))).expect("timeout set");
+    while std::io::Write::write(&mut client.stream, &[b'x'; 64 * 1024]).is_ok() {}
+    drop(client);
+    assert_eq!(told.recv_timeout(DEADLINE), Ok(Err(Some(h2::Reason::CANCEL))));
+    wait_until("the request is over", || proxy.count(1).active == 0);
 }

@@ -1,6 +1,7 @@
 //! A proxy to test, upstreams with a script, a client that sends bytes as it is told, and tables in a few words.
 
 use std::{
+    cell::Cell,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -30,6 +31,20 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
         assert!(start.elapsed() < DEADLINE, "waited too long until {what}");
         thread::park_timeout(Duration::from_millis(1));
     }
+}
+
+/// Waits until `value` has begun to grow and then does not for a while.
+pub(crate) fn wait_settled(what: &str, value: impl Fn() -> u64) {
+    const WHILE: Duration = Duration::from_millis(200);
+    let latest = Cell::new((0, Instant::now()));
+    wait_until(what, || {
+        let (before, since) = latest.get();
+        let now = value();
+        if now != before {
+            latest.set((now, Instant::now()));
+        }
+        now != 0 && now == before && since.elapsed() >= WHILE
+    });
 }
 
 // === tables ===

@@ -21,7 +21,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{sync::Mutex, time::timeout};
 
-use super::upload::Upload;
+use super::upload::{Tasks, Upload};
 use crate::proxy::upstream::{BoxError, ConnectError, Pool};
 
 /// Bytes of a response that an endpoint may send before the client takes any.
@@ -31,14 +31,14 @@ const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
 /// Streams that were given up and of which frames may still be under way. What comes for others is an error, and h2 ends a
 /// connection after a number of those, as a peer's attack; but these are the clients' doing, and the peer is a pod.
 const RESETS_REMEMBERED: usize = 1024;
-/// Connections to one endpoint; what is beyond their streams waits for one to become free.
+/// Connections to one endpoint; streams beyond what they hold go to the one that has the fewest.
 const CONNECTIONS_MAX: usize = 8;
 /// Streams on one connection before another is opened, where the endpoint allows as many. More streams share one
 /// window and one socket, and lose together.
 const STREAMS_MAX: usize = 100;
 /// Streams before the endpoint has said how many it allows; more might be refused, and wait.
 const STREAMS_FIRST: usize = 1;
-/// Largest list of response fields, as hyper's server side has it towards clients.
+/// Largest list of response fields, as `Limits` has it for the heads of HTTP/1.1 by default.
 const HEAD_MAX: u32 = 64 * 1024;
 /// While streams are open, an endpoint that was silent for this long is asked for a sign of life…
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -65,6 +65,7 @@ struct Endpoint<B> {
 struct Client<B> {
     sender: SendRequest<Upload<B>>,
     usage: Rc<Usage>,
+    tasks: Tasks,
 }
 
 struct Usage {
@@ -81,6 +82,7 @@ struct Usage {
 pub struct Lease<B> {
     sender: SendRequest<Upload<B>>,
     usage: Rc<Usage>,
+    tasks: Tasks,
     shared: Rc<Shared<B>>,
 }
 
@@ -122,12 +124,6 @@ where
         self.retain(|usage| usage.streams.get() > 0);
     }
 
-    /// Open connections.
-    #[must_use]
-    pub fn total(&self) -> usize {
-        self.0.endpoints.borrow().values().map(|endpoint| endpoint.clients.len()).sum()
-    }
-
     fn retain(&self, keep: impl Fn(&Usage) -> bool) {
         self.0.endpoints.borrow_mut().retain(|_, Endpoint { clients, gate }| {
             clients.retain(|client| !client.sender.is_closed() && keep(&client.usage));
@@ -146,9 +142,9 @@ where
     }
 
     fn take(&self, client: &Client<B>) -> Lease<B> {
-        let Client { sender, usage } = client;
+        let Client { sender, usage, tasks } = client;
         usage.streams.set(usage.streams.get() + 1);
-        Lease { sender: sender.clone(), usage: Rc::clone(usage), shared: Rc::clone(&self.0) }
+        Lease { sender: sender.clone(), usage: Rc::clone(usage), tasks: tasks.clone(), shared: Rc::clone(&self.0) }
     }
 
     async fn connect(&self, address: SocketAddr) -> Result<Lease<B>, ConnectError> {
@@ -172,7 +168,8 @@ where
 
     async fn handshake(&self, address: SocketAddr) -> Result<Client<B>, ConnectError> {
         let tcp = self.0.pool.tcp(address).await?;
-        let mut builder = hyper::client::conn::http2::Builder::new(Local);
+        let tasks = Tasks::default();
+        let mut builder = hyper::client::conn::http2::Builder::new(Local(tasks.clone()));
         builder
             .timer(TokioTimer::new())
             .initial_max_send_streams(STREAMS_FIRST)
@@ -208,7 +205,7 @@ where
                 tracing::debug!(%address, error = &error as &dyn std::error::Error, "http/2 connection ended");
             }
         });
-        Ok(Client { sender, usage })
+        Ok(Client { sender, usage, tasks })
     }
 }
 
@@ -248,6 +245,10 @@ where
 }
 
 impl<B> Lease<B> {
+    pub(super) fn tasks(&self) -> Tasks {
+        self.tasks.clone()
+    }
+
     /// Whether the connection has served a request before.
     #[must_use]
     pub fn is_reused(&self) -> bool {
@@ -257,7 +258,7 @@ impl<B> Lease<B> {
 
 impl<B> Drop for Lease<B> {
     fn drop(&mut self) {
-        let Self { sender: _, usage, shared } = self;
+        let Self { sender: _, usage, tasks: _, shared } = self;
         usage.streams.set(usage.streams.get() - 1);
         usage.used.set(true);
         usage.idle_since.set(shared.now.get());
@@ -266,10 +267,10 @@ impl<B> Drop for Lease<B> {
 
 /// Runs hyper's tasks on the worker they belong to.
 #[derive(Clone)]
-struct Local;
+struct Local(Tasks);
 
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for Local {
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
+        self.0.begun(tokio::task::spawn_local(future).abort_handle());
     }
 }

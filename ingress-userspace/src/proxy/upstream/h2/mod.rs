@@ -29,7 +29,6 @@ pub use clients::{Clients, Lease};
 
 use super::{
     BodyError, BoxError, ExchangeError, Failure, Limits, Malformed, Waiting, error::TransferError, head, timer::Timer,
-    upload::Sending,
 };
 use upload::Handle;
 
@@ -53,8 +52,8 @@ where
     B::Error: Into<BoxError>,
 {
     let reused = lease.is_reused();
-    let handle = Handle::new(body);
-    let mut wait = Wait { limits, timer: Timer::default(), upload: handle };
+    let upload = Handle::new(body, lease.tasks());
+    let mut wait = Wait { limits, timer: Timer::default(), upload };
     let request = match request::build(method, write_head, wait.upload.upload()) {
         Ok(request) => request,
         Err(error) => {
@@ -108,11 +107,7 @@ impl<B> Wait<B> {
     fn poll_overdue(&mut self, cx: &mut Context<'_>, waiting: Waiting) -> Poll<TransferError> {
         let (sending, latest) = self.upload.state();
         self.timer.not_before(latest);
-        let (limit, error) = match sending {
-            Sending::Blocked => (self.limits.send_timeout, TransferError::Timeout(Waiting::Send)),
-            Sending::Finished => (self.limits.read_timeout, TransferError::Timeout(waiting)),
-            Sending::Starved => (self.limits.client_timeout, TransferError::Starved),
-        };
+        let (limit, error) = sending.limit(&self.limits, waiting);
         ready!(self.timer.poll_overdue(cx, limit));
         Poll::Ready(error)
     }
