@@ -321,14 +321,38 @@ where
     let mut hyper = builder.serve_connection(io, service);
     let _forgotten = Forget(&conn);
     let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;
-    let Some(tunnel) = conn.tunnel.take() else { return };
-    // A 101 that the client does not even take leads nowhere.
-    if ended == Ended::Whole && !conn.progress.is_blocked() {
-        let http1::Parts { io, read_buf, .. } = hyper.into_parts();
-        let (stream, held) = io.into_inner().into_parts();
-        let early = [&read_buf[..], &held].concat();
-        Box::pin(tunnel.run(&conn, tunnel::Client { stream, tcp, early })).await;
+    if ended == Ended::Cut {
+        return;
     }
+    let http1::Parts { io, read_buf, .. } = hyper.into_parts();
+    let mut wire = io.into_inner();
+    match conn.tunnel.take() {
+        None => shut_down(&conn, &mut wire).await,
+        // A 101 that the client does not even take leads nowhere.
+        Some(_) if conn.progress.is_blocked() => {}
+        Some(tunnel) => {
+            let (stream, held) = wire.into_parts();
+            let early = [&read_buf[..], &held].concat();
+            Box::pin(tunnel.run(&conn, tunnel::Client { stream, tcp, early })).await;
+        }
+    }
+}
+
+/// Ends a connection in order. hyper has done so, except where a request on it ever asked for an upgrade: whatever the answer
+/// was, hyper leaves the end of such a connection to its caller.
+async fn shut_down<S>(conn: &Conn, wire: &mut Wire<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    std::future::poll_fn(|cx| {
+        conn.listen(cx);
+        if conn.order.get() == Order::Close {
+            return Poll::Ready(());
+        }
+        // A client that is gone already needs no farewell.
+        Pin::new(&mut *wire).poll_shutdown(cx).map(drop)
+    })
+    .await;
 }
 
 /// Breaks the circle that a connection makes with a tunnel that never began.

@@ -138,10 +138,8 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         let mut bytes = [0; 8 * 1024];
         while let Some(left @ 1..) = self.linger {
             let mut buf = ReadBuf::new(&mut bytes);
-            if ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf)).is_err() || buf.filled().is_empty() {
-                break;
-            }
-            self.linger = Some(left.saturating_sub(buf.filled().len()));
+            let ended = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf)).is_err() || buf.filled().is_empty();
+            self.linger = Some(if ended { 0 } else { left.saturating_sub(buf.filled().len()) });
         }
         Poll::Ready(Ok(()))
     }

@@ -7,12 +7,16 @@ use std::{
 };
 
 use ingress_common::HostL7;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Client, Origin, Peer, Proxy, Table, wait_until};
+use crate::{
+    support::{Client, Origin, Peer, Proxy, Table, wait_until},
+    tls::{config, connect},
+};
 
 const FIELDS: &str = "Host: a.test\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n\
                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
+pub(crate) const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
                       Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
 
 pub(crate) fn handshake() -> String {
@@ -199,4 +203,33 @@ fn snapshots_come_and_go_while_a_websocket_stays() {
         proxy.publish(&if change % 2 == 0 { table.clone() } else { Table::default() });
         assert_eq!(client.send("ping").at_least(4), b"ping", "{change}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_ends_in_order_after_an_upgrade_that_was_declined() {
+    let origin = Origin::answering("pod");
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let fields = handshake();
+    for upgrade in [&fields, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"] {
+        let mut client = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
+        let last = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+        client.write_all(format!("{upgrade}{last}").as_bytes()).await.expect("sent");
+        let mut text = String::new();
+        // An error where TLS does not end by `close_notify`.
+        client.read_to_string(&mut text).await.expect("an end in order");
+        assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{text}");
+    }
+}
+
+#[test]
+fn who_still_sends_after_an_upgrade_that_was_declined_gets_the_last_response() {
+    let origin = Origin::answering("pod");
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let mut client = proxy.client();
+    client.send(handshake());
+    assert_eq!(client.response().text(), "pod");
+    client.send("POST / HTTP/1.1\r\nHost: none.test\r\nContent-Length: 10000000\r\n\r\n");
+    // The response is there, and so is the end, before the body is sent; a reset would take the response away.
+    client.send(vec![b'x'; 5_000_000]);
+    assert_eq!(client.response().status, 404);
 }
