@@ -1,7 +1,8 @@
 //! Pods that speak HTTP/1.1 over TLS.
 
 use std::{
-    net::SocketAddr,
+    future::Future,
+    net::{Shutdown, SocketAddr},
     sync::{Arc, Mutex},
     thread,
 };
@@ -13,9 +14,18 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
 
-use crate::support::{Origin, Proxy, Table};
+use crate::{
+    support::{Origin, Proxy, Table, wait_until},
+    tls::{config, connect},
+    ws,
+};
 
 /// What an endpoint saw of a connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +69,29 @@ fn server(key: Key) -> Arc<ServerConfig> {
 impl Tls {
     /// Answers every request, whose end is an empty line, with `response`; closes afterwards if that says so.
     fn start(key: Key, response: &'static [u8]) -> Self {
+        Self::serving(key, move |mut stream| async move {
+            let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
+            while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                request.extend_from_slice(&bytes[..count]);
+                if !request.ends_with(b"\r\n\r\n") {
+                    continue;
+                }
+                request.clear();
+                stream.write_all(response).await.expect("sent");
+                stream.flush().await.expect("sent");
+                if response.starts_with(b"HTTP/1.1 200 OK\r\nConnection: close") {
+                    break;
+                }
+            }
+            drop(stream.shutdown().await);
+        })
+    }
+
+    /// Runs a script on each connection.
+    fn serving<F>(key: Key, script: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         listener.set_nonblocking(true).expect("non-blocking");
         let origin = Self { address: listener.local_addr().expect("address"), seen: Arc::default() };
@@ -69,29 +102,14 @@ impl Tls {
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
                 while let Ok((stream, _)) = listener.accept().await {
-                    let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                    let Ok(stream) = acceptor.accept(stream).await else { continue };
                     let tls = stream.get_ref().1;
                     seen.lock().expect("unpoisoned").push(Seen {
                         kind: tls.handshake_kind(),
                         server_name: tls.server_name().map(str::to_owned),
                         alpn: tls.alpn_protocol().is_some(),
                     });
-                    tokio::spawn(async move {
-                        let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
-                        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
-                            request.extend_from_slice(&bytes[..count]);
-                            if !request.ends_with(b"\r\n\r\n") {
-                                continue;
-                            }
-                            request.clear();
-                            stream.write_all(response).await.expect("sent");
-                            stream.flush().await.expect("sent");
-                            if response.starts_with(b"HTTP/1.1 200 OK\r\nConnection: close") {
-                                break;
-                            }
-                        }
-                        drop(stream.shutdown().await);
-                    });
+                    tokio::spawn(script(stream));
                 }
             });
         });
@@ -161,4 +179,54 @@ fn a_connection_serves_one_protocol() {
     assert_ne!(client.get("a.test", "/").status, 200, "plain HTTP on a connection of its own");
     proxy.publish(&table.speaking(Protocol::Https));
     assert_eq!(client.get("a.test", "/").text(), "tls");
+}
+
+/// Reads until `stream` has said `end`.
+async fn until<S: tokio::io::AsyncRead + Unpin>(stream: &mut S, end: &str) -> String {
+    let mut text = String::new();
+    while !text.ends_with(end) {
+        text.push(char::from(stream.read_u8().await.expect("more")));
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_websocket_passes_over_tls_on_both_sides() {
+    let origin = Tls::serving(Key::Own, |mut stream| async move {
+        until(&mut stream, "\r\n\r\n").await;
+        stream.write_all(format!("{}hello", ws::SWITCH).as_bytes()).await.expect("sent");
+        stream.flush().await.expect("sent");
+        let mut bytes = [0; 4096];
+        // The client ends its side without a word, which reaches the pod as an end in order.
+        while let count @ 1.. = stream.read(&mut bytes).await.expect("an end in order") {
+            stream.write_all(&bytes[..count]).await.expect("sent");
+            stream.flush().await.expect("sent");
+        }
+        stream.write_all(b"bye").await.expect("sent");
+        stream.flush().await.expect("sent");
+        // As the pod does in turn: no `close_notify`.
+    });
+    let proxy = origin.proxy();
+    let mut client = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
+    client.write_all(ws::handshake().as_bytes()).await.expect("sent");
+    let head = until(&mut client, "hello").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let sent: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let all = sent.clone();
+    let writing = tokio::spawn(async move {
+        writer.write_all(&all).await.expect("sent");
+        writer.flush().await.expect("sent");
+        writer
+    });
+    let mut received = vec![0; sent.len()];
+    reader.read_exact(&mut received).await.expect("echoed");
+    assert!(received == sent);
+    let mut client = reader.unsplit(writing.await.expect("joined"));
+    SockRef::from(client.get_ref().0).shutdown(Shutdown::Write).expect("shut down");
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).await.expect("an end in order");
+    assert_eq!(rest, "bye");
+    wait_until("the request is over", || proxy.count(1).active == 0);
+    assert_eq!(proxy.count(1).requests, [1, 0, 0, 0, 0].into());
 }
