@@ -71,9 +71,11 @@ fn command(toolchain: &BpfToolchain) -> Command {
     cargo
 }
 
-fn flags() -> [String; 3] {
+fn flags() -> [String; 4] {
     let arch = format!("--cfg=bpf_target_arch=\"{ARCH}\"");
-    [arch, "-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()]
+    // BTF names source files; where they lay when they were compiled is nobody's business.
+    let anywhere = format!("--remap-path-prefix={}=/src", workspace::root().display());
+    [arch, anywhere, "-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()]
 }
 
 fn stamp(toolchain: &BpfToolchain) -> Result<String> {

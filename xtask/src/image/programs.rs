@@ -101,7 +101,9 @@ fn libraries(listed: &str) -> BTreeSet<String> {
 }
 
 fn flags() -> Vec<String> {
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=debuginfo".to_owned()];
+    // Names of symbols and the build id hold hashes of where things were compiled.
+    let flags = ["-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-Clink-arg=-Wl,--build-id=none"];
+    let mut flags = flags.map(str::to_owned).to_vec();
     flags.extend(prefixes("--remap-path-prefix"));
     flags
 }
