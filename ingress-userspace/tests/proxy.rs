@@ -1,5 +1,7 @@
 //! The request path in process: a real snapshot, listeners on free ports, upstreams that follow a script.
 
+#[path = "proxy/annotations/mod.rs"]
+mod annotations;
 #[path = "proxy/counters.rs"]
 mod counters;
 #[path = "proxy/drain.rs"]

@@ -42,7 +42,7 @@ pub enum Reason {
     ClassMismatch,
     /// No name in the certificate covers the host it is meant for; the default certificate is served.
     CertHostMismatch,
-    /// The ConfigMap of settings does not exist; the defaults apply.
+    /// A ConfigMap that the operator, a class or an annotation names does not exist.
     ConfigMapNotFound,
     /// Another file already defines the object.
     DuplicateObject,
@@ -50,6 +50,8 @@ pub enum Reason {
     ExternalNameRefused,
     /// An older Ingress has the same host and path, default backend or certificate host.
     HostPathConflict,
+    /// An annotation that has no meaning here, and needs none; a note.
+    IneffectiveAnnotation,
     /// A setting that has no meaning here, and needs none; a note.
     IneffectiveSetting,
     /// A value of an annotation cannot be read; the default applies.
@@ -152,6 +154,7 @@ impl Reason {
             Self::DuplicateObject => "DuplicateObject",
             Self::ExternalNameRefused => "ExternalNameRefused",
             Self::HostPathConflict => "HostPathConflict",
+            Self::IneffectiveAnnotation => "IneffectiveAnnotation",
             Self::IneffectiveSetting => "IneffectiveSetting",
             Self::InvalidAnnotation => "InvalidAnnotation",
             Self::InvalidCertificate => "InvalidCertificate",
@@ -180,7 +183,9 @@ impl Reason {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
-            Self::IneffectiveSetting | Self::UnknownKind | Self::UnknownProtocol => Severity::Note,
+            Self::IneffectiveAnnotation | Self::IneffectiveSetting | Self::UnknownKind | Self::UnknownProtocol => {
+                Severity::Note
+            }
             _ => Severity::Warning,
         }
     }

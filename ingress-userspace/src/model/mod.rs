@@ -5,19 +5,29 @@
 //! ```
 //!
 //! Values here are valid by construction (every constructor parses). There is no IO, no clock, no Kubernetes and no
-//! protocol library in this module, and nothing in it says "Ingress": other APIs translate into the same types.
+//! protocol engine in this module, and nothing in it says "Ingress": other APIs translate into the same types.
 
+pub mod filter;
+mod forwarding;
 pub mod host;
+mod networks;
 pub mod path;
+mod pattern;
 mod render;
 pub mod rule;
 pub mod settings;
+mod template;
 pub mod tls;
 pub mod upstream;
 
+pub use filter::{Access, Cors, Filter, HeaderEdit, HeaderEdits, HeaderText, Origins, Rewrite};
+pub use forwarding::Forwarding;
 pub use host::{Host, HostError, HostId, HostPattern};
+pub use networks::{NetworkError, Networks};
 pub use path::{PathError, PathMatch};
-pub use rule::{Action, Filter, HostRoutes, RouteTable, Rule, Unavailable};
+pub use pattern::{Pattern, PatternError};
+pub use rule::{Action, HostRoutes, Redirect, RouteTable, Rule, Unavailable};
 pub use settings::Settings;
+pub use template::{Piece, Template, TemplateError, Variable};
 pub use tls::{Certificate, CertificateError};
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey};

@@ -1,6 +1,8 @@
 //! Paths as rules match them: case-sensitive, query not included, in the same normal form as the paths of requests.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, cmp::Reverse, fmt};
+
+use super::{Pattern, PatternError};
 
 /// Below this, certificate authorities ask for answers to challenges (RFC 8555, 8.3).
 pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge/";
@@ -15,6 +17,9 @@ pub enum PathMatch {
     /// This path and everything below it, element by element: `/a` fits `/a`, `/a/` and `/a/b`, not `/ab`. A slash at the
     /// end changes nothing but the precedence (`/a/` goes before `/a`).
     Prefix(String),
+    /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix goes before
+    /// expressions that are shorter than its elements.
+    Pattern(Pattern),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +28,8 @@ pub enum PathError {
     NotAbsolute(String),
     #[error("path `{path}` holds `{sequence}`, which no normalised request path has")]
     NotNormal { path: String, sequence: &'static str },
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
 }
 
 impl PathMatch {
@@ -42,6 +49,17 @@ impl PathMatch {
         normal(path).map(Self::Prefix)
     }
 
+    /// A match for what begins with the regular expression `text`.
+    ///
+    /// # Errors
+    /// If it does not begin with `/`, or is no regular expression that can be taken.
+    pub fn pattern(text: &str) -> Result<Self, PathError> {
+        if !text.starts_with('/') {
+            return Err(PathError::NotAbsolute(text.to_owned()));
+        }
+        Ok(Self::Pattern(Pattern::of_path(text)?))
+    }
+
     /// Whether a request for `path` (in normal form, without query) fits.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
@@ -50,6 +68,7 @@ impl PathMatch {
             Self::Prefix(prefix) => {
                 path.strip_prefix(elements(prefix)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
+            Self::Pattern(pattern) => pattern.is_match(path),
         }
     }
 
@@ -57,6 +76,7 @@ impl PathMatch {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Exact(path) | Self::Prefix(path) => path,
+            Self::Pattern(pattern) => pattern.as_str(),
         }
     }
 }
@@ -123,10 +143,14 @@ impl PartialOrd for PathMatch {
 
 impl Ord for PathMatch {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let rank = |path: &Self| match path {
-            Self::Exact(_) => 0,
-            Self::Prefix(_) => 1,
-        };
+        /// Kind, length and kind again: what is less goes first.
+        fn rank(path: &PathMatch) -> (u8, Reverse<usize>, u8) {
+            match path {
+                PathMatch::Exact(path) => (0, Reverse(path.len()), 0),
+                PathMatch::Pattern(pattern) => (1, Reverse(pattern.as_str().len()), 0),
+                PathMatch::Prefix(prefix) => (1, Reverse(elements(prefix).len()), 1),
+            }
+        }
         let (a, b) = (self.as_str(), other.as_str());
         rank(self).cmp(&rank(other)).then_with(|| b.len().cmp(&a.len())).then_with(|| a.cmp(b))
     }
@@ -137,6 +161,7 @@ impl fmt::Display for PathMatch {
         match self {
             Self::Exact(path) => write!(f, "= {path}"),
             Self::Prefix(path) => write!(f, "{path}"),
+            Self::Pattern(pattern) => write!(f, "~ {pattern}"),
         }
     }
 }

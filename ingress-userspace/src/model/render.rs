@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::{Action, Filter, Protocol, RouteTable, Rule, Settings, Upstream};
+use super::{Action, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, Upstream};
 
 impl fmt::Display for RouteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, default, upstreams, certificates, fallback_certificate, settings } = self;
+        let Self { hosts, default, forwarding, upstreams, certificates, fallback_certificate, settings } = self;
         if *settings != Settings::default() {
             writeln!(f, "{settings:?}")?;
         }
@@ -21,6 +21,9 @@ impl fmt::Display for RouteTable {
         }
         if let Some(action) = default {
             writeln!(f, "default {action}")?;
+        }
+        if **forwarding != Forwarding::default() {
+            writeln!(f, "forwarding{forwarding}")?;
         }
         for (pattern, certificate) in certificates {
             let origin = certificate.as_ref().map_or("(none)", |certificate| &certificate.origin);
@@ -43,16 +46,11 @@ impl fmt::Display for RouteTable {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for filter in &self.filters {
-            match filter {
-                Filter::RedirectHttps { status, except } => {
-                    write!(f, "redirect-https({status}")?;
-                    except.iter().try_for_each(|path| write!(f, ", not {path}"))?;
-                    write!(f, ") ")?;
-                }
-            }
+        let Self { path: _, owner, filters, action, forwarding } = self;
+        for filter in filters {
+            write!(f, "{filter} ")?;
         }
-        write!(f, "{}  # {}", self.action, self.owner)
+        write!(f, "{action}{forwarding}  # {owner}")
     }
 }
 
@@ -61,6 +59,53 @@ impl fmt::Display for Action {
         match self {
             Self::Forward(key) => write!(f, "-> {key}"),
             Self::Refuse(why) => write!(f, "-> refuse: {why}"),
+            Self::Redirect(redirect) => {
+                let Redirect { status, location } = &**redirect;
+                write!(f, "-> redirect({status}) {location}")
+            }
         }
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RedirectHttps { status, except } => {
+                write!(f, "redirect-https({status}")?;
+                except.iter().try_for_each(|path| write!(f, ", not {path}"))?;
+                f.write_str(")")
+            }
+            Self::Access(access) => write!(f, "access({access})"),
+            Self::Cors(cors) => write!(f, "cors({})", cors.origins),
+            Self::Rewrite(rewrite) => write!(f, "rewrite({rewrite})"),
+            Self::UpstreamHost(host) => write!(f, "host({})", String::from_utf8_lossy(host.as_bytes())),
+            Self::RequestHeaders(edits) => write!(f, "request-headers({edits})"),
+            Self::ResponseHeaders(edits) => write!(f, "response-headers({edits})"),
+            Self::StrictTransportSecurity(value) => write!(f, "hsts({})", String::from_utf8_lossy(value.as_bytes())),
+        }
+    }
+}
+
+/// What differs from the defaults.
+impl fmt::Display for Forwarding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { connect_timeout, read_timeout, send_timeout, body_max, response_head_max } = self;
+        let default = Self::default();
+        for (name, value, default) in [
+            ("connect-timeout", connect_timeout, default.connect_timeout),
+            ("read-timeout", read_timeout, default.read_timeout),
+            ("send-timeout", send_timeout, default.send_timeout),
+        ] {
+            if *value != default {
+                write!(f, " {name}={value:?}")?;
+            }
+        }
+        if let Some(max) = body_max {
+            write!(f, " body-max={max}")?;
+        }
+        if *response_head_max != default.response_head_max {
+            write!(f, " response-head-max={response_head_max}")?;
+        }
+        Ok(())
     }
 }

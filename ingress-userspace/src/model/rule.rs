@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use super::{Certificate, HostPattern, PathMatch, Settings, Upstream, UpstreamKey};
+use super::{Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Template, Upstream, UpstreamKey};
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
 /// `upstreams`.
@@ -12,6 +12,8 @@ pub struct RouteTable {
     pub hosts: BTreeMap<HostPattern, Arc<HostRoutes>>,
     /// What serves a request that no host or no path matched; `None` answers 404.
     pub default: Option<Action>,
+    /// How `default` forwards.
+    pub forwarding: Arc<Forwarding>,
     pub upstreams: BTreeMap<UpstreamKey, Upstream>,
     /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so the
     /// fallback certificate stands in, rather than a less specific one that may be another owner's.
@@ -47,18 +49,10 @@ pub struct Rule {
     pub path: PathMatch,
     /// Who asked for this rule, for people: `namespace/name`.
     pub owner: Arc<str>,
-    /// Applied in this order before the action.
+    /// In the order of [`Filter`]'s variants.
     pub filters: Vec<Filter>,
     pub action: Action,
-}
-
-/// A step between match and action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Filter {
-    /// Answers a request that came over plain HTTP with a redirect to HTTPS (308 keeps the method, RFC 9110, 15.4.9), except
-    /// below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP, and for paths
-    /// that one of `except` matches.
-    RedirectHttps { status: u16, except: Arc<[PathMatch]> },
+    pub forwarding: Arc<Forwarding>,
 }
 
 /// What becomes of a request.
@@ -67,6 +61,16 @@ pub enum Action {
     Forward(UpstreamKey),
     /// The rule stands but cannot be honoured; it answers 503 rather than leave its path to another rule.
     Refuse(Unavailable),
+    Redirect(Arc<Redirect>),
+}
+
+/// Sends the client elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// A URI, or the path of one on the same host.
+    pub location: Template,
 }
 
 /// Why a rule cannot be honoured.

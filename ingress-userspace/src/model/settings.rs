@@ -16,12 +16,6 @@ pub struct Settings {
     pub streams_max: u32,
     /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301). Default true.
     pub http2: bool,
-    /// Opening a connection to an endpoint. Default 5 s.
-    pub connect_timeout: Duration,
-    /// Longest silence of an endpoint before and within a response, else 504 where no byte went out. Default 60 s.
-    pub upstream_read_timeout: Duration,
-    /// Longest time that an endpoint takes no byte of a request. Default 60 s.
-    pub upstream_send_timeout: Duration,
     /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and closes
     /// connections. Default 512.
     pub upstream_idle_per_endpoint: usize,
@@ -38,9 +32,6 @@ impl Default for Settings {
             stall_timeout: Duration::from_secs(60),
             streams_max: 128,
             http2: true,
-            connect_timeout: Duration::from_secs(5),
-            upstream_read_timeout: Duration::from_secs(60),
-            upstream_send_timeout: Duration::from_secs(60),
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),
         }

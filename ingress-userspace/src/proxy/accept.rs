@@ -136,7 +136,10 @@ mod tests {
         let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let connection = worker
             .pool
-            .connect(Target { address: endpoint.local_addr().expect("address"), transport: Transport::Plain })
+            .connect(
+                Target { address: endpoint.local_addr().expect("address"), transport: Transport::Plain },
+                Duration::from_secs(5),
+            )
             .await
             .expect("connected");
         let (mut peer, _) = endpoint.accept().await.expect("accepted");

@@ -14,7 +14,7 @@ use super::{
     conn::InFlight,
     counters::{self, Direction},
     headers,
-    upstream::{BodyError, ResponseBody, h2},
+    upstream::{BodyError, BoxError, ResponseBody, h2},
 };
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn, and
@@ -25,8 +25,15 @@ const FRAME_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct RequestBody {
     incoming: Incoming,
+    /// How many bytes may still come.
+    left: u64,
     bytes: counters::Bytes,
 }
+
+/// A body of a request that is longer than its rule allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request body is longer than allowed")]
+pub(super) struct TooLarge;
 
 /// The body of the response to a client. The request is in flight for as long as this lives.
 pub(super) struct Body {
@@ -50,22 +57,35 @@ pub(super) enum Source {
 // === impl RequestBody ===
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, cell: &'static HostL7Cell) -> Self {
-        Self { incoming, bytes: counters::Bytes::new(cell, Direction::In) }
+    /// A body of at most `max` bytes.
+    ///
+    /// # Errors
+    /// If it says that it is longer.
+    pub(super) fn new(incoming: Incoming, max: Option<u64>, cell: &'static HostL7Cell) -> Result<Self, TooLarge> {
+        let left = max.unwrap_or(u64::MAX);
+        if incoming.size_hint().lower() > left {
+            return Err(TooLarge);
+        }
+        Ok(Self { incoming, left, bytes: counters::Bytes::new(cell, Direction::In) })
     }
 }
 
 impl HttpBody for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             headers::strip_trailers(trailers);
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.bytes.add(data.len());
+            match self.left.checked_sub(data.len() as u64) {
+                Some(left) => self.left = left,
+                None => return Poll::Ready(Some(Err(TooLarge.into()))),
+            }
         }
         Poll::Ready(frame)
     }

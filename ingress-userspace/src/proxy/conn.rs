@@ -51,7 +51,7 @@ const HYPER_HEADERS_MAX: usize = 100;
 /// What a connection is, for its requests, its byte stream and its worker.
 pub(super) struct Conn {
     pub(super) worker: Rc<Worker>,
-    remote: SocketAddr,
+    pub(super) remote: SocketAddr,
     local: SocketAddr,
     pub(super) secure: bool,
     /// See [`headers::forwarded`].

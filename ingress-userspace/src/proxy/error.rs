@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use crate::model::Unavailable;
 
 use super::{
-    authority::AuthorityError, forward::ForwardError, path::PathError, upstream::ExchangeError,
+    authority::AuthorityError, body::TooLarge, forward::ForwardError, path::PathError, upstream::ExchangeError,
     websocket::HandshakeError,
 };
 
@@ -64,6 +64,24 @@ pub(super) fn no_route() -> Answer {
     answer(StatusCode::NOT_FOUND, "no route for this host and path")
 }
 
+/// A client that may not come in.
+pub(super) fn denied() -> Answer {
+    answer(StatusCode::FORBIDDEN, "this address may not come in")
+}
+
+/// A preflight; what it asks about is added by the filter (Fetch standard, 3.2.2: any status of success).
+pub(super) fn preflight() -> Answer {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::SERVER, SERVER);
+    response
+}
+
+/// What remains of the body is not read, so the connection ends.
+pub(super) fn body_too_large() -> Answer {
+    closing(answer(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large"))
+}
+
 /// A rule that cannot be honoured. Which it is, is for the owner of the rule to read in its events, not for clients.
 pub(super) fn refused(_why: Unavailable) -> Answer {
     answer(StatusCode::SERVICE_UNAVAILABLE, "the backend of this route is not available")
@@ -83,6 +101,7 @@ pub(super) fn forward(error: &ForwardError) -> Answer {
 
 fn exchange(error: &ExchangeError) -> Answer {
     match error {
+        ExchangeError::RequestBody(error) if error.is::<TooLarge>() => body_too_large(),
         ExchangeError::RequestBody(_) => {
             closing(answer(StatusCode::BAD_REQUEST, "the request body is malformed or incomplete"))
         }

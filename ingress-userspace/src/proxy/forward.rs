@@ -111,13 +111,13 @@ async fn attempt(
                 return Ok(response);
             }
             // Closing an idle connection is the endpoint's right and says nothing of its health.
-            Err(failure) => match retry(&failure.error, failure.written, failure.unsent, head.method) {
+            Err(failure) => match retry(&failure.error, failure.written, failure.unsent, head.method()) {
                 Some(unsent) => body = unsent,
                 None => return Err(failed(worker, endpoint, failure.error, None)),
             },
         }
     }
-    let connection = match worker.pool.connect(target).await {
+    let connection = match worker.pool.connect(target, limits.connect_timeout).await {
         Ok(connection) => connection,
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
@@ -130,7 +130,7 @@ async fn attempt(
             Ok(response)
         }
         Err(Failure { error, unsent, written, reused: _ }) => {
-            let unsent = retry(&error, written, unsent, head.method);
+            let unsent = retry(&error, written, unsent, head.method());
             Err(failed(worker, endpoint, error, unsent))
         }
     }
@@ -154,7 +154,7 @@ async fn exchange(
     body: RequestBody,
 ) -> Result<Forwarded, Failure<RequestBody>> {
     let Some(accept) = head.handshake else {
-        let response = upstream::exchange(connection, limits, head.method, |out| head.write(out), body).await?;
+        let response = upstream::exchange(connection, limits, head.method(), |out| head.write(out), body).await?;
         return Ok(Forwarded::Response(response.map(Source::Http1)));
     };
     let upgraded = Box::pin(upstream::upgrade(connection, limits, *accept, |out| head.write(out), body));
@@ -174,7 +174,7 @@ async fn attempt_http2(
 ) -> Result<Forwarded, Attempt> {
     let mut again = true;
     loop {
-        let lease = match worker.http2.lease(endpoint.address()).await {
+        let lease = match worker.http2.lease(endpoint.address(), limits.connect_timeout).await {
             Ok(lease) => lease,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
@@ -188,7 +188,7 @@ async fn attempt_http2(
             }
         };
         let Failure { error, unsent, written, reused } =
-            match h2::exchange(lease, limits, head.method, write, body).await {
+            match h2::exchange(lease, limits, head.method(), write, body).await {
                 Ok(response) => {
                     endpoint.succeeded();
                     let response = response.map(|body| Source::Http2(Box::new(body)));
@@ -196,7 +196,7 @@ async fn attempt_http2(
                 }
                 Err(failure) => failure,
             };
-        match retry(&error, written, unsent, head.method) {
+        match retry(&error, written, unsent, head.method()) {
             Some(unsent) if reused && std::mem::take(&mut again) => body = unsent,
             retry => return Err(failed(worker, endpoint, error, retry)),
         }
@@ -235,7 +235,7 @@ fn failed(worker: &Worker, endpoint: Picked<'_>, error: ExchangeError, retry: Op
 
 #[cfg(test)]
 mod tests {
-    use std::{io, time::Duration};
+    use std::io;
 
     use super::*;
     use crate::model::{Endpoint, Upstream};
@@ -257,7 +257,7 @@ mod tests {
             let endpoints = [address, other].map(|address| Endpoint { address }).into();
             let state = UpstreamState::carry(&Upstream { endpoints, ..Upstream::default() }, None);
             let picked = state.pick(|| 0, &mut Tried::default()).expect("an endpoint");
-            let error = ConnectError::new(address, Duration::ZERO, io::Error::from_raw_os_error(code));
+            let error = ConnectError::new(address, io::Error::from_raw_os_error(code));
             let failed = unconnected(&error, picked, 0);
             assert_eq!(matches!(failed, ForwardError::Exhausted), !blamed, "{error}");
             let next: Vec<_> =

@@ -5,6 +5,8 @@ use std::cell::Cell;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use crate::route::{Subject, filter::Edits};
+
 use super::{
     authority::Authority,
     upstream::{Accept, head::tokens, write_header, write_request_line},
@@ -13,13 +15,12 @@ use super::{
 
 /// What of a request goes into the forwarded head.
 pub(super) struct Head<'r> {
-    pub(super) method: &'r http::Method,
     /// That the client speaks.
     pub(super) version: http::Version,
-    /// Normal path and query.
-    pub(super) target: &'r str,
+    pub(super) subject: &'r Subject<'r>,
     pub(super) authority: &'r Authority<'r>,
-    pub(super) headers: &'r HeaderMap,
+    /// What its rule changes of it.
+    pub(super) edits: &'r Edits<'r>,
     /// From [`forwarded`].
     pub(super) forwarded: &'r [u8],
     /// What must answer it, if it is a WebSocket handshake.
@@ -27,36 +28,67 @@ pub(super) struct Head<'r> {
 }
 
 impl Head<'_> {
+    pub(super) fn method(&self) -> &http::Method {
+        self.subject.method
+    }
+
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { method, version, target, authority, headers, forwarded, handshake } = self;
-        write_request_line(out, method, target);
+        let Self { version, subject, authority, edits, forwarded, handshake } = self;
+        let Subject { method, target, headers, .. } = subject;
+        write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
-        authority.write(out);
+        match edits.host {
+            Some(host) => out.extend_from_slice(host.as_bytes()),
+            None => authority.write(out),
+        }
         out.extend_from_slice(b"\r\n");
         let nominated = Nominated::of(headers);
         for (name, value) in *headers {
             match class(name.as_str()) {
+                _ if edits.replace(name.as_str()) => {}
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
                 Class::Pass | Class::Drop | Class::Cookie | Class::RequestId | Class::Via => {}
             }
         }
-        write_cookies(out, headers);
-        out.extend_from_slice(forwarded);
-        out.extend_from_slice(b"x-forwarded-host: ");
-        authority.write(out);
-        out.extend_from_slice(b"\r\n");
-        write_request_id(out, headers);
+        if !edits.replace(header::COOKIE.as_str()) {
+            write_cookies(out, headers);
+        }
+        self.write_forwarded(out, forwarded);
+        if !edits.replace(REQUEST_ID.as_str()) {
+            write_request_id(out, headers);
+        }
         via::write(out, *version, headers);
+        edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
         if handshake.is_some() {
             out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
         }
     }
 
+    /// Appends what we say of the client, but for fields that the rule has its own mind about.
+    fn write_forwarded(&self, out: &mut Vec<u8>, forwarded: &[u8]) {
+        const HOST: &str = "x-forwarded-host";
+        if self.edits.headers.is_empty() {
+            out.extend_from_slice(forwarded);
+        } else {
+            for line in forwarded.split_inclusive(|b| *b == b'\n') {
+                let name = line.split(|b| *b == b':').next().unwrap_or_default();
+                if !str::from_utf8(name).is_ok_and(|name| self.edits.replace(name)) {
+                    out.extend_from_slice(line);
+                }
+            }
+        }
+        if !self.edits.replace(HOST) {
+            out.extend_from_slice(b"x-forwarded-host: ");
+            self.authority.write(out);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
     /// Whether the client takes trailers, which HTTP/2 says end to end (RFC 9113, 8.2.2): gRPC insists on it.
     pub(super) fn takes_trailers(&self) -> bool {
-        let mut codings = self.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
+        let mut codings = self.subject.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
         codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
 }
@@ -206,6 +238,7 @@ pub(super) fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::HeaderEdits;
 
     #[test]
     fn trailers_say_nothing_that_the_head_may_not_say() {
@@ -230,17 +263,32 @@ mod tests {
     }
 
     fn write(fields: &[(&'static str, &str)]) -> String {
+        write_edited(fields, "")
+    }
+
+    /// `edits` are changes as `request-headers` has them.
+    fn write_edited(fields: &[(&'static str, &str)], edits: &str) -> String {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).expect("valid value"));
         }
         let authority = Authority::parse(b"a.test").expect("valid authority");
-        let head = Head {
+        let subject = Subject {
             method: &http::Method::GET,
-            version: http::Version::HTTP_11,
+            host: &authority.host,
             target: "/x?y",
-            authority: &authority,
             headers: &headers,
+            secure: false,
+            client: [192, 0, 2, 7].into(),
+            https_port: 443,
+        };
+        let changes = HeaderEdits::parse(edits).expect("valid");
+        let edits = Edits { headers: changes.iter().collect(), ..Edits::default() };
+        let head = Head {
+            version: http::Version::HTTP_11,
+            subject: &subject,
+            authority: &authority,
+            edits: &edits,
             forwarded: b"x-forwarded-for: 192.0.2.7\r\n",
             handshake: None,
         };
@@ -305,6 +353,28 @@ mod tests {
             check(&[(name, "evil"), ("x-a", "1")], "x-a: 1");
         }
         check(&[("x_a", "1"), ("content_type", "x"), ("_", "y")], "x_a: 1|content_type: x|_: y");
+    }
+
+    #[test]
+    fn rules_change_fields() {
+        for (fields, edits, expect, gone) in [
+            (&[("x-a", "1"), ("x-a", "2")][..], "X-A: 3", "x-a: 3", "x-a: 1"),
+            (&[("x-a", "1")], "+X-A: 2\n+X-A: 3", "x-a: 2 x-a: 3", "x-b"),
+            (&[("x-a", "1")], "+X-A: 2\nX-A: 3\n+X-A: 4", "x-a: 3 x-a: 4", "x-a: 2"),
+            (&[("x-a", "1"), ("authorization", "x"), ("cookie", "c")], "-X-A\n-Authorization\n-Cookie", "", "x-a"),
+            (
+                &[],
+                "X-Forwarded-For: $remote_addr!\nX-Forwarded-Host: h\nX-Request-Id: i",
+                "x-forwarded-for: 192.0.2.7! x-forwarded-host: h x-request-id: i",
+                "x-forwarded-for: 192.0.2.7 ",
+            ),
+        ] {
+            let written = write_edited(fields, edits).lines().skip(2).collect::<Vec<_>>().join(" ") + " ";
+            assert!(written.contains(expect) && !written.contains(gone), "{edits}: {written}");
+            if expect.is_empty() {
+                assert!(!written.contains("authorization") && !written.contains("cookie"), "{written}");
+            }
+        }
     }
 
     #[test]

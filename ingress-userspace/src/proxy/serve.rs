@@ -8,16 +8,16 @@ use hyper::body::Incoming;
 use ingress_common::StatusClass;
 
 use crate::{
-    model::HostId,
+    model::{Filter, HostId},
     route::{
-        Found, Matched, Target,
-        filter::{self, Subject, Verdict},
+        Found, Matched, Route, Subject, Target, UpstreamId,
+        filter::{self, Edits, Verdict},
     },
 };
 
 use super::{
     authority::Authority,
-    body::{Body, RequestBody, Source},
+    body::{Body, RequestBody, Source, TooLarge},
     conn::{Conn, InFlight},
     error::{self, Answer},
     forward::{Forwarded, forward},
@@ -110,50 +110,83 @@ impl<'r> Matching<'r> {
         let Self { authority, target, found } = self;
         let in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
         let bodiless = parts.method == Method::HEAD;
-        let action = match found.matched {
+        let (filters, forwarding, action) = match found.matched {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
-            Matched::Default(action) => action,
-            Matched::Route(route) => {
-                let https_port = conn.worker.options.https_port;
-                let subject = Subject { host: &authority.host, target: &target, secure: conn.secure, https_port };
-                // `*` is no path: there is nowhere to redirect it to.
-                if target != "*"
-                    && let Verdict::Redirect { status, location } = filter::apply(&route.filters, subject)
-                {
-                    return own(in_flight, error::redirect(status, &location), bodiless);
-                }
-                route.target
-            }
+            Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
+            Matched::Route(Route { owner: _, filters, target, forwarding }) => (&filters[..], forwarding, target),
         };
-        let upstream = match action {
-            Target::Refuse(why) => return own(in_flight, error::refused(why), bodiless),
-            Target::Forward(id) => snapshot.upstream(id),
+        let subject = Subject {
+            method: &parts.method,
+            host: &authority.host,
+            target: &target,
+            headers: &parts.headers,
+            secure: conn.secure,
+            client: conn.remote.ip(),
+            https_port: conn.worker.options.https_port,
+        };
+        let mut edits = Edits::default();
+        let upstream = match decide(filters, action, &subject, &mut edits) {
+            Ok(upstream) => snapshot.upstream(upstream),
+            Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject),
         };
         let handshake = match asked.then(|| websocket::handshake(parts)).transpose() {
             Ok(handshake) => handshake.flatten(),
             Err(refused) => return own(in_flight, error::handshake(refused), bodiless),
         };
+        let body = match RequestBody::new(incoming, forwarding.body_max, in_flight.cell()) {
+            Ok(body) => body,
+            Err(TooLarge) => return responded(own(in_flight, error::body_too_large(), bodiless), filters, &subject),
+        };
         let head = Head {
-            method: &parts.method,
             version: parts.version,
-            target: &target,
+            subject: &subject,
             authority: &authority,
-            headers: &parts.headers,
+            edits: &edits,
             forwarded: &conn.forwarded,
             handshake: handshake.as_ref(),
         };
-        let body = RequestBody::new(incoming, in_flight.cell());
         let forwarded = match upstream {
-            Some(upstream) => forward(&conn.worker, snapshot.limits, upstream, &head, body).await,
+            Some(upstream) => forward(&conn.worker, snapshot.limits(forwarding), upstream, &head, body).await,
             None => Err(super::forward::ForwardError::NoEndpoints),
         };
-        match forwarded {
+        let response = match forwarded {
             Ok(Forwarded::Response(response)) => relay(response, bodiless, in_flight),
             Ok(Forwarded::Switched(response)) => switch(conn, response, in_flight),
             Err(failed) => own(in_flight, error::forward(&failed), bodiless),
+        };
+        responded(response, filters, &subject)
+    }
+}
+
+/// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
+fn decide<'r>(
+    filters: &'r [Filter],
+    action: &Target,
+    subject: &Subject<'_>,
+    edits: &mut Edits<'r>,
+) -> Result<UpstreamId, Box<Answer>> {
+    for filter in filters {
+        match filter::apply(filter, subject, edits) {
+            Verdict::Continue => {}
+            Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
+            Verdict::Deny => return Err(error::denied().into()),
+            Verdict::Preflight => return Err(error::preflight().into()),
         }
     }
+    match action {
+        Target::Forward(id) => Ok(*id),
+        Target::Refuse(why) => Err(error::refused(*why).into()),
+        Target::Redirect(redirect) => {
+            Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into())
+        }
+    }
+}
+
+/// The response as the filters of its route want it.
+fn responded(mut response: Response<Body>, filters: &[Filter], subject: &Subject<'_>) -> Response<Body> {
+    filter::respond(filters, subject, response.headers_mut());
+    response
 }
 
 /// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.

@@ -9,7 +9,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    model::{HostId, HostPattern, RouteTable, Settings, Upstream, UpstreamKey},
+    model::{Forwarding, HostId, HostPattern, RouteTable, Settings, Upstream, UpstreamKey},
     route::{Routes, UpstreamId},
 };
 
@@ -27,8 +27,8 @@ pub struct Snapshot {
     pub routes: Routes,
     pub certificates: Certificates,
     pub settings: Settings,
-    /// What of the settings bounds an exchange with an endpoint.
-    pub(super) limits: Limits,
+    /// How requests are forwarded that no route names.
+    pub(super) forwarding: Arc<Forwarding>,
     /// By [`UpstreamId`]; `None` for a number whose upstream is gone.
     upstreams: Vec<Option<Arc<UpstreamState>>>,
     ids: HashMap<UpstreamKey, UpstreamId>,
@@ -54,8 +54,21 @@ impl Snapshot {
         let routes = Routes::compile(previous_routes, table, |key| numbering.id(key), host_id);
         let Numbering { ids, upstreams, .. } = numbering;
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
-        let (settings, limits) = (table.settings.clone(), limits(&table.settings));
-        (Self { generation, routes, certificates, settings, limits, upstreams, ids }, problems)
+        let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
+        (Self { generation, routes, certificates, settings, forwarding, upstreams, ids }, problems)
+    }
+
+    /// What bounds an exchange with an endpoint.
+    pub(super) fn limits(&self, forwarding: &Forwarding) -> Limits {
+        let Forwarding { connect_timeout, read_timeout, send_timeout, body_max: _, response_head_max } = *forwarding;
+        Limits {
+            connect_timeout,
+            read_timeout,
+            send_timeout,
+            client_timeout: self.settings.stall_timeout,
+            head_max: response_head_max,
+            ..Limits::default()
+        }
     }
 
     /// The upstream a route of this snapshot names.
@@ -67,15 +80,6 @@ impl Snapshot {
     #[must_use]
     pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {
         self.ids.get(key).copied()
-    }
-}
-
-fn limits(settings: &Settings) -> Limits {
-    Limits {
-        read_timeout: settings.upstream_read_timeout,
-        send_timeout: settings.upstream_send_timeout,
-        client_timeout: settings.stall_timeout,
-        ..Limits::default()
     }
 }
 
@@ -148,6 +152,7 @@ mod tests {
                 owner: (*service).into(),
                 filters: Vec::new(),
                 action: Action::Forward(key),
+                forwarding: Arc::default(),
             };
             let pattern = HostPattern::parse(&format!("{service}.test")).expect("valid host");
             table.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], fallback: None }));

@@ -244,7 +244,6 @@ fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
         idle_per_endpoint: settings.upstream_idle_per_endpoint,
         idle_total: options.upstream_idle_total,
         idle_timeout: settings.upstream_idle_timeout,
-        connect_timeout: settings.connect_timeout,
     }
 }
 

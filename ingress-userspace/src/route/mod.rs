@@ -3,13 +3,14 @@
 //! [`Routes`] is a [`RouteTable`] arranged for lookup; it does not balance, filter or forward.
 //!
 //! Cost of a lookup: one hash for the host (two more for a wildcard or the catch-all), one for exact paths, and one per
-//! `/` within the longest prefix of that host, whatever the length of the request's path.
+//! `/` within the longest prefix of that host, whatever the length of the request's path. Regular expressions are tried one
+//! after the other, each in time linear to the path.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::model::{
-    Action, Filter, Host, HostId, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Unavailable, UpstreamKey, host,
-    path,
+    Action, Filter, Forwarding, Host, HostId, HostPattern, HostRoutes, PathMatch, Pattern, Redirect, RouteTable, Rule,
+    Unavailable, UpstreamKey, host, path,
 };
 
 /// All hosts, arranged for [`Routes::find`].
@@ -34,6 +35,8 @@ pub struct HostEntry {
     prefix: HashMap<Box<str>, Route>,
     /// Length of the longest key of `prefix`.
     longest_prefix: usize,
+    /// Longest expression first.
+    patterns: Vec<(Pattern, Route)>,
     fallback: Option<Route>,
 }
 
@@ -43,12 +46,14 @@ pub struct Route {
     pub owner: Arc<str>,
     pub filters: Vec<Filter>,
     pub target: Target,
+    pub forwarding: Arc<Forwarding>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Forward(UpstreamId),
     Refuse(Unavailable),
+    Redirect(Arc<Redirect>),
 }
 
 /// Index of an upstream in a snapshot; the same number for the same key in every later snapshot.
@@ -67,7 +72,7 @@ pub struct Found<'r> {
 pub enum Matched<'r> {
     Route(&'r Route),
     /// No rule fits; the default for everything takes it.
-    Default(Target),
+    Default(&'r Target),
     /// No rule fits and there is no default: 404.
     Nothing,
 }
@@ -85,7 +90,15 @@ impl Routes {
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
         mut host_id: impl FnMut(&HostPattern) -> HostId,
     ) -> Self {
-        let RouteTable { hosts, default, upstreams: _, certificates: _, fallback_certificate: _, settings: _ } = table;
+        let RouteTable {
+            hosts,
+            default,
+            forwarding: _,
+            upstreams: _,
+            certificates: _,
+            fallback_certificate: _,
+            settings: _,
+        } = table;
         let mut routes = Self::default();
         for (pattern, rules) in hosts {
             let known = previous.and_then(|previous| previous.entry(pattern));
@@ -113,7 +126,7 @@ impl Routes {
         let entry = self.host(host);
         let matched = match entry.and_then(|entry| entry.find(path)) {
             Some(route) => Matched::Route(route),
-            None => self.default.map_or(Matched::Nothing, Matched::Default),
+            None => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
         };
         Found { host: entry, matched }
     }
@@ -157,11 +170,16 @@ impl HostEntry {
             exact: HashMap::new(),
             prefix: HashMap::new(),
             longest_prefix: 0,
+            patterns: Vec::new(),
             fallback: fallback.as_ref().map(|rule| Route::compile(rule, upstream)),
         };
         // Rules come in order of precedence, so of `/a/` and `/a`, which fit the same paths, the first to arrive stays.
         for rule in rules {
             let (map, key) = match &rule.path {
+                PathMatch::Pattern(pattern) => {
+                    entry.patterns.push((pattern.clone(), Route::compile(rule, upstream)));
+                    continue;
+                }
                 PathMatch::Exact(exact) => (&mut entry.exact, exact.as_str()),
                 PathMatch::Prefix(prefix) => {
                     let key = path::elements(prefix);
@@ -175,11 +193,19 @@ impl HostEntry {
     }
 
     fn find(&self, path: &str) -> Option<&Route> {
-        self.exact.get(path).or_else(|| self.find_prefix(path)).or(self.fallback.as_ref())
+        if let Some(route) = self.exact.get(path) {
+            return Some(route);
+        }
+        let prefix = self.find_prefix(path);
+        // An expression that is as long as the prefix, or longer, goes before it.
+        let shortest = prefix.map_or(0, |(elements, _)| elements.len());
+        let mut patterns = self.patterns.iter().take_while(|(pattern, _)| pattern.as_str().len() >= shortest);
+        let pattern = patterns.find(|(pattern, _)| pattern.is_match(path)).map(|(_, route)| route);
+        pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_ref())
     }
 
     /// Tries the path cut at each element boundary, longest first, beginning no longer than the longest prefix.
-    fn find_prefix(&self, path: &str) -> Option<&Route> {
+    fn find_prefix<'p>(&self, path: &'p str) -> Option<(&'p str, &Route)> {
         if self.prefix.is_empty() || !path.starts_with('/') {
             return None;
         }
@@ -191,7 +217,7 @@ impl HostEntry {
         };
         loop {
             if let Some(route) = self.prefix.get(&path[..end]) {
-                return Some(route);
+                return Some((&path[..end], route));
             }
             end = path[..end].rfind('/')?;
         }
@@ -202,8 +228,13 @@ impl HostEntry {
 
 impl Route {
     fn compile(rule: &Rule, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
-        let Rule { path: _, owner, filters, action } = rule;
-        Self { owner: Arc::clone(owner), filters: filters.clone(), target: Target::compile(action, upstream) }
+        let Rule { path: _, owner, filters, action, forwarding } = rule;
+        Self {
+            owner: Arc::clone(owner),
+            filters: filters.clone(),
+            target: Target::compile(action, upstream),
+            forwarding: Arc::clone(forwarding),
+        }
     }
 }
 
@@ -212,11 +243,15 @@ impl Target {
         match action {
             Action::Forward(key) => Self::Forward(upstream(key)),
             Action::Refuse(why) => Self::Refuse(*why),
+            Action::Redirect(redirect) => Self::Redirect(Arc::clone(redirect)),
         }
     }
 }
 
 pub mod filter;
+pub mod template;
+
+pub use filter::Subject;
 
 #[cfg(test)]
 mod tests;

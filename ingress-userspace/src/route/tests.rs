@@ -6,7 +6,7 @@ use super::*;
 
 fn rule(path: PathMatch, owner: &str) -> Rule {
     let action = Action::Forward(UpstreamKey::new("default", owner, "80"));
-    Rule { path, owner: owner.into(), filters: Vec::new(), action }
+    Rule { path, owner: owner.into(), filters: Vec::new(), action, forwarding: Arc::default() }
 }
 
 fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
@@ -97,6 +97,17 @@ fn a_request_does_not_fall_through_to_a_less_specific_host() {
 }
 
 #[test]
+fn the_longer_text_goes_first_whether_it_is_an_expression_or_a_prefix() {
+    let pattern = |text| PathMatch::pattern(text).expect("valid");
+    let paths = [pattern("/a.*"), pattern("/a/b/c.*"), prefix("/a/bcd"), prefix("/"), exact("/a/x")];
+    check(&paths, "/a/b/cd", Some("~ /a/b/c.*"));
+    check(&paths, "/a/bcd/e", Some("/a/bcd"));
+    check(&paths, "/ax", Some("~ /a.*"));
+    check(&paths, "/a/x", Some("= /a/x"));
+    check(&paths, "/b", Some("/"));
+}
+
+#[test]
 fn fallback_serves_what_no_path_matches() {
     let routes = compile(&table(vec![(pattern("a.test"), vec![exact("/x")], true)]));
     assert_eq!(found(&routes, "a.test", "/y").as_deref(), Some("a.test fallback"));
@@ -115,9 +126,11 @@ fn any_pattern() -> impl Strategy<Value = HostPattern> {
 }
 
 fn any_path() -> impl Strategy<Value = PathMatch> {
-    ("(/[ab]{1,2}){0,3}/?", any::<bool>()).prop_filter_map("empty", |(text, is_exact)| {
+    let plain = ("(/[ab]{1,2}){0,3}/?", any::<bool>()).prop_filter_map("empty", |(text, is_exact)| {
         if is_exact { PathMatch::exact(&text).ok() } else { PathMatch::prefix(&text).ok() }
-    })
+    });
+    let pattern = prop::sample::select(vec!["/", "/a", "/a(.*)", "/[ab]/.*a", "/A/b$", "/.*/b{2}", "/a(/|$)(.*)"]);
+    prop_oneof![3 => plain, 1 => pattern.prop_map(|text| PathMatch::pattern(text).expect("valid"))]
 }
 
 proptest! {

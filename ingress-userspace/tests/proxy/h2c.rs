@@ -18,7 +18,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, server::conn::http2::Builder, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ingress_userspace::model::{Protocol, Settings};
+use ingress_userspace::model::{Forwarding, Protocol, Settings};
 
 use crate::{
     support::{DEADLINE, Origin, Proxy, Table, wait_settled, wait_until},
@@ -198,7 +198,8 @@ fn a_silent_stream_is_a_504_and_costs_no_other() {
         Some(reply("pod"))
     });
     let short = Duration::from_millis(200);
-    let proxy = origin.proxy(Settings { upstream_read_timeout: short, ..Settings::default() });
+    let table = Table::default().host("a.test", &[origin.address]).speaking(Protocol::H2c);
+    let proxy = Proxy::start(&table.forwarding("a.test", Forwarding { read_timeout: short, ..Forwarding::default() }));
     let mut client = proxy.client();
     assert_eq!(client.get("a.test", "/").text(), "pod");
     assert_eq!(client.get("a.test", "/silent").status, 504);

@@ -15,8 +15,8 @@ use std::{
 use ingress_common::{HostL7, HostL7Cell};
 use ingress_userspace::{
     model::{
-        Action, Endpoint, Filter, HostId, HostPattern, HostRoutes, PathMatch, Protocol, RouteTable, Rule, Settings,
-        Upstream, UpstreamKey,
+        Action, Endpoint, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch, Protocol, RouteTable, Rule,
+        Settings, Upstream, UpstreamKey,
     },
     proxy::{self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Snapshot, WorkerListeners},
 };
@@ -72,6 +72,14 @@ impl Table {
         self
     }
 
+    /// How requests for `host` are forwarded.
+    pub(crate) fn forwarding(mut self, host: &str, forwarding: Forwarding) -> Self {
+        let routes = self.0.hosts.get_mut(&HostPattern::parse(host).expect("valid host")).expect("a known host");
+        let forwarding = Arc::new(forwarding);
+        Arc::make_mut(routes).rules.iter_mut().for_each(|rule| rule.forwarding = Arc::clone(&forwarding));
+        self
+    }
+
     pub(crate) fn settings(mut self, settings: Settings) -> Self {
         self.0.settings = settings;
         self
@@ -79,8 +87,8 @@ impl Table {
 
     /// The rule of `host` for `path` and below, before its others.
     pub(crate) fn path(mut self, host: &str, path: &str, action: Action) -> Self {
-        let rule =
-            Rule { path: PathMatch::prefix(path).expect("valid path"), owner: "p".into(), filters: vec![], action };
+        let path = PathMatch::prefix(path).expect("valid path");
+        let rule = Rule { path, owner: "p".into(), filters: vec![], action, forwarding: Arc::default() };
         let routes = self.0.hosts.entry(HostPattern::parse(host).expect("valid host")).or_default();
         Arc::make_mut(routes).rules.insert(0, rule);
         self
@@ -88,7 +96,8 @@ impl Table {
 
     pub(crate) fn rule(mut self, host: &str, filters: Vec<Filter>, action: Action) -> Self {
         let path = PathMatch::prefix("/").expect("valid path");
-        let rule = Rule { path, owner: format!("default/{host}").into(), filters, action };
+        let owner = format!("default/{host}").into();
+        let rule = Rule { path, owner, filters, action, forwarding: Arc::default() };
         let pattern = HostPattern::parse(host).expect("valid host");
         self.0.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], fallback: None }));
         self

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingress_userspace::model::Settings;
+use ingress_userspace::model::{Forwarding, Settings};
 
 use crate::support::{Origin, Proxy, Table};
 
@@ -12,10 +12,16 @@ fn proxy(origin: &Origin, settings: Settings) -> Proxy {
     Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings))
 }
 
+/// A proxy that waits for pods no longer than [`SHORT`].
+fn impatient(origin: &Origin) -> Proxy {
+    let forwarding = Forwarding { read_timeout: SHORT, ..Forwarding::default() };
+    Proxy::start(&Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding))
+}
+
 #[test]
 fn a_silent_pod_is_a_504() {
     let origin = Origin::start(|peer| peer.until_closed());
-    let proxy = proxy(&origin, Settings { upstream_read_timeout: SHORT, ..Settings::default() });
+    let proxy = impatient(&origin);
     let mut client = proxy.client();
     assert_eq!(client.get("a.test", "/").status, 504);
     assert_eq!(origin.connections(), 1, "a time-out is not tried again");
@@ -28,7 +34,7 @@ fn a_pod_that_stops_within_its_response_breaks_it_off() {
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
         peer.until_closed();
     });
-    let proxy = proxy(&origin, Settings { upstream_read_timeout: SHORT, ..Settings::default() });
+    let proxy = impatient(&origin);
     let mut client = proxy.client();
     assert!(client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response().is_none());
 }
@@ -105,8 +111,8 @@ fn new_settings_hold_without_a_restart() {
     // One that is open already keeps its connection's settings, but its requests have those of now.
     let mut old = proxy.client();
     assert_eq!(old.get("b.test", "/").status, 404);
-    let short = Settings { idle_timeout: SHORT, upstream_read_timeout: SHORT, ..Settings::default() };
-    proxy.publish(&table.settings(short));
+    let table = table.settings(Settings { idle_timeout: SHORT, ..Settings::default() });
+    proxy.publish(&table.forwarding("a.test", Forwarding { read_timeout: SHORT, ..Forwarding::default() }));
     assert_eq!(old.get("a.test", "/").status, 504);
     let mut new = proxy.client();
     assert_eq!(new.get("b.test", "/").status, 404);

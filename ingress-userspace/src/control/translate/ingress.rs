@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::{
 
 use super::{
     Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS,
-    annotations::{self, Policy, Redirect, Service},
+    annotations::{self, Policy, Service},
     options::CatchAll,
     protocol::Wanted,
     service,
@@ -19,7 +19,7 @@ use crate::{
         change::ObjectName,
         outcome::{ObjectRef, Reason},
     },
-    model::{Action, HostPattern, PathError, PathMatch, Rule, Unavailable},
+    model::{Action, HostPattern, PathMatch, Rule, Unavailable},
 };
 
 /// What `ingress` asks for. Everything it cannot have is reported on `object`.
@@ -35,7 +35,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let standing = Standing::of(ingress);
     let policy = match standing {
         // What answers a challenge is public by its nature; its annotations are meant for other controllers.
-        Standing::Solver => Policy { redirect: Redirect::Never, service: Service::Full, protocol: Wanted::OfPort },
+        Standing::Solver => Policy::of_solver(),
         Standing::Ordinary => annotations::read(ingress, object, context),
     };
     if policy.service == Service::Withhold {
@@ -46,6 +46,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
+    let redirect = policy.redirect;
     let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
@@ -66,7 +67,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let mut tls: BTreeSet<_> =
         hosts.iter().map(|host| &host.pattern).filter(|host| is_covered(host, &tls_hosts)).cloned().collect();
     tls.extend(tls_hosts);
-    let mut claims = Claims { standing, hosts, tls, redirect: policy.redirect, certificates };
+    let mut claims = Claims { standing, hosts, tls, redirect, certificates };
     if context.options.catch_all == CatchAll::Refuse {
         refuse_catch_all(&mut claims, object, context);
     }
@@ -199,31 +200,34 @@ impl Builder<'_, '_> {
             );
             self.context.report(self.object, Reason::NoBackend, message);
         }
-        let rules = paths.iter().filter_map(|path| self.path(&pattern, path)).collect();
+        let mut rules: Vec<_> = paths.iter().filter_map(|path| self.path(&pattern, path)).collect();
+        if let Some(location) = self.policy.app_root.clone().filter(|_| self.policy.service == Service::Full) {
+            let root = PathMatch::Exact("/".into());
+            rules.retain(|rule| rule.path != root);
+            rules.push(self.with(root, Action::Redirect(location)));
+        }
         let fallback = default_backend.map(|backend| self.rule(everything(), backend));
         Some(HostClaim { pattern, rules, fallback })
     }
 
     fn path(&mut self, pattern: &HostPattern, path: &HTTPIngressPath) -> Option<Rule> {
         let HTTPIngressPath { backend, path, path_type } = path;
-        let path = path.as_deref().unwrap_or_default();
-        let parsed = match path_type.as_str() {
-            "Exact" => PathMatch::exact(path),
-            "Prefix" => PathMatch::prefix(path),
-            // Free to choose: element by element like Prefix, and empty stands for everything.
-            "ImplementationSpecific" => PathMatch::prefix(if path.is_empty() { "/" } else { path }),
-            other => {
-                let other = annotations::shorten(other);
-                let message = format!(
-                    "path type `{other}` of host `{pattern}` is not one of `Exact`, `Prefix`, `ImplementationSpecific`; the path is skipped"
-                );
-                self.context.report(self.object, Reason::InvalidPath, message);
-                return None;
-            }
+        // Where the kind of match is free to choose, empty stands for everything.
+        let path = match path.as_deref().unwrap_or_default() {
+            "" if path_type == "ImplementationSpecific" => "/",
+            path => path,
+        };
+        let Some(parsed) = self.policy.path(path, path_type) else {
+            let other = annotations::shorten(path_type);
+            let message = format!(
+                "path type `{other}` of host `{pattern}` is not one of `Exact`, `Prefix`, `ImplementationSpecific`; the path is skipped"
+            );
+            self.context.report(self.object, Reason::InvalidPath, message);
+            return None;
         };
         match parsed {
             Ok(path) => Some(self.rule(path, backend)),
-            Err(error @ (PathError::NotAbsolute(_) | PathError::NotNormal { .. })) => {
+            Err(error) => {
                 let message = format!("{}; the path is skipped for host `{pattern}`", shorten(&error));
                 self.context.report(self.object, Reason::InvalidPath, message);
                 None
@@ -232,13 +236,19 @@ impl Builder<'_, '_> {
     }
 
     fn rule(&mut self, path: PathMatch, backend: &IngressBackend) -> Rule {
-        let action = match self.policy {
+        let action = match &self.policy {
             Policy { service: Service::Refuse | Service::Withhold, .. } => Action::Refuse(Unavailable::Policy),
+            Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
-            Policy { service: Service::Full, protocol, redirect: _ } => {
-                service::resolve(&self.name.namespace, backend, protocol, self.object, self.context)
+            Policy { protocol, .. } => {
+                service::resolve(&self.name.namespace, backend, *protocol, self.object, self.context)
             }
         };
-        Rule { path, owner: Arc::clone(&self.owner), filters: Vec::new(), action }
+        self.with(path, action)
+    }
+
+    fn with(&self, path: PathMatch, action: Action) -> Rule {
+        let (filters, forwarding) = (self.policy.filters(&path), Arc::clone(&self.policy.forwarding));
+        Rule { path, owner: Arc::clone(&self.owner), filters, action, forwarding }
     }
 }

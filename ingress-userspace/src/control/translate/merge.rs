@@ -113,13 +113,14 @@ impl Merged {
             .chain(&default)
             .filter_map(|action| match action {
                 Action::Forward(key) => Some(key),
-                Action::Refuse(_) => None,
+                Action::Refuse(_) | Action::Redirect(_) => None,
             })
             .collect();
         upstreams.retain(|key, _| used.contains(key));
         let certificates = certificates.into_iter().map(|(pattern, (_, certificate))| (pattern, certificate)).collect();
-        let Globals { settings, .. } = globals;
-        RouteTable { hosts, default, upstreams, certificates, fallback_certificate: None, settings }
+        let Globals { settings, asked, .. } = globals;
+        let forwarding = Arc::new(asked.forwarding);
+        RouteTable { hosts, default, forwarding, upstreams, certificates, fallback_certificate: None, settings }
     }
 
     /// A host that only solvers name is served by a less specific one but for the challenge, and must go on to be: it would
@@ -166,7 +167,7 @@ impl MergedHost {
     fn winner(&self, path: &PathMatch, object: &ObjectRef) -> Option<&MergedRule> {
         let owner = |path: &PathMatch| self.rules.get(path);
         let other_spelling = match path {
-            PathMatch::Exact(_) => None,
+            PathMatch::Exact(_) | PathMatch::Pattern(_) => None,
             PathMatch::Prefix(prefix) => {
                 let elements = path::elements(prefix);
                 let is_short = elements.len() == prefix.len();
@@ -196,7 +197,10 @@ impl MergedRule {
         };
         if redirects {
             let (status, except) = (globals.redirect_status, Arc::clone(&globals.redirect_except));
-            rule.filters.push(Filter::RedirectHttps { status, except });
+            rule.filters.insert(0, Filter::RedirectHttps { status, except });
+        }
+        if has_tls {
+            rule.filters.extend(globals.hsts.value().map(Filter::StrictTransportSecurity));
         }
         rule
     }

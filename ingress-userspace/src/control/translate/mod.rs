@@ -41,12 +41,15 @@ mod service;
 mod settings;
 mod solver;
 mod topology;
+mod values;
 
 use annotations::Redirect;
+pub(in crate::control) use annotations::references as annotation_references;
 pub use class::Classes;
 use context::{Context, Dependency, Trace};
 use merge::Merged;
 pub use options::{CatchAll, ExternalNames, Options};
+pub(in crate::control) use settings::references as settings_references;
 use solver::Standing;
 
 /// A route table and what there is to say about the objects it came from.

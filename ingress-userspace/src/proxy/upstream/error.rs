@@ -1,14 +1,14 @@
 //! What can go wrong with an upstream, as types; turning it into a status is `proxy::error`'s.
 
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr};
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("no connection to `{address}` within {after:?}")]
-    Timeout { address: SocketAddr, after: Duration },
+    #[error("no connection to `{address}` in time")]
+    Timeout { address: SocketAddr },
     #[error("`{address}` refused the connection")]
     Refused { address: SocketAddr },
     /// This node lacks what a connection needs: descriptors, memory, ports. It says nothing of the endpoint.
@@ -198,14 +198,14 @@ impl fmt::Display for Waiting {
 }
 
 impl ConnectError {
-    /// Why connecting to `address` failed with `source`, within a time-out of `after`.
-    pub(in crate::proxy) fn new(address: SocketAddr, after: Duration, source: io::Error) -> Self {
+    /// Why connecting to `address` failed with `source`.
+    pub(in crate::proxy) fn new(address: SocketAddr, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM) => {
                 Self::Exhausted { address, source }
             }
             Some(libc::ECONNREFUSED) => Self::Refused { address },
-            Some(libc::ETIMEDOUT) => Self::Timeout { address, after },
+            Some(libc::ETIMEDOUT) => Self::Timeout { address },
             _ => Self::Io { address, source },
         }
     }

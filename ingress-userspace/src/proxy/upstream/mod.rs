@@ -30,6 +30,8 @@ pub use tunnel::{Passed, Tunnel, TunnelError};
 /// Bounds of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Longest wait for a new connection, TLS handshake and all; 5 s.
+    pub connect_timeout: Duration,
     /// Longest wait between two reads once the request is sent; 60 s. While the client still owes a part of the request's body,
     /// it is the client that is waited for, and `client_timeout` runs instead.
     pub read_timeout: Duration,
@@ -46,6 +48,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connect_timeout: Duration::from_secs(5),
             read_timeout: Duration::from_secs(60),
             client_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),

@@ -28,8 +28,6 @@ pub struct PoolOptions {
     /// How long one is kept; 60 s, to the second in which [`Pool::prune`] is called. Should be below what the pods' servers
     /// keep, or requests meet connections that are being closed.
     pub idle_timeout: Duration,
-    /// Longest wait for a connection to be established, TLS handshake included; 5 s.
-    pub connect_timeout: Duration,
 }
 
 struct Shared {
@@ -64,12 +62,7 @@ struct AddressHasher(u64);
 
 impl Default for PoolOptions {
     fn default() -> Self {
-        Self {
-            idle_per_endpoint: 32,
-            idle_total: 1024,
-            idle_timeout: Duration::from_secs(60),
-            connect_timeout: Duration::from_secs(5),
-        }
+        Self { idle_per_endpoint: 32, idle_total: 1024, idle_timeout: Duration::from_secs(60) }
     }
 }
 
@@ -107,19 +100,18 @@ impl Pool {
         }
     }
 
-    /// Opens a connection, with `TCP_NODELAY`.
+    /// Opens a connection, with `TCP_NODELAY`, unless it takes longer than `after`.
     ///
     /// # Errors
-    /// If it is refused, takes longer than [`PoolOptions::connect_timeout`], or fails otherwise.
-    pub async fn connect(&self, target: Target) -> Result<Connection, ConnectError> {
+    /// If it is refused, is not there after that time, or fails otherwise.
+    pub async fn connect(&self, target: Target, after: Duration) -> Result<Connection, ConnectError> {
         let Target { address, transport } = target;
-        let after = self.options().connect_timeout;
         let opened = match transport {
             Transport::Plain => timeout(after, self.tcp(address)).await.map(|tcp| tcp.map(Stream::Plain)),
             // Boxed: the state of a handshake is large, and plain connections need none.
             Transport::Tls => timeout(after, Box::pin(self.tls(address))).await,
         };
-        let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address, after })??;
+        let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address })??;
         Ok(Connection::new(stream, target, self.clone()))
     }
 
@@ -150,7 +142,7 @@ impl Pool {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             self.clear();
         }
-        ConnectError::new(address, self.options().connect_timeout, error)
+        ConnectError::new(address, error)
     }
 
     /// Drops what has been idle for too long or was closed. To be called once a second: it is also the pool's clock.

@@ -107,7 +107,7 @@ pub(crate) async fn follow_client(
     let (sender, mut events) = mpsc::channel(QUEUED_EVENTS);
     let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
     let mut watches = Watches { client, namespace, events: sender, tasks, by_name, may_have_ended: false };
-    let mut tracker = Tracker::new(&options.classes.controller, named(options));
+    let mut tracker = Tracker::new(&options.classes.controller, &options.annotations_prefix, named(options));
     watches.start(&mut tracker, options.default_backend.as_ref());
     watches.begin_references(&mut tracker);
     let mut batch = Batch::default();

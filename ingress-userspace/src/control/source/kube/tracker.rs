@@ -7,6 +7,7 @@ use k8s_openapi::api::networking::v1::{IngressClass, IngressClassParametersRefer
 use crate::control::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     outcome::Origin,
+    translate::{annotation_references, settings_references},
 };
 
 /// Number of a watch; never used again for another.
@@ -50,6 +51,8 @@ pub(super) struct Tracker {
     watches: BTreeMap<WatchId, Watch>,
     /// `spec.controller` of the IngressClasses whose parameters matter.
     controller: String,
+    /// Of annotations, beside our own.
+    annotations_prefix: String,
     /// What the operator names.
     fixed: BTreeSet<ObjectId>,
     /// Objects by the object that names them.
@@ -84,9 +87,11 @@ impl Version {
 // === impl Tracker ===
 
 impl Tracker {
-    /// A tracker that also wants `fixed`, and the parameters of IngressClasses of `controller`.
-    pub(super) fn new(controller: &str, fixed: BTreeSet<ObjectId>) -> Self {
-        Self { controller: controller.to_owned(), references_changed: !fixed.is_empty(), fixed, ..Self::default() }
+    /// A tracker that also wants `fixed`, the parameters of IngressClasses of `controller`, and what annotations with
+    /// `annotations_prefix` or our own name.
+    pub(super) fn new(controller: &str, annotations_prefix: &str, fixed: BTreeSet<ObjectId>) -> Self {
+        let (controller, annotations_prefix) = (controller.to_owned(), annotations_prefix.to_owned());
+        Self { controller, annotations_prefix, references_changed: !fixed.is_empty(), fixed, ..Self::default() }
     }
 
     pub(super) fn open(&mut self, need: Need) -> WatchId {
@@ -146,13 +151,18 @@ impl Tracker {
                 let secrets = tls.filter_map(|tls| tls.secret_name.as_deref()).filter(|secret| !secret.is_empty());
                 let secret =
                     |name: &str| ObjectId { kind: Kind::Secret, name: ObjectName::new(&id.name.namespace, name) };
-                let named = secrets.map(secret).collect();
+                let mut named: BTreeSet<_> = secrets.map(secret).collect();
+                named.extend(annotation_references(ingress, &self.annotations_prefix));
                 (id, named)
             }
             Change::Apply { object: object @ Object::IngressClass(class), origin: _ } => {
                 (object.id(), parameters(class, &self.controller).into_iter().collect())
             }
-            Change::Remove(id @ ObjectId { kind: Kind::Ingress | Kind::IngressClass, name: _ }) => {
+            Change::Apply { object: object @ Object::ConfigMap(config_map), origin: _ } => {
+                let named = settings_references(config_map).map(|name| ObjectId { kind: Kind::ConfigMap, name });
+                (object.id(), named.collect())
+            }
+            Change::Remove(id @ ObjectId { kind: Kind::Ingress | Kind::IngressClass | Kind::ConfigMap, name: _ }) => {
                 (id.clone(), BTreeSet::new())
             }
             _ => return,

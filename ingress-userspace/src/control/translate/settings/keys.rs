@@ -2,10 +2,13 @@
 //!
 //! Keys are ingress-nginx's, and mean here what they mean there.
 
-use std::{ops::RangeInclusive, str::FromStr, time::Duration};
+use http::HeaderName;
 
-use super::Globals;
-use crate::model::PathMatch;
+use super::{
+    super::values::{Read, boolean, limit, networks, number, seconds, status},
+    Globals,
+};
+use crate::{control::change::ObjectName, model::PathMatch};
 
 /// One key.
 #[derive(Debug)]
@@ -18,11 +21,18 @@ pub(super) struct Setting {
     /// For people: what it sets, with its unit and limits.
     pub(super) meaning: &'static str,
     /// Sets the value, or tells what to write instead.
-    pub(super) apply: fn(&str, &mut Globals) -> Result<(), &'static str>,
+    pub(super) apply: fn(&str, &mut Globals) -> Read,
 }
 
 /// Sorted by name.
-const SETTINGS: [Setting; 14] = [
+const SETTINGS: [Setting; 25] = [
+    Setting {
+        name: "add-headers",
+        default: "",
+        nginx: "",
+        meaning: "a ConfigMap, as `namespace/name`, whose data are fields that every response gets",
+        apply: |value, globals| config_map(value, &mut globals.add_headers),
+    },
     Setting {
         name: "client-body-timeout",
         default: "60",
@@ -38,18 +48,76 @@ const SETTINGS: [Setting; 14] = [
         apply: |value, globals| seconds(value, &mut globals.settings.head_timeout),
     },
     Setting {
+        name: "denylist-source-range",
+        default: "",
+        nginx: "",
+        meaning: "networks that get 403 where an Ingress does not say, separated by commas",
+        apply: |value, globals| networks(value, &mut globals.asked.access.deny),
+    },
+    Setting {
         name: "force-ssl-redirect",
         default: "false",
         nginx: "false",
         meaning: "whether hosts without TLS are redirected to it, too",
-        apply: |value, globals| boolean(value, &mut globals.force_ssl_redirect),
+        apply: |value, globals| boolean(value, &mut globals.asked.force_ssl_redirect),
+    },
+    Setting {
+        name: "global-allowed-response-headers",
+        default: "",
+        nginx: "",
+        meaning: "fields that `custom-headers` of an Ingress may set, separated by commas; all if there are none",
+        apply: |value, globals| {
+            globals.allowed_headers = header_names(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "hide-headers",
+        default: "",
+        nginx: "",
+        meaning: "fields of pods that clients do not get, separated by commas",
+        apply: |value, globals| {
+            globals.hidden_headers = header_names(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "hsts",
+        default: "false",
+        nginx: "true",
+        meaning: "whether browsers are told to come over TLS from now on (RFC 6797), by hosts with TLS",
+        apply: |value, globals| boolean(value, &mut globals.hsts.enabled),
+    },
+    Setting {
+        name: "hsts-include-subdomains",
+        default: "true",
+        nginx: "true",
+        meaning: "whether that holds for names below the host, too",
+        apply: |value, globals| boolean(value, &mut globals.hsts.include_subdomains),
+    },
+    Setting {
+        name: "hsts-max-age",
+        default: "31536000",
+        nginx: "31536000",
+        meaning: "for how long, in seconds",
+        apply: |value, globals| {
+            number(value, 0..=u64::from(u32::MAX), &mut globals.hsts.max_age)
+                .ok_or_else(|| "a number of seconds up to 4294967295".into())
+        },
+    },
+    Setting {
+        name: "hsts-preload",
+        default: "false",
+        nginx: "false",
+        meaning: "whether browsers may ship with it",
+        apply: |value, globals| boolean(value, &mut globals.hsts.preload),
     },
     Setting {
         name: "http-redirect-code",
         default: "308",
         nginx: "308",
         meaning: "status of redirects to HTTPS: 301, 302, 307 or 308",
-        apply: |value, globals| status(value, &mut globals.redirect_status),
+        apply: |value, globals| redirect_status(value, &mut globals.redirect_status),
     },
     Setting {
         name: "http2-max-concurrent-streams",
@@ -57,7 +125,8 @@ const SETTINGS: [Setting; 14] = [
         nginx: "128",
         meaning: "streams open at one time on one HTTP/2 connection, from 1 to 10000",
         apply: |value, globals| {
-            number(value, 1..=10_000, &mut globals.settings.streams_max).ok_or("a number from 1 to 10000")
+            number(value, 1..=10_000, &mut globals.settings.streams_max)
+                .ok_or_else(|| "a number from 1 to 10000".into())
         },
     },
     Setting {
@@ -75,32 +144,46 @@ const SETTINGS: [Setting; 14] = [
         apply: prefixes,
     },
     Setting {
+        name: "proxy-body-size",
+        default: "0",
+        nginx: "1m",
+        meaning: "longest body of a request, else 413, where an Ingress does not say; `0` for any",
+        apply: |value, globals| limit(value, &mut globals.asked.forwarding.body_max),
+    },
+    Setting {
         name: "proxy-connect-timeout",
         default: "5",
         nginx: "5",
         meaning: "time to open a connection to an endpoint, in seconds",
-        apply: |value, globals| seconds(value, &mut globals.settings.connect_timeout),
+        apply: |value, globals| seconds(value, &mut globals.asked.forwarding.connect_timeout),
     },
     Setting {
         name: "proxy-read-timeout",
         default: "60",
         nginx: "60",
         meaning: "longest silence of an endpoint before and within a response, in seconds",
-        apply: |value, globals| seconds(value, &mut globals.settings.upstream_read_timeout),
+        apply: |value, globals| seconds(value, &mut globals.asked.forwarding.read_timeout),
     },
     Setting {
         name: "proxy-send-timeout",
         default: "60",
         nginx: "60",
         meaning: "longest time that an endpoint takes no byte of a request, in seconds",
-        apply: |value, globals| seconds(value, &mut globals.settings.upstream_send_timeout),
+        apply: |value, globals| seconds(value, &mut globals.asked.forwarding.send_timeout),
+    },
+    Setting {
+        name: "proxy-set-headers",
+        default: "",
+        nginx: "",
+        meaning: "a ConfigMap, as `namespace/name`, whose data are fields that every pod gets",
+        apply: |value, globals| config_map(value, &mut globals.set_headers),
     },
     Setting {
         name: "ssl-redirect",
         default: "true",
         nginx: "true",
         meaning: "whether hosts with TLS are redirected to it",
-        apply: |value, globals| boolean(value, &mut globals.ssl_redirect),
+        apply: |value, globals| boolean(value, &mut globals.asked.ssl_redirect),
     },
     Setting {
         name: "upstream-keepalive-connections",
@@ -109,7 +192,7 @@ const SETTINGS: [Setting; 14] = [
         meaning: "idle connections kept per endpoint and worker, from 0 to 65535",
         apply: |value, globals| {
             number(value, 0..=65_535, &mut globals.settings.upstream_idle_per_endpoint)
-                .ok_or("a number from 0 to 65535")
+                .ok_or_else(|| "a number from 0 to 65535".into())
         },
     },
     Setting {
@@ -126,6 +209,13 @@ const SETTINGS: [Setting; 14] = [
         meaning: "whether HTTP/2 is offered in TLS handshakes",
         apply: |value, globals| boolean(value, &mut globals.settings.http2),
     },
+    Setting {
+        name: "whitelist-source-range",
+        default: "",
+        nginx: "",
+        meaning: "networks that may come in where an Ingress does not say, separated by commas; all others get 403",
+        apply: |value, globals| networks(value, &mut globals.asked.access.allow),
+    },
 ];
 
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
@@ -141,45 +231,35 @@ pub(super) fn apply_nginx_defaults(globals: &mut Globals) {
     }
 }
 
-/// A number of seconds, up to a week; 0 has a meaning of its own for some keys of nginx, which none has here.
-fn seconds(value: &str, field: &mut Duration) -> Result<(), &'static str> {
-    let mut seconds = 0;
-    number(value.strip_suffix('s').unwrap_or(value), 1..=604_800, &mut seconds)
-        .ok_or("a number of seconds from 1 to 604800")?;
-    *field = Duration::from_secs(seconds);
-    Ok(())
+/// A redirect to HTTPS keeps the method or changes it, but is never a mere reference.
+fn redirect_status(value: &str, field: &mut u16) -> Read {
+    if value == "303" { None } else { status(value, field).ok() }.ok_or_else(|| "301, 302, 307 or 308".into())
 }
 
-fn boolean(value: &str, field: &mut bool) -> Result<(), &'static str> {
-    *field = match value {
-        "true" => true,
-        "false" => false,
-        _ => return Err("\"true\" or \"false\""),
-    };
-    Ok(())
-}
-
-fn status(value: &str, field: &mut u16) -> Result<(), &'static str> {
-    *field = match value {
-        "301" => 301,
-        "302" => 302,
-        "307" => 307,
-        "308" => 308,
-        _ => return Err("301, 302, 307 or 308"),
-    };
-    Ok(())
-}
-
-fn prefixes(value: &str, globals: &mut Globals) -> Result<(), &'static str> {
-    let paths = value.split(',').map(str::trim).filter(|path| !path.is_empty()).map(PathMatch::prefix);
-    let Ok(paths) = paths.collect::<Result<Vec<_>, _>>() else { return Err("paths, separated by commas") };
+fn prefixes(value: &str, globals: &mut Globals) -> Read {
+    let paths = elements(value).map(PathMatch::prefix);
+    let Ok(paths) = paths.collect::<Result<Vec<_>, _>>() else { return Err("paths, separated by commas".into()) };
     globals.redirect_except = paths.into();
     Ok(())
 }
 
-fn number<T: FromStr + PartialOrd>(value: &str, range: RangeInclusive<T>, field: &mut T) -> Option<()> {
-    *field = value.parse().ok().filter(|number| range.contains(number))?;
-    Some(())
+fn header_names(value: &str) -> Read<Vec<HeaderName>> {
+    let names = elements(value).map(HeaderName::try_from).collect::<Result<_, _>>();
+    names.map_err(|_invalid| "names of header fields, separated by commas".into())
+}
+
+fn elements(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|element| !element.is_empty())
+}
+
+/// A ConfigMap of another object's name, in any namespace: the operator names it.
+fn config_map(value: &str, field: &mut Option<ObjectName>) -> Read {
+    *field = match value.split_once('/') {
+        _ if value.is_empty() => None,
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Some(ObjectName::new(namespace, name)),
+        _ => return Err("a ConfigMap, as `namespace/name`".into()),
+    };
+    Ok(())
 }
 
 #[cfg(test)]
@@ -223,7 +303,12 @@ mod tests {
                 "true" => "false",
                 "false" => "true",
                 "308" => "302",
-                "" => "/a, /b",
+                "" => match *name {
+                    "add-headers" | "proxy-set-headers" => "a/b",
+                    "no-tls-redirect-locations" => "/a, /b",
+                    "denylist-source-range" | "whitelist-source-range" => "10.0.0.0/8",
+                    _ => "X-A, X-B",
+                },
                 _ => "42",
             };
             let mut globals = Globals::of(&Classes::default());
@@ -235,7 +320,7 @@ mod tests {
     #[test]
     fn values_without_a_meaning_change_nothing() {
         for Setting { name, apply, .. } in &SETTINGS {
-            for value in ["nope", "-1", "99999999999999999999", "5m"] {
+            for value in ["no pe", "-1?", "99999999999999999999:", "5t\u{e9}"] {
                 let mut globals = Globals::of(&Classes::default());
                 assert!(apply(value, &mut globals).is_err(), "{name} {value}");
                 assert_eq!(globals, Globals::of(&Classes::default()), "{name} {value}");

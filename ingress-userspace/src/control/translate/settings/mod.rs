@@ -4,19 +4,23 @@
 
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::{
     core::v1::ConfigMap,
     networking::v1::{IngressClass, IngressClassParametersReference},
 };
 
-use super::{Classes, Context, age, annotations::shorten};
+use super::{
+    Classes, Context, age,
+    annotations::{Asked, shorten},
+};
 use crate::{
     control::{
         change::{Kind, ObjectName},
         cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{PathMatch, Settings},
+    model::{HeaderEdit, HeaderEdits, PathMatch, Settings},
 };
 
 mod keys;
@@ -29,14 +33,29 @@ use others::Other;
 pub(super) struct Globals {
     /// What the proxy is told as it is.
     pub(super) settings: Settings,
-    /// Whether hosts with TLS are redirected to it, where an Ingress does not say. Default true.
-    pub(super) ssl_redirect: bool,
-    /// Whether all hosts are redirected to TLS, where an Ingress does not say. Default false.
-    pub(super) force_ssl_redirect: bool,
+    /// What holds where the annotations of an Ingress do not say.
+    pub(super) asked: Asked,
     /// Default 308, which keeps the method, unlike 301 and 302.
     pub(super) redirect_status: u16,
     /// Paths that are never redirected, besides those of challenges. Default none.
     pub(super) redirect_except: Arc<[PathMatch]>,
+    pub(super) hsts: Hsts,
+    /// Fields that Ingresses may give their responses by a ConfigMap; any if there are none. Default none.
+    pub(super) allowed_headers: Vec<HeaderName>,
+    hidden_headers: Vec<HeaderName>,
+    /// ConfigMaps with fields of responses, and of requests.
+    add_headers: Option<ObjectName>,
+    set_headers: Option<ObjectName>,
+}
+
+/// Whether, and for how long, browsers come over TLS alone (RFC 6797).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hsts {
+    enabled: bool,
+    /// In seconds.
+    max_age: u64,
+    include_subdomains: bool,
+    preload: bool,
 }
 
 /// The controller whose defaults apply to classes that are taken over from it.
@@ -44,6 +63,46 @@ const NGINX: &str = "k8s.io/ingress-nginx";
 
 /// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that names it.
 pub(super) fn globals(context: &mut Context<'_>) -> Globals {
+    let mut globals = read(context);
+    for name in globals.hidden_headers.clone() {
+        globals.asked.response_headers.push(HeaderEdit::Remove(name));
+    }
+    if let Some(name) = globals.add_headers.clone() {
+        globals.asked.response_headers.extend(fields("add-headers", &name, context));
+    }
+    if let Some(name) = globals.set_headers.clone() {
+        globals.asked.request_headers.extend(fields("proxy-set-headers", &name, context));
+    }
+    globals
+}
+
+/// The ConfigMaps that the settings in `config_map` name.
+pub(in crate::control) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
+    let value =
+        |key| config_map.data.as_ref().and_then(|data| data.get(key)).and_then(|value| value.trim().split_once('/'));
+    ["add-headers", "proxy-set-headers"]
+        .into_iter()
+        .filter_map(value)
+        .map(|(namespace, name)| ObjectName::new(namespace, name))
+}
+
+/// The fields that the ConfigMap `name` holds, which `key` names; none if it cannot be read, which is reported on it.
+fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdits {
+    let Some(stored) = context.config_map(name) else {
+        let message = format!("`{key}` names it, but it does not exist; create it, its fields are missing");
+        context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
+        return HeaderEdits::default();
+    };
+    let ConfigMap { data, .. } = &*stored.object;
+    let fields = data.iter().flatten().map(|(field, value)| (field.as_str(), value.as_str()));
+    HeaderEdits::setting(fields).unwrap_or_else(|error| {
+        let message = format!("`{key}` names it, but {error}; correct it, none of its fields is set");
+        context.report(&stored.refer(Kind::ConfigMap, name), Reason::InvalidSetting, message);
+        HeaderEdits::default()
+    })
+}
+
+fn read(context: &mut Context<'_>) -> Globals {
     let mut globals = Globals::of(&context.options.classes);
     let options = context.options;
     if let Some(name) = &options.config_map {
@@ -164,14 +223,30 @@ impl Globals {
     pub(super) fn of(classes: &Classes) -> Self {
         let mut globals = Self {
             settings: Settings::default(),
-            ssl_redirect: true,
-            force_ssl_redirect: false,
+            asked: Asked::default(),
             redirect_status: 308,
             redirect_except: [].into(),
+            hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
+            allowed_headers: Vec::new(),
+            hidden_headers: Vec::new(),
+            add_headers: None,
+            set_headers: None,
         };
         if classes.controller == NGINX {
             keys::apply_nginx_defaults(&mut globals);
         }
         globals
+    }
+}
+
+// === impl Hsts ===
+
+impl Hsts {
+    /// What hosts with TLS say, if anything.
+    pub(super) fn value(self) -> Option<HeaderValue> {
+        let Self { enabled, max_age, include_subdomains, preload } = self;
+        let subdomains = if include_subdomains { "; includeSubDomains" } else { "" };
+        let preload = if preload { "; preload" } else { "" };
+        HeaderValue::try_from(format!("max-age={max_age}{subdomains}{preload}")).ok().filter(|_| enabled)
     }
 }

@@ -79,14 +79,7 @@ const INEFFECTIVE: [&str; 42] = [
     "worker-processes",
 ];
 
-const PROTECTIVE: [&str; 6] = [
-    "block-cidrs",
-    "block-referers",
-    "block-user-agents",
-    "denylist-source-range",
-    "global-auth-url",
-    "whitelist-source-range",
-];
+const PROTECTIVE: [&str; 4] = ["block-cidrs", "block-referers", "block-user-agents", "global-auth-url"];
 
 const REFUSED: [(&str, &str); 12] = [
     ("allow-snippet-annotations", SNIPPETS),
@@ -104,10 +97,9 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Keys, and the values with which they ask for what happens anyway.
-const LATER: [(&str, &str); 98] = [
+const LATER: [(&str, &str); 89] = [
     ("access-log-params", ""),
     ("access-log-path", ""),
-    ("add-headers", ""),
     ("allow-backend-server-header", "false"),
     ("allow-cross-namespace-resources", "false"),
     ("bind-address", ""),
@@ -129,7 +121,6 @@ const LATER: [(&str, &str); 98] = [
     ("enable-underscores-in-headers", "false"),
     ("forwarded-for-header", "X-Forwarded-For"),
     ("generate-request-id", "true"),
-    ("global-allowed-response-headers", ""),
     ("global-auth-cache-duration", ""),
     ("global-auth-cache-key", ""),
     ("global-auth-method", ""),
@@ -141,11 +132,6 @@ const LATER: [(&str, &str); 98] = [
     ("gzip-level", "1"),
     ("gzip-min-length", "256"),
     ("gzip-types", ""),
-    ("hide-headers", ""),
-    ("hsts", "false"),
-    ("hsts-include-subdomains", "true"),
-    ("hsts-max-age", "31536000"),
-    ("hsts-preload", "false"),
     ("http-access-log-path", ""),
     ("ignore-invalid-headers", "true"),
     ("keep-alive-requests", "1000"),
@@ -171,7 +157,6 @@ const LATER: [(&str, &str); 98] = [
     ("otlp-collector-host", ""),
     ("otlp-collector-port", "4317"),
     ("proxy-add-original-uri-header", "false"),
-    ("proxy-body-size", "0"),
     ("proxy-buffer-size", ""),
     ("proxy-next-upstream", ""),
     ("proxy-next-upstream-timeout", ""),
@@ -179,7 +164,6 @@ const LATER: [(&str, &str); 98] = [
     ("proxy-protocol-header-timeout", "5s"),
     ("proxy-real-ip-cidr", "0.0.0.0/0"),
     ("proxy-request-buffering", "on"),
-    ("proxy-set-headers", ""),
     ("proxy-stream-next-upstream*", ""),
     ("proxy-stream-responses", "1"),
     ("proxy-stream-timeout", "600s"),

@@ -101,15 +101,14 @@ where
     /// A stream on a connection to `address`, opened if there is none that has room.
     ///
     /// # Errors
-    /// If it takes longer than the pool's time-out for connecting, or as connecting fails.
-    pub async fn lease(&self, address: SocketAddr) -> Result<Lease<B>, ConnectError> {
+    /// If that takes longer than `after`, or as connecting fails.
+    pub async fn lease(&self, address: SocketAddr, after: Duration) -> Result<Lease<B>, ConnectError> {
         if let Some(lease) = self.open(address) {
             return Ok(lease);
         }
-        let after = self.0.pool.options().connect_timeout;
         // Boxed: streams on open connections need no room for this.
         let connecting = Box::pin(self.connect(address));
-        timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address, after })?
+        timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address })?
     }
 
     /// Drops what is closed or was idle for too long. To be called once a second: it is also the clock.

@@ -73,7 +73,8 @@ fn waiting_for_the_client_is_not_held_against_the_upstream() {
         let origin = Origin::new(Peer::linger).await;
         let limits = Limits { client_timeout: Duration::from_secs(90), ..Limits::default() };
         let begin = tokio::time::Instant::now();
-        let connection = pool().connect(plain(origin.address)).await.expect("connect");
+        let connection =
+            pool().connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect");
         let sent = exchange(connection, limits, &Method::POST, line(&Method::POST), Silent).await;
         let failure = sent.expect_err("the body never comes");
         assert!(matches!(failure.error, ExchangeError::Starved), "{:?}", failure.error);

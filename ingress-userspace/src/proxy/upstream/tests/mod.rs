@@ -118,7 +118,7 @@ where
 {
     let connection = match pool.idle(plain(origin.address)) {
         Some(connection) => connection,
-        None => pool.connect(plain(origin.address)).await.expect("connect"),
+        None => pool.connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect"),
     };
     exchange(connection, Limits::default(), &method, line(&method), body).await
 }

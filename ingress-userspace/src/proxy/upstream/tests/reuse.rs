@@ -14,7 +14,7 @@ fn a_connection_serves_again_once_its_body_has_ended() {
     run(async {
         let origin = Origin::answering(RESPONSE).await;
         let pool = pool();
-        let first = pool.connect(plain(origin.address)).await.expect("connect");
+        let first = pool.connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect");
         assert!(!first.is_reused());
         drop(first);
         for _ in 0..5 {
@@ -113,7 +113,8 @@ fn refusal_names_the_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         drop(listener);
-        let error = pool().connect(plain(address)).await.expect_err("nobody listens");
+        let error =
+            pool().connect(plain(address), Limits::default().connect_timeout).await.expect_err("nobody listens");
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
         assert_eq!(error.to_string(), format!("`{address}` refused the connection"));
     });

@@ -1,0 +1,67 @@
+//! What annotations, or the settings that are their defaults, ask for: values as they are read, not yet brought together.
+
+use http::HeaderValue;
+
+use super::super::protocol::Wanted;
+use crate::model::{Access, Cors, Forwarding, HeaderEdits, Origins, Template};
+
+/// Everything that can be asked for one Ingress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct Asked {
+    /// Whether hosts with TLS are redirected to it. Default true.
+    pub(in crate::control::translate) ssl_redirect: bool,
+    /// Whether all hosts are redirected to TLS. Default false.
+    pub(in crate::control::translate) force_ssl_redirect: bool,
+    pub(in crate::control::translate) protocol: Wanted,
+    pub(in crate::control::translate) use_regex: bool,
+    pub(in crate::control::translate) rewrite_target: Option<Template>,
+    pub(in crate::control::translate) app_root: Option<Template>,
+    pub(in crate::control::translate) permanent_redirect: Option<Template>,
+    pub(in crate::control::translate) permanent_status: u16,
+    pub(in crate::control::translate) temporal_redirect: Option<Template>,
+    pub(in crate::control::translate) temporal_status: u16,
+    /// `Host` for the pods.
+    pub(in crate::control::translate) upstream_host: Option<HeaderValue>,
+    pub(in crate::control::translate) forwarding: Forwarding,
+    pub(in crate::control::translate) access: Access,
+    pub(in crate::control::translate) enable_cors: bool,
+    pub(in crate::control::translate) cors: Cors,
+    pub(in crate::control::translate) request_headers: HeaderEdits,
+    pub(in crate::control::translate) response_headers: HeaderEdits,
+    /// A ConfigMap with fields of responses.
+    pub(in crate::control::translate) custom_headers: Option<String>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            ssl_redirect: true,
+            force_ssl_redirect: false,
+            protocol: Wanted::OfPort,
+            use_regex: false,
+            rewrite_target: None,
+            app_root: None,
+            permanent_redirect: None,
+            permanent_status: 301,
+            temporal_redirect: None,
+            temporal_status: 302,
+            upstream_host: None,
+            forwarding: Forwarding::default(),
+            access: Access::default(),
+            enable_cors: false,
+            cors: Cors {
+                origins: Origins::Any,
+                methods: HeaderValue::from_static("GET, PUT, POST, DELETE, PATCH, OPTIONS"),
+                headers: HeaderValue::from_static(
+                    "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization",
+                ),
+                expose: None,
+                credentials: true,
+                max_age: 1_728_000,
+            },
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            custom_headers: None,
+        }
+    }
+}

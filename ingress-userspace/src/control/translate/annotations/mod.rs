@@ -1,0 +1,142 @@
+//! Reads the annotations of an Ingress that change how it is served, and makes of them what its rules need.
+//!
+//! ```text
+//! annotations ──keys──> Asked ──policy──> Policy ──> filters and forwarding of each rule
+//! ConfigMaps ──settings──┘  (the defaults)
+//! ```
+//!
+//! Keys are data: what is in no table here is reported as unsupported and changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::networking::v1::Ingress;
+
+use super::Context;
+use crate::control::{
+    change::{ObjectId, ObjectName},
+    outcome::{ObjectRef, Reason},
+};
+
+mod asked;
+mod keys;
+mod others;
+mod policy;
+
+pub(super) use asked::Asked;
+use keys::{Key, Otherwise};
+use others::Other;
+pub(super) use policy::{Policy, Redirect, Service};
+
+/// Our prefix, which goes before the one that is understood for compatibility.
+const PREFIX: &str = "xdp-ingress.io";
+
+/// Makes an Ingress a variant of another one's rules.
+const CANARY: &str = "canary";
+
+/// An annotation with one of the prefixes.
+struct Annotation<'i> {
+    /// As it is written, with its prefix.
+    name: &'i str,
+    value: &'i str,
+}
+
+/// Reads every annotation of `ingress` with a known prefix.
+pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Policy {
+    let mut asked = context.globals.asked.clone();
+    let mut service = Service::Full;
+    for (key, Annotation { name, value }) in by_key(ingress, &context.options.annotations_prefix) {
+        if let Some(key) = keys::find(key) {
+            let Key { name: _, default, meaning, names: _, otherwise, read } = key;
+            let Err(expected) = read(value, &mut asked) else { continue };
+            let consequence = match otherwise {
+                Otherwise::Default if default.is_empty() => "it is as if not set".to_owned(),
+                Otherwise::Default => format!("it is as if not set, for which the default is `{default}`"),
+                Otherwise::Refuse => {
+                    service = service.max(Service::Refuse);
+                    "its rules answer 503 until then".to_owned()
+                }
+            };
+            let value = shorten(value);
+            let message = format!("annotation `{name}` ({meaning}) is `{value}`; write {expected}, {consequence}");
+            context.report(object, Reason::InvalidAnnotation, message);
+            continue;
+        }
+        let (reason, message) = match others::find(key) {
+            _ if key == CANARY && value == "false" => continue,
+            _ if key == CANARY => {
+                service = Service::Withhold;
+                let message = format!("annotation `{name}` is not supported; this Ingress is not served");
+                (Reason::UnsupportedAnnotation, message)
+            }
+            Some(Other::Protective { .. }) if others::is_off(value) => continue,
+            Some(Other::Protective { instead }) => {
+                service = service.max(Service::Refuse);
+                let message = format!(
+                    "annotation `{name}` is not supported; its rules answer 503 rather than go unprotected, {instead}"
+                );
+                (Reason::UnsupportedAnnotation, message)
+            }
+            Some(Other::Ineffective { because }) => {
+                (Reason::IneffectiveAnnotation, format!("annotation `{name}` has no effect, as {because}; remove it"))
+            }
+            None => {
+                let message = format!("annotation `{name}` is not supported and has no effect; remove it");
+                (Reason::UnsupportedAnnotation, message)
+            }
+        };
+        context.report(object, reason, message);
+    }
+    policy::make(asked, service, &ObjectName::of(&ingress.metadata), object, context)
+}
+
+/// The objects, beside Services and certificates, that the annotations of `ingress` name, as far as an Ingress may name them:
+/// those of its namespace.
+pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> {
+    let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
+    let annotations = by_key(ingress, prefix);
+    let named = annotations.iter().filter_map(|(key, Annotation { name: _, value })| {
+        let kind = keys::find(key)?.names?;
+        Some(ObjectId { kind, name: own_object(value, &namespace)? })
+    });
+    named.collect()
+}
+
+/// The object of `namespace` that `value` names, by itself or behind its namespace; `None` if it is in another.
+fn own_object(value: &str, namespace: &str) -> Option<ObjectName> {
+    let name = match value.split_once('/') {
+        None => value,
+        Some((before, name)) if before == namespace => name,
+        Some(_) => return None,
+    };
+    (!name.is_empty()).then(|| ObjectName::new(namespace, name))
+}
+
+/// The annotations with a known prefix, by what follows it. Where both prefixes have a key, ours stands.
+fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotation<'i>> {
+    let mut found = BTreeMap::new();
+    for prefix in [prefix.trim_end_matches('/'), PREFIX] {
+        for (name, value) in ingress.metadata.annotations.iter().flatten() {
+            if let Some(key) = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')) {
+                found.insert(key, Annotation { name, value: value.trim() });
+            }
+        }
+    }
+    found
+}
+
+/// Whether `pattern` names `key`; `*` at its end stands for any rest.
+pub(super) fn fits(pattern: &str, key: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => key.starts_with(prefix),
+        None => key == pattern,
+    }
+}
+
+/// A value as it is fit to be printed.
+pub(super) fn shorten(value: &str) -> String {
+    const MAX_CHARS: usize = 64;
+    match value.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.into(),
+    }
+}

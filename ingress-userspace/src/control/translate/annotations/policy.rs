@@ -1,0 +1,191 @@
+//! Brings together what one Ingress asks for: which filters its rules have, how they forward, and whether they may be served.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::{super::protocol::Wanted, Asked, Context, own_object};
+use crate::{
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::{self, Filter, Forwarding, HeaderEdits, PathError, PathMatch, Rewrite, Template},
+};
+
+/// What the annotations of one Ingress make of its rules.
+#[derive(Clone, Debug, Default)]
+pub(in crate::control::translate) struct Policy {
+    pub(in crate::control::translate) redirect: Redirect,
+    pub(in crate::control::translate) service: Service,
+    pub(in crate::control::translate) protocol: Wanted,
+    /// Where every rule sends its clients, instead of to a service.
+    pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
+    /// Where a request for `/` is sent.
+    pub(in crate::control::translate) app_root: Option<Arc<model::Redirect>>,
+    pub(in crate::control::translate) forwarding: Arc<Forwarding>,
+    uses_patterns: bool,
+    rewrite: Option<Template>,
+    /// Those that go before the rewrite, and those that go after it.
+    before: Vec<Filter>,
+    after: Vec<Filter>,
+}
+
+/// Which requests over plain HTTP are redirected to HTTPS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::control::translate) enum Redirect {
+    /// None.
+    Never,
+    /// Those for hosts that have TLS, whichever Ingress gives it to them: the default.
+    #[default]
+    WithTls,
+    /// All.
+    Always,
+}
+
+/// Whether the Ingress can be served as it was meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::control::translate) enum Service {
+    #[default]
+    Full,
+    /// A protection it asks for is not there, so its rules answer an error.
+    Refuse,
+    /// It means to change another Ingress' rules and must not stand for itself.
+    Withhold,
+}
+
+/// Makes the policy of the Ingress `name`.
+pub(super) fn make(
+    asked: Asked,
+    mut service: Service,
+    name: &ObjectName,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Policy {
+    let Asked {
+        ssl_redirect,
+        force_ssl_redirect,
+        protocol,
+        use_regex,
+        rewrite_target,
+        app_root,
+        permanent_redirect,
+        permanent_status,
+        temporal_redirect,
+        temporal_status,
+        upstream_host,
+        forwarding,
+        access,
+        enable_cors,
+        cors,
+        request_headers,
+        mut response_headers,
+        custom_headers,
+    } = asked;
+    if protocol == Wanted::Unsupported {
+        let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS` or `GRPC`";
+        context.report(object, Reason::UnsupportedAnnotation, message.to_owned());
+    }
+    if let Some(value) = custom_headers {
+        match fields(&value, name, context) {
+            Ok(fields) => response_headers.extend(fields),
+            Err((reason, message)) => {
+                service = service.max(Service::Refuse);
+                context.report(object, reason, message);
+            }
+        }
+    }
+    let redirect = |status, location| Arc::new(model::Redirect { status, location });
+    let elsewhere = temporal_redirect
+        .map(|location| redirect(temporal_status, location))
+        .or_else(|| permanent_redirect.map(|location| redirect(permanent_status, location)));
+    let access = (!access.is_open()).then(|| Filter::Access(Arc::new(access)));
+    let cors = enable_cors.then(|| Filter::Cors(Arc::new(cors)));
+    let host = upstream_host.map(Filter::UpstreamHost);
+    let requests = (!request_headers.is_empty()).then(|| Filter::RequestHeaders(Arc::new(request_headers)));
+    let responses = (!response_headers.is_empty()).then(|| Filter::ResponseHeaders(Arc::new(response_headers)));
+    Policy {
+        redirect: match (force_ssl_redirect, ssl_redirect) {
+            (true, _) => Redirect::Always,
+            (false, true) => Redirect::WithTls,
+            (false, false) => Redirect::Never,
+        },
+        service,
+        protocol,
+        elsewhere,
+        app_root: app_root.map(|location| redirect(302, location)),
+        forwarding: Arc::new(forwarding),
+        uses_patterns: use_regex || rewrite_target.is_some(),
+        rewrite: rewrite_target,
+        before: [access, cors].into_iter().flatten().collect(),
+        after: [host, requests, responses].into_iter().flatten().collect(),
+    }
+}
+
+/// The fields that the ConfigMap `value` holds, or why they cannot be had.
+fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<HeaderEdits, (Reason, String)> {
+    let Some(name) = own_object(value, &ingress.namespace) else {
+        let message = format!(
+            "annotation `custom-headers` names `{}`, which is in another namespace; its rules answer 503, name a ConfigMap of its own",
+            super::shorten(value)
+        );
+        return Err((Reason::InvalidAnnotation, message));
+    };
+    let Some(stored) = context.config_map(&name) else {
+        let message = format!("ConfigMap `{name}` of `custom-headers` does not exist; its rules answer 503, create it");
+        return Err((Reason::ConfigMapNotFound, message));
+    };
+    let ConfigMap { data, .. } = &*stored.object;
+    let fields = data.iter().flatten().map(|(field, value)| (field.as_str(), value.as_str()));
+    let edits = HeaderEdits::setting(fields).map_err(|error| {
+        let message =
+            format!("ConfigMap `{name}` of `custom-headers`: {error}; its rules answer 503, correct the ConfigMap");
+        (Reason::InvalidAnnotation, message)
+    })?;
+    let allowed = &context.globals.allowed_headers;
+    match edits.iter().find(|edit| !allowed.is_empty() && !allowed.contains(edit.name())) {
+        None => Ok(edits),
+        Some(edit) => {
+            let message = format!(
+                "field `{}` of `custom-headers` is not in `global-allowed-response-headers`; its rules answer 503, remove it or ask the operator",
+                edit.name()
+            );
+            Err((Reason::InvalidAnnotation, message))
+        }
+    }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// Nothing that any operator asks of all Ingresses may be in the way of a challenge.
+    pub(in crate::control::translate) fn of_solver() -> Self {
+        Self { redirect: Redirect::Never, ..Self::default() }
+    }
+
+    /// The match that a path of kind `path_type` stands for; without a kind, the controller chooses.
+    pub(in crate::control::translate) fn path(
+        &self,
+        path: &str,
+        path_type: &str,
+    ) -> Option<Result<PathMatch, PathError>> {
+        Some(match path_type {
+            "Exact" => PathMatch::exact(path),
+            "Prefix" | "ImplementationSpecific" if self.uses_patterns => PathMatch::pattern(path),
+            "Prefix" | "ImplementationSpecific" => PathMatch::prefix(path),
+            _ => return None,
+        })
+    }
+
+    /// The filters of a rule for `path`; the redirect to HTTPS, which goes before them, follows from the claims of all.
+    pub(in crate::control::translate) fn filters(&self, path: &PathMatch) -> Vec<Filter> {
+        let rewrite = self.rewrite.clone().map(|target| {
+            let pattern = match path {
+                PathMatch::Pattern(pattern) => Some(pattern.clone()),
+                PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
+            };
+            Filter::Rewrite(Arc::new(Rewrite { pattern, target }))
+        });
+        self.before.iter().cloned().chain(rewrite).chain(self.after.iter().cloned()).collect()
+    }
+}

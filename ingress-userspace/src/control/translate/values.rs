@@ -1,0 +1,120 @@
+//! Reads values of annotations and settings: text in, value out. It reports nothing; an error is what to write instead.
+
+use std::{borrow::Cow, ops::RangeInclusive, str::FromStr, time::Duration};
+
+use crate::model::{Networks, Template};
+
+/// What should have been written.
+pub(super) type Expected = Cow<'static, str>;
+
+pub(super) type Read<T = ()> = Result<T, Expected>;
+
+pub(super) fn boolean(value: &str, field: &mut bool) -> Read {
+    *field = match value {
+        "true" => true,
+        "false" => false,
+        _ => return Err("\"true\" or \"false\"".into()),
+    };
+    Ok(())
+}
+
+/// A number of seconds, up to a week; 0 has a meaning of its own for some keys of nginx, which none has here.
+pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
+    let mut seconds = 0;
+    number(value.strip_suffix('s').unwrap_or(value), 1..=604_800, &mut seconds)
+        .ok_or("a number of seconds from 1 to 604800")?;
+    *field = Duration::from_secs(seconds);
+    Ok(())
+}
+
+/// A number of bytes, with `k`, `m` or `g` behind it for powers of 1024.
+pub(super) fn bytes(value: &str) -> Read<u64> {
+    let (digits, unit) = match value.char_indices().next_back() {
+        Some((at, 'b' | 'B')) => (&value[..at], 1),
+        Some((at, 'k' | 'K')) => (&value[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&value[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&value[..at], 1 << 30),
+        _ => (value, 1),
+    };
+    let count = Some(digits).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+    let count = count.and_then(|digits| digits.parse::<u64>().ok()).and_then(|count| count.checked_mul(unit));
+    count.ok_or_else(|| "a number of bytes, as `512`, `8k`, `20m` or `1g`".into())
+}
+
+/// A limit in bytes; 0 is none.
+pub(super) fn limit(value: &str, field: &mut Option<u64>) -> Read {
+    *field = Some(bytes(value)?).filter(|limit| *limit != 0);
+    Ok(())
+}
+
+pub(super) fn networks(value: &str, field: &mut Networks) -> Read {
+    *field = Networks::parse(value).map_err(|error| format!("networks, separated by commas ({error})"))?;
+    Ok(())
+}
+
+/// A URI with variables, or a path.
+pub(super) fn location(value: &str) -> Read<Template> {
+    let template = Template::parse(value).map_err(|error| format!("a URI ({error})"))?;
+    let is_uri = ["http://", "https://", "/", "$"].iter().any(|start| value.starts_with(start));
+    if is_uri && value.bytes().all(|b| b.is_ascii_graphic() && b != b'"') {
+        Ok(template)
+    } else {
+        Err("a URI that begins with `http://`, `https://`, `/` or a variable".into())
+    }
+}
+
+/// The status of a redirect.
+pub(super) fn status(value: &str, field: &mut u16) -> Read {
+    *field = match value {
+        "301" => 301,
+        "302" => 302,
+        "303" => 303,
+        "307" => 307,
+        "308" => 308,
+        _ => return Err("301, 302, 303, 307 or 308".into()),
+    };
+    Ok(())
+}
+
+pub(super) fn number<T: FromStr + PartialOrd>(value: &str, range: RangeInclusive<T>, field: &mut T) -> Option<()> {
+    *field = value.parse().ok().filter(|number| range.contains(number))?;
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (value, expect) in [
+            ("0", Some(0)),
+            ("512", Some(512)),
+            ("512b", Some(512)),
+            ("8k", Some(8192)),
+            ("8K", Some(8192)),
+            ("20m", Some(20 << 20)),
+            ("1g", Some(1 << 30)),
+            ("", None),
+            ("k", None),
+            ("-1", None),
+            ("+1", None),
+            ("1t", None),
+            ("1 k", None),
+            ("é", None),
+            ("99999999999g", None),
+        ] {
+            assert_eq!(bytes(value).ok(), expect, "{value}");
+        }
+    }
+
+    #[test]
+    fn locations_are_uris_or_paths() {
+        for value in ["https://b.test$request_uri", "/new", "$scheme://b.test"] {
+            assert!(location(value).is_ok(), "{value}");
+        }
+        for value in ["", "b.test", "ftp://b.test", "/a b", "https://b.test\r\nx: y", "/$nope"] {
+            assert!(location(value).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Texts with variables of the request in them, under the names that nginx has for them. Parsed once; rendered by
+//! [`crate::route::template`].
+
+use std::fmt;
+
+use http::HeaderName;
+
+/// A text with variables, as `https://new.test$request_uri`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Template {
+    source: Box<str>,
+    pieces: Box<[Piece]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Text(Box<str>),
+    Variable(Variable),
+}
+
+/// What a request has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// `$scheme`: `http` or `https`, as the client speaks.
+    Scheme,
+    /// `$host`, and `$http_host`, `$best_http_host`, which differ in nginx by what a client could make up.
+    Host,
+    /// `$request_uri`: path and query.
+    RequestUri,
+    /// `$escaped_request_uri`: the same, fit to be the value of a query's argument.
+    EscapedRequestUri,
+    /// `$uri`: the path.
+    Path,
+    /// `$args`, `$query_string`: the query, without `?`.
+    Query,
+    /// `$is_args`: `?` if there is a query.
+    QuestionMark,
+    /// `$remote_addr`, and `$binary_remote_addr`, which is only there to be shorter: the client's address.
+    ClientAddress,
+    /// `$request_method`.
+    Method,
+    /// `$http_NAME`: the first field of that name.
+    Header(HeaderName),
+    /// `$cookie_NAME`.
+    Cookie(Box<str>),
+    /// `$arg_NAME`: an argument of the query, as it is written there.
+    Argument(Box<str>),
+    /// `$1` … `$9`: a group of the rule's regular expression.
+    Group(u8),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    #[error("`${0}` is no variable that is known here")]
+    Unknown(String),
+    #[error("a `$` must begin the name of a variable")]
+    Dollar,
+    #[error("`${{` is not closed by `}}`")]
+    Unclosed,
+}
+
+// === impl Template ===
+
+impl Template {
+    /// Parses `$name` and `${name}`.
+    ///
+    /// # Errors
+    /// If a `$` begins no variable of the list above.
+    pub fn parse(source: &str) -> Result<Self, TemplateError> {
+        let mut pieces = Vec::new();
+        let mut rest = source;
+        while let Some((text, after)) = rest.split_once('$') {
+            if !text.is_empty() {
+                pieces.push(Piece::Text(text.into()));
+            }
+            let (name, after) = name(after)?;
+            pieces.push(Piece::Variable(Variable::named(name)?));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.into()));
+        }
+        Ok(Self { source: source.into(), pieces: pieces.into() })
+    }
+
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The text, if it has no variables.
+    #[must_use]
+    pub fn literal(&self) -> Option<&str> {
+        match &*self.pieces {
+            [] => Some(""),
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Variable(variable) => Some(variable),
+        })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+}
+
+/// Splits off the name that `text` begins with: a group has one digit, so that `$10` is the first one and a `0`.
+fn name(text: &str) -> Result<(&str, &str), TemplateError> {
+    if let Some(text) = text.strip_prefix('{') {
+        return text.split_once('}').ok_or(TemplateError::Unclosed);
+    }
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(text.split_at(1));
+    }
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    if end == 0 { Err(TemplateError::Dollar) } else { Ok(text.split_at(end)) }
+}
+
+impl Variable {
+    fn named(name: &str) -> Result<Self, TemplateError> {
+        let unknown = || TemplateError::Unknown(name.to_owned());
+        Ok(match name {
+            "scheme" | "pass_access_scheme" => Self::Scheme,
+            "host" | "http_host" | "best_http_host" => Self::Host,
+            "request_uri" => Self::RequestUri,
+            "escaped_request_uri" => Self::EscapedRequestUri,
+            "uri" | "document_uri" => Self::Path,
+            "args" | "query_string" => Self::Query,
+            "is_args" => Self::QuestionMark,
+            "remote_addr" | "binary_remote_addr" => Self::ClientAddress,
+            "request_method" => Self::Method,
+            _ => {
+                if let Some(header) = name.strip_prefix("http_") {
+                    return HeaderName::try_from(header.replace('_', "-"))
+                        .map(Self::Header)
+                        .map_err(|_invalid| unknown());
+                }
+                match (name.strip_prefix("cookie_"), name.strip_prefix("arg_"), name.as_bytes()) {
+                    (Some(cookie), _, _) if !cookie.is_empty() => Self::Cookie(cookie.into()),
+                    (_, Some(argument), _) if !argument.is_empty() => Self::Argument(argument.into()),
+                    (_, _, &[digit @ b'1'..=b'9']) => Self::Group(digit - b'0'),
+                    _ => return Err(unknown()),
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.source, f)
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_found_among_text() {
+        let template = Template::parse("https://b.test/${arg_x}y$10$http_x_a$request_uri").expect("valid");
+        let text = |text: &str| Piece::Text(text.into());
+        assert_eq!(
+            template.pieces(),
+            [
+                text("https://b.test/"),
+                Piece::Variable(Variable::Argument("x".into())),
+                text("y"),
+                Piece::Variable(Variable::Group(1)),
+                text("0"),
+                Piece::Variable(Variable::Header(HeaderName::from_static("x-a"))),
+                Piece::Variable(Variable::RequestUri),
+            ]
+        );
+        assert_eq!(Template::parse("").expect("valid").literal(), Some(""));
+        assert_eq!(Template::parse("/a").expect("valid").literal(), Some("/a"));
+        assert_eq!(template.literal(), None);
+    }
+
+    #[test]
+    fn what_is_no_variable_is_refused() {
+        for text in ["$", "a$ b", "$-", "${host", "$nope", "$0", "$http_", "$cookie_", "${}", "$request_urix"] {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What browsers are told of who may use a rule's answers (Fetch standard, 3.2.3 to 3.2.5).
+
+use http::{HeaderMap, HeaderValue, Method, header};
+
+use super::{Subject, vary};
+use crate::model::{Cors, Origins};
+
+const TRUE: HeaderValue = HeaderValue::from_static("true");
+const ANY: HeaderValue = HeaderValue::from_static("*");
+
+/// Whether a browser asks for leave (Fetch standard, 3.2.2): `OPTIONS` by itself may be meant for the pod.
+pub(super) fn is_preflight(subject: &Subject<'_>) -> bool {
+    let Subject { method, headers, .. } = subject;
+    *method == Method::OPTIONS
+        && headers.contains_key(header::ORIGIN)
+        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// Replaces what the pod says of the matter: two answers are as good as none.
+pub(super) fn respond(cors: &Cors, subject: &Subject<'_>, response: &mut HeaderMap) {
+    let Cors { origins, methods, headers, expose, credentials, max_age } = cors;
+    for name in [
+        header::ACCESS_CONTROL_ALLOW_ORIGIN,
+        header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        header::ACCESS_CONTROL_MAX_AGE,
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+    ] {
+        response.remove(name);
+    }
+    let origin = match origins {
+        Origins::Any => ANY,
+        Origins::These(origins) => {
+            // The answer depends on who asks, whoever it is this time.
+            vary(response, "Origin");
+            let asked = subject.headers.get(header::ORIGIN);
+            let is_allowed = |asked: &&HeaderValue| {
+                asked.to_str().is_ok_and(|asked| origins.iter().any(|origin| origin.matches(asked)))
+            };
+            let Some(origin) = asked.filter(is_allowed) else { return };
+            origin.clone()
+        }
+    };
+    response.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    if *credentials {
+        response.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, TRUE);
+    }
+    if is_preflight(subject) {
+        response.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods.clone());
+        response.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, headers.clone());
+        response.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from(*max_age));
+    }
+    if let Some(expose) = expose {
+        response.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, expose.clone());
+    }
+}

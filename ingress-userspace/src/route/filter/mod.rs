@@ -1,0 +1,189 @@
+//! Applies a rule's filters to a request and to its response. Pure: it decides, the proxy acts.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+use super::template::render;
+use crate::model::{Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect, Rewrite, path::ACME_CHALLENGE};
+
+mod cors;
+
+/// What the filters need to know of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'r> {
+    pub method: &'r Method,
+    /// Canonical host, without port.
+    pub host: &'r str,
+    /// Path and query, in normal form.
+    pub target: &'r str,
+    pub headers: &'r HeaderMap,
+    /// Whether the client's connection is encrypted.
+    pub secure: bool,
+    pub client: IpAddr,
+    /// Where clients reach HTTPS; 443 goes without saying in a redirect.
+    pub https_port: u16,
+}
+
+/// What a filter made of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the next filter, and to the rule's action after the last.
+    Continue,
+    /// Answer with this redirect.
+    Redirect { status: u16, location: String },
+    /// Answer 403.
+    Deny,
+    /// Answer a preflight with 204; [`respond`] adds what it asks for.
+    Preflight,
+}
+
+/// What is changed of a request before it is forwarded.
+#[derive(Debug, Default)]
+pub struct Edits<'f> {
+    /// Path and query instead of the client's.
+    pub target: Option<String>,
+    /// `Host` instead of the client's.
+    pub host: Option<&'f HeaderValue>,
+    /// Fields, in the order in which they are changed.
+    pub headers: Vec<&'f HeaderEdit>,
+}
+
+impl Edits<'_> {
+    /// Whether fields of the client, or of the proxy, that have `name` go.
+    #[must_use]
+    pub fn replace(&self, name: &str) -> bool {
+        self.headers.iter().any(|edit| edit.replaces() && edit.name() == name)
+    }
+
+    /// The fields that come instead, and in addition.
+    pub fn fields(&self, subject: &Subject<'_>) -> impl Iterator<Item = (&HeaderName, HeaderValue)> {
+        let last = |at: usize, name: &HeaderName| {
+            !self.headers[at + 1..].iter().any(|later| later.replaces() && later.name() == name)
+        };
+        self.headers.iter().enumerate().filter_map(move |(at, edit)| match edit {
+            HeaderEdit::Set(name, text) | HeaderEdit::Add(name, text) if last(at, name) => {
+                Some((name, value(text, subject)?))
+            }
+            HeaderEdit::Set(..) | HeaderEdit::Add(..) | HeaderEdit::Remove(_) => None,
+        })
+    }
+}
+
+/// Applies one filter to a request.
+pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f>) -> Verdict {
+    match filter {
+        Filter::RedirectHttps { status, except } => return redirect_https(*status, except, subject),
+        Filter::Access(access) if access.admits(subject.client) => {}
+        Filter::Access(_) => return Verdict::Deny,
+        Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
+        // `*` asks about the server as a whole (RFC 9110, 9.3.7).
+        Filter::Rewrite(_) if subject.target == "*" => {}
+        Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
+        Filter::UpstreamHost(host) => edits.host = Some(host),
+        Filter::RequestHeaders(headers) => edits.headers.extend(headers.iter()),
+        Filter::Cors(_) | Filter::ResponseHeaders(_) | Filter::StrictTransportSecurity(_) => {}
+    }
+    Verdict::Continue
+}
+
+/// Applies the filters to the head of the response, whoever made it.
+pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMap) {
+    for filter in filters {
+        match filter {
+            Filter::Cors(cors) => cors::respond(cors, subject, headers),
+            Filter::ResponseHeaders(edits) => edit(edits, subject, headers),
+            Filter::StrictTransportSecurity(value) if subject.secure => {
+                headers.insert(header::STRICT_TRANSPORT_SECURITY, value.clone());
+            }
+            Filter::StrictTransportSecurity(_)
+            | Filter::RedirectHttps { .. }
+            | Filter::Access(_)
+            | Filter::Rewrite(_)
+            | Filter::UpstreamHost(_)
+            | Filter::RequestHeaders(_) => {}
+        }
+    }
+}
+
+/// Where a redirect sends this request.
+#[must_use]
+pub fn location(redirect: &Redirect, subject: &Subject<'_>) -> String {
+    let location = render(&redirect.location, subject, None);
+    // RFC 9110, 10.2.2, allows a path alone; clients of old want the whole.
+    if location.starts_with('/') {
+        let scheme = if subject.secure { "https" } else { "http" };
+        return format!("{scheme}://{}{location}", subject.host);
+    }
+    location
+}
+
+/// The value of a field; `None` if what the request says makes none.
+#[must_use]
+pub fn value(text: &HeaderText, subject: &Subject<'_>) -> Option<HeaderValue> {
+    match text {
+        HeaderText::Fixed(value) => Some(value.clone()),
+        HeaderText::Template(template) => HeaderValue::try_from(render(template, subject, None)).ok(),
+    }
+}
+
+fn edit(edits: &HeaderEdits, subject: &Subject<'_>, headers: &mut HeaderMap) {
+    for edit in edits {
+        match edit {
+            HeaderEdit::Set(name, text) => match value(text, subject) {
+                Some(value) => drop(headers.insert(name, value)),
+                None => drop(headers.remove(name)),
+            },
+            HeaderEdit::Add(name, text) => {
+                if let Some(value) = value(text, subject) {
+                    headers.append(name, value);
+                }
+            }
+            HeaderEdit::Remove(name) => drop(headers.remove(name)),
+        }
+    }
+}
+
+fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> Verdict {
+    let Subject { host, target, secure, https_port, .. } = *subject;
+    let path = path(target);
+    // `*` is no path: there is nowhere to redirect it to.
+    if secure || target == "*" || path.starts_with(ACME_CHALLENGE) || except.iter().any(|except| except.matches(path)) {
+        return Verdict::Continue;
+    }
+    let location = match https_port {
+        443 => format!("https://{host}{target}"),
+        port => format!("https://{host}:{port}{target}"),
+    };
+    Verdict::Redirect { status, location }
+}
+
+fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {
+    let Rewrite { pattern, target } = rewrite;
+    let captures = pattern.as_ref().and_then(|pattern| pattern.captures(path(subject.target)));
+    let mut rewritten = render(target, subject, captures.as_ref());
+    if !rewritten.starts_with('/') {
+        rewritten.insert(0, '/');
+    }
+    if let Some((_, query)) = subject.target.split_once('?').filter(|(_, query)| !query.is_empty()) {
+        rewritten.push(if rewritten.contains('?') { '&' } else { '?' });
+        rewritten.push_str(query);
+    }
+    rewritten
+}
+
+fn path(target: &str) -> &str {
+    target.split_once('?').map_or(target, |(path, _)| path)
+}
+
+/// Adds `name` to `Vary`, unless it is there or everything is.
+fn vary(headers: &mut HeaderMap, name: &'static str) {
+    let mut names =
+        headers.get_all(header::VARY).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+    if !names.any(|known| known.trim() == "*" || known.trim().eq_ignore_ascii_case(name)) {
+        headers.append(header::VARY, HeaderValue::from_static(name));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Filters one by one. That they are applied to real requests is `tests/proxy`' to show.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::model::{Access, Cors, Networks, Origins, Pattern};
+
+fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
+    Subject {
+        method: &Method::GET,
+        host: "a.test",
+        target,
+        headers,
+        secure: false,
+        client: [192, 0, 2, 7].into(),
+        https_port: 443,
+    }
+}
+
+fn check_redirect(target: &str, secure: bool, https_port: u16, expect: Option<&str>) {
+    let filter = Filter::RedirectHttps { status: 308, except: [PathMatch::prefix("/plain").expect("valid")].into() };
+    let headers = HeaderMap::new();
+    let subject = Subject { secure, https_port, ..subject(target, &headers) };
+    let expect =
+        expect.map_or(Verdict::Continue, |location| Verdict::Redirect { status: 308, location: location.into() });
+    assert_eq!(apply(&filter, &subject, &mut Edits::default()), expect, "{target}");
+}
+
+#[test]
+fn plain_requests_are_sent_to_https() {
+    check_redirect("/x?y=1", false, 443, Some("https://a.test/x?y=1"));
+    check_redirect("/x?y=1", false, 8443, Some("https://a.test:8443/x?y=1"));
+    check_redirect("/x?y=1", true, 443, None);
+}
+
+#[test]
+fn acme_challenges_and_excepted_paths_stay_on_http() {
+    check_redirect("/.well-known/acme-challenge/token", false, 443, None);
+    check_redirect("/.well-known/other", false, 443, Some("https://a.test/.well-known/other"));
+    check_redirect("/plain", false, 443, None);
+    check_redirect("/plain/below?x=/", false, 443, None);
+    check_redirect("/plainer?x=/plain", false, 443, Some("https://a.test/plainer?x=/plain"));
+}
+
+#[test]
+fn addresses_come_in_or_stay_out() {
+    for (allow, deny, expect) in [
+        ("", "", Verdict::Continue),
+        ("192.0.2.0/24", "", Verdict::Continue),
+        ("198.51.100.0/24", "", Verdict::Deny),
+        ("", "192.0.2.7", Verdict::Deny),
+        ("192.0.2.0/24", "192.0.2.7", Verdict::Deny),
+        ("", "192.0.2.8", Verdict::Continue),
+    ] {
+        let networks = |text| Networks::parse(text).expect("valid");
+        let filter = Filter::Access(Arc::new(Access { allow: networks(allow), deny: networks(deny) }));
+        let headers = HeaderMap::new();
+        let verdict = apply(&filter, &subject("/", &headers), &mut Edits::default());
+        assert_eq!(verdict, expect, "allow {allow} deny {deny}");
+    }
+}
+
+fn check_rewrite(pattern: &str, rewrite: &str, target: &str, expect: Option<&str>) {
+    let pattern = Pattern::of_path(pattern).expect("valid");
+    let filter =
+        Filter::Rewrite(Arc::new(Rewrite { pattern: Some(pattern), target: Rewrite::parse(rewrite).expect("valid") }));
+    let (headers, mut edits) = (HeaderMap::new(), Edits::default());
+    assert_eq!(apply(&filter, &subject(target, &headers), &mut edits), Verdict::Continue);
+    assert_eq!(edits.target.as_deref(), expect, "{target}");
+}
+
+#[test]
+fn targets_are_rewritten_from_groups() {
+    for (pattern, rewrite, target, expect) in [
+        ("/api(/|$)(.*)", "/$2", "/api/x/y?q=1", "/x/y?q=1"),
+        ("/api(/|$)(.*)", "/$2", "/api", "/"),
+        ("/api(/|$)(.*)", "/$2", "/API/x", "/x"),
+        ("/api(/|$)(.*)", "$2", "/api/x", "/x"),
+        ("/", "/$2", "/x", "/"),
+        ("/old", "/new", "/old/below", "/new"),
+        ("/(.*)", "/index?path=$1", "/x?q=1", "/index?path=x&q=1"),
+        ("/(.*)", "/$1", "/x?", "/x"),
+    ] {
+        check_rewrite(pattern, rewrite, target, Some(expect));
+    }
+}
+
+fn fields(headers: &HeaderMap) -> String {
+    let mut lines: Vec<_> =
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("text"))).collect();
+    lines.sort();
+    lines.join("|")
+}
+
+#[test]
+fn fields_of_responses_are_changed_in_order() {
+    let edits = HeaderEdits::parse("X-A: 1\n+X-B: 2\n-Server\nX-Host: $host$http_x_evil").expect("valid");
+    let filters = [Filter::ResponseHeaders(Arc::new(edits))];
+    let mut response = HeaderMap::new();
+    for (name, value) in [("x-a", "0"), ("x-a", "00"), ("x-b", "1"), ("server", "x"), ("x-host", "y")] {
+        response.append(name, HeaderValue::from_static(value));
+    }
+    let mut headers = HeaderMap::new();
+    respond(&filters, &subject("/", &headers), &mut response);
+    assert_eq!(fields(&response), "x-a: 1|x-b: 1|x-b: 2|x-host: a.test");
+    // What makes no value removes the field rather than leave another's.
+    headers.insert("x-evil", HeaderValue::from_bytes(b"\xff").expect("valid"));
+    respond(&filters, &subject("/", &headers), &mut response);
+    assert_eq!(response["x-host"], "a.test");
+}
+
+fn check_cors(origins: &str, request: &[(&'static str, &'static str)], method: &Method, expect: &str) {
+    let cors = Cors {
+        origins: Origins::parse(origins).expect("valid"),
+        methods: HeaderValue::from_static("GET"),
+        headers: HeaderValue::from_static("X-A"),
+        expose: Some(HeaderValue::from_static("X-E")),
+        credentials: true,
+        max_age: 600,
+    };
+    let filters = [Filter::Cors(Arc::new(cors))];
+    let headers = request.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
+    let headers: HeaderMap = headers.collect();
+    let subject = Subject { method, ..subject("/", &headers) };
+    let mut response = HeaderMap::new();
+    response.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("https://of-the-pod.test"));
+    respond(&filters, &subject, &mut response);
+    assert_eq!(fields(&response), expect, "{origins} {request:?}");
+    let preflight = request.len() == 2 && *method == Method::OPTIONS;
+    let verdict = if preflight { Verdict::Preflight } else { Verdict::Continue };
+    assert_eq!(apply(&filters[0], &subject, &mut Edits::default()), verdict);
+}
+
+#[test]
+fn browsers_are_told_who_may_ask() {
+    const ALLOWED: &str = "access-control-allow-credentials: true|access-control-allow-origin: https://b.test|\
+                           access-control-expose-headers: X-E|vary: Origin";
+    let origin = ("origin", "https://b.test");
+    let asks = ("access-control-request-method", "PUT");
+    check_cors("https://b.test", &[origin], &Method::GET, ALLOWED);
+    check_cors("https://c.test", &[origin], &Method::GET, "vary: Origin");
+    check_cors("https://b.test", &[], &Method::GET, "vary: Origin");
+    check_cors("https://b.test", &[origin, asks], &Method::GET, ALLOWED);
+    check_cors(
+        "https://b.test",
+        &[origin, asks],
+        &Method::OPTIONS,
+        "access-control-allow-credentials: true|access-control-allow-headers: X-A|access-control-allow-methods: GET|\
+         access-control-allow-origin: https://b.test|access-control-expose-headers: X-E|access-control-max-age: 600|vary: Origin",
+    );
+    check_cors("https://b.test", &[origin], &Method::OPTIONS, ALLOWED);
+    check_cors(
+        "*",
+        &[origin],
+        &Method::GET,
+        "access-control-allow-credentials: true|access-control-allow-origin: *|access-control-expose-headers: X-E",
+    );
+}

@@ -1,0 +1,114 @@
+//! Renders templates with what a request has to say. Pure.
+
+use http::header;
+use regex::Captures;
+
+use super::Subject;
+use crate::model::{Piece, Template, Variable};
+
+/// The text of `template`. Groups are those of `captures`; without them they are empty, as is everything a request does not
+/// have.
+#[must_use]
+pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Captures<'_>>) -> String {
+    let mut text = String::new();
+    for piece in template.pieces() {
+        match piece {
+            Piece::Text(piece) => text.push_str(piece),
+            Piece::Variable(variable) => push(&mut text, variable, subject, captures),
+        }
+    }
+    text
+}
+
+fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures: Option<&Captures<'_>>) {
+    let Subject { method, host, target, headers, secure, client, https_port: _ } = subject;
+    let path_and_query = || target.split_once('?').map_or((*target, ""), |(path, query)| (path, query));
+    match variable {
+        Variable::Scheme => text.push_str(if *secure { "https" } else { "http" }),
+        Variable::Host => text.push_str(host),
+        Variable::RequestUri => text.push_str(target),
+        Variable::EscapedRequestUri => push_escaped(text, target),
+        Variable::Path => text.push_str(path_and_query().0),
+        Variable::Query => text.push_str(path_and_query().1),
+        Variable::QuestionMark => text.push_str(if path_and_query().1.is_empty() { "" } else { "?" }),
+        Variable::ClientAddress => text.push_str(&client.to_string()),
+        Variable::Method => text.push_str(method.as_str()),
+        Variable::Header(name) => {
+            text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
+        }
+        Variable::Cookie(name) => text.push_str(cookie(headers, name).unwrap_or_default()),
+        Variable::Argument(name) => text.push_str(argument(path_and_query().1, name).unwrap_or_default()),
+        Variable::Group(number) => {
+            text.push_str(captures.and_then(|captures| captures.get(usize::from(*number))).map_or("", |m| m.as_str()));
+        }
+    }
+}
+
+/// The value of the first cookie of that name (RFC 6265, 5.4), without the quotes that it may have.
+#[must_use]
+pub fn cookie<'r>(headers: &'r http::HeaderMap, name: &str) -> Option<&'r str> {
+    let fields = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = fields.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = pairs.find(|(found, _)| *found == name)?;
+    Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
+}
+
+fn argument<'r>(query: &'r str, name: &str) -> Option<&'r str> {
+    query.split('&').filter_map(|pair| pair.split_once('=')).find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// Escapes all but unreserved characters (RFC 3986, 2.3).
+fn push_escaped(text: &mut String, value: &str) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push('%');
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method};
+
+    use super::*;
+    use crate::model::Pattern;
+
+    #[test]
+    fn variables_become_what_the_request_says() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-tenant", HeaderValue::from_static("t1"));
+        headers.append("cookie", HeaderValue::from_static("a=1; b=\"2\""));
+        headers.append("cookie", HeaderValue::from_static("c=3=3"));
+        let subject = Subject {
+            method: &Method::POST,
+            host: "a.test",
+            target: "/x/y?k=v&q=%20",
+            headers: &headers,
+            secure: true,
+            client: [192, 0, 2, 7].into(),
+            https_port: 443,
+        };
+        let pattern = Pattern::of_path("/(x)/(.*)").expect("valid");
+        let captures = pattern.captures("/x/y");
+        for (template, expect) in [
+            ("$scheme://$host$request_uri", "https://a.test/x/y?k=v&q=%20"),
+            ("$uri$is_args$args", "/x/y?k=v&q=%20"),
+            ("$escaped_request_uri", "%2Fx%2Fy%3Fk%3Dv%26q%3D%2520"),
+            ("$remote_addr $request_method", "192.0.2.7 POST"),
+            ("$http_x_tenant|$http_x_none", "t1|"),
+            ("$cookie_a|$cookie_b|$cookie_c|$cookie_d", "1|2|3=3|"),
+            ("$arg_k|$arg_q|$arg_z", "v|%20|"),
+            ("/$2/$1/$3", "/y/x/"),
+        ] {
+            let parsed = Template::parse(template).expect("valid");
+            assert_eq!(render(&parsed, &subject, captures.as_ref()), expect, "{template}");
+        }
+        let bare = Template::parse("[$is_args$args]").expect("valid");
+        assert_eq!(render(&bare, &Subject { target: "/x", ..subject }, None), "[]");
+    }
+}

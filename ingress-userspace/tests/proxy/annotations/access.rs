@@ -1,0 +1,40 @@
+//! Who may come in.
+
+use super::{Ingress, configured};
+use crate::support::Origin;
+
+#[test]
+fn networks_are_let_in_or_kept_out() {
+    let origin = Origin::answering("pod");
+    for (annotations, expect) in [
+        (&[("allowlist-source-range", "127.0.0.0/8")][..], 200),
+        (&[("whitelist-source-range", "10.0.0.0/8, 127.0.0.1")], 200),
+        (&[("whitelist-source-range", "10.0.0.0/8")], 403),
+        (&[("allowlist-source-range", "::/0")], 403),
+        (&[("denylist-source-range", "127.0.0.1")], 403),
+        (&[("denylist-source-range", "10.0.0.0/8")], 200),
+        (&[("allowlist-source-range", "0.0.0.0/0"), ("denylist-source-range", "127.0.0.0/8")], 403),
+    ] {
+        assert_eq!(Ingress::with(annotations).serve(&origin).in_order().get("/").status, expect, "{annotations:?}");
+    }
+}
+
+#[test]
+fn a_list_that_cannot_be_read_lets_nobody_in() {
+    let origin = Origin::answering("pod");
+    let site = Ingress::with(&[("whitelist-source-range", "10.0.0.0/8, everybody")]).serve(&origin);
+    assert_eq!(site.get("/").status, 503);
+    assert!(site.outcomes.contains("`everybody` is neither"), "{}", site.outcomes);
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn the_list_of_all_ingresses_holds_where_one_does_not_say() {
+    let origin = Origin::answering("pod");
+    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\n\
+                    data: {whitelist-source-range: 10.0.0.0/8}\n";
+    let silent = Ingress::with(&[]).beside(settings).serve_with(origin.address, configured()).in_order();
+    assert_eq!(silent.get("/").status, 403);
+    let own = Ingress::with(&[("whitelist-source-range", "127.0.0.1")]).beside(settings);
+    assert_eq!(own.serve_with(origin.address, configured()).in_order().get("/").status, 200);
+}

@@ -1,0 +1,130 @@
+//! Annotations by what they do to requests: from the text of an Ingress to bytes on sockets.
+
+use std::{fmt::Write as _, net::SocketAddr, path::Path, sync::Arc};
+
+use ingress_userspace::control::{
+    Origin as Source,
+    change::{Change, ObjectName},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{Options, translate},
+};
+
+use crate::support::{Client, Origin, Proxy, Response, Table};
+
+mod access;
+mod headers;
+mod redirects;
+mod rewrites;
+mod sizes;
+
+/// An Ingress for `a.test` in the making, with what it leads to.
+#[derive(Clone)]
+struct Ingress {
+    annotations: String,
+    paths: String,
+    tls: &'static str,
+    others: String,
+}
+
+/// An Ingress that is served.
+struct Site {
+    proxy: Proxy,
+    /// What translation had to say.
+    outcomes: String,
+}
+
+impl Ingress {
+    /// One with these annotations, each written `key: value` without prefix, and `/` as its path.
+    fn with(annotations: &[(&str, &str)]) -> Self {
+        let mut text = String::new();
+        for (key, value) in annotations {
+            let prefix = if key.contains('/') { "" } else { "nginx.ingress.kubernetes.io/" };
+            writeln!(text, "    {prefix}{key}: {value:?}").expect("a string takes all");
+        }
+        Self { annotations: text, paths: String::new(), tls: "", others: String::new() }.path("/", "Prefix")
+    }
+
+    /// Another path, in the place of `/` if it is the first.
+    fn path(mut self, path: &str, kind: &str) -> Self {
+        if self.paths.lines().count() == 1 && self.paths.contains("path: \"/\"") {
+            self.paths.clear();
+        }
+        self.paths += &format!(
+            "      - {{path: {path:?}, pathType: {kind}, backend: {{service: {{name: web, port: {{number: 80}}}}}}}}\n"
+        );
+        self
+    }
+
+    /// Gives its host TLS, with the fallback certificate.
+    fn with_tls(mut self) -> Self {
+        self.tls = "  tls: [{hosts: [a.test]}]\n";
+        self
+    }
+
+    /// More objects, as YAML.
+    fn beside(mut self, objects: &str) -> Self {
+        self.others += &format!("---\n{objects}\n");
+        self
+    }
+
+    /// Serves it from `origin`.
+    fn serve(&self, origin: &Origin) -> Site {
+        self.serve_with(origin.address, Options::for_manifests())
+    }
+
+    fn serve_with(&self, endpoint: SocketAddr, options: Options) -> Site {
+        let Self { annotations, paths, tls, others } = self;
+        let text = format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: web\n  namespace: default\n  annotations:\n{annotations}\
+             spec:\n  ingressClassName: xdp\n{tls}  rules:\n  - host: a.test\n    http:\n      paths:\n{paths}\
+             ---\napiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: default}}\nspec: {{ports: [{{port: 80}}]}}\n\
+             ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web\n  namespace: default\n  labels: {{kubernetes.io/service-name: web}}\n\
+             addressType: IPv4\nports: [{{port: {}}}]\nendpoints: [{{addresses: [{}]}}]\n{others}",
+            endpoint.port(),
+            endpoint.ip(),
+        );
+        let path: Arc<Path> = Path::new("in.yaml").into();
+        let parsed = parse(&path, &text);
+        assert!(parsed.remarks.is_empty(), "{:?}", parsed.remarks);
+        let mut cluster = Cluster::default();
+        for object in parsed.objects {
+            cluster.apply(Change::Apply { object, origin: Source::File(Arc::clone(&path)) });
+        }
+        let translation = translate(&cluster, &options);
+        let outcomes = translation.outcomes.iter().map(|outcome| format!("{outcome}\n")).collect();
+        Site { proxy: Proxy::start(&Table(translation.table)), outcomes }
+    }
+}
+
+/// Options whose settings are in ConfigMap `default/settings`.
+fn configured() -> Options {
+    Options { config_map: Some(ObjectName::new("default", "settings")), ..Options::for_manifests() }
+}
+
+impl Site {
+    /// The same, where nothing was wrong with it.
+    fn in_order(self) -> Self {
+        assert_eq!(self.outcomes, "");
+        self
+    }
+
+    fn client(&self) -> Client {
+        self.proxy.client()
+    }
+
+    fn get(&self, path: &str) -> Response {
+        self.client().get("a.test", path)
+    }
+
+    /// The answer to `GET path` with more fields, each with its line end.
+    fn ask(&self, path: &str, fields: &str) -> Response {
+        self.client().send(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n{fields}\r\n")).response()
+    }
+
+    /// The status and the location of the answer to `GET path`.
+    fn location(&self, path: &str) -> (u16, String) {
+        let response = self.get(path);
+        (response.status, response.header("location").unwrap_or_default().to_owned())
+    }
+}

@@ -1,0 +1,50 @@
+//! Paths that are regular expressions, and what pods get to see instead of them.
+
+use super::Ingress;
+use crate::support::Origin;
+
+fn seen(ingress: &Ingress, path: &str) -> String {
+    let origin = Origin::mirror();
+    let response = ingress.serve(&origin).in_order().get(path);
+    match response.status {
+        200 => response.text().lines().next().unwrap_or_default().to_owned(),
+        status => status.to_string(),
+    }
+}
+
+#[test]
+fn groups_of_the_path_make_the_target() {
+    let ingress = Ingress::with(&[("rewrite-target", "/$2")]).path("/api(/|$)(.*)", "ImplementationSpecific");
+    for (path, expect) in [
+        ("/api/x/y?q=1", "get /x/y?q=1 http/1.1"),
+        ("/api", "get / http/1.1"),
+        ("/API/X", "get /x http/1.1"),
+        ("/api/%2E%2e/x", "404"),
+        ("/apix", "404"),
+        ("/x/api/", "404"),
+    ] {
+        assert_eq!(seen(&ingress, path), expect, "{path}");
+    }
+    let prefix = Ingress::with(&[("rewrite-target", "/new")]).path("/old", "Prefix");
+    assert_eq!(seen(&prefix, "/old/below"), "get /new http/1.1");
+    let exact = Ingress::with(&[("rewrite-target", "/new")]).path("/old", "Exact");
+    assert_eq!((seen(&exact, "/old"), seen(&exact, "/old/below")), ("get /new http/1.1".into(), "404".into()));
+}
+
+#[test]
+fn paths_are_regular_expressions_where_that_is_asked_for() {
+    let ingress = Ingress::with(&[("use-regex", "true")]).path("/v[0-9]+/.*", "ImplementationSpecific");
+    assert_eq!(seen(&ingress, "/V12/x"), "get /v12/x http/1.1");
+    assert_eq!(seen(&ingress, "/vx/x"), "404");
+    let plain = Ingress::with(&[]).path("/v[0-9]+", "Prefix");
+    assert_eq!(seen(&plain, "/v1"), "404");
+}
+
+#[test]
+fn an_expression_without_bounds_takes_its_path_alone() {
+    let origin = Origin::answering("pod");
+    let ingress = Ingress::with(&[("use-regex", "true")]).path("/(?!api).*", "Prefix").path("/ok", "Prefix");
+    let site = ingress.serve(&origin);
+    assert_eq!((site.get("/x").status, site.get("/ok").status), (404, 200));
+    assert!(site.outcomes.contains("look-around"), "{}", site.outcomes);
+}
