@@ -1,6 +1,8 @@
-//! How requests of a rule are forwarded: time-outs and sizes. It forwards nothing.
+//! How requests of a rule are forwarded: where to, for how long, how much. It forwards nothing.
 
 use std::time::Duration;
+
+use super::{Affinity, Balance, Retry};
 
 /// What holds between the proxy and the endpoints of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,10 @@ pub struct Forwarding {
     pub body_max: Option<u64>,
     /// Longest head of a response in bytes, else 502. Default 64 KiB.
     pub response_head_max: usize,
+    pub balance: Balance,
+    /// Goes before `balance` where a client has the cookie.
+    pub affinity: Option<Affinity>,
+    pub retry: Retry,
 }
 
 impl Default for Forwarding {
@@ -25,6 +31,9 @@ impl Default for Forwarding {
             send_timeout: Duration::from_secs(60),
             body_max: None,
             response_head_max: 64 * 1024,
+            balance: Balance::RoundRobin,
+            affinity: None,
+            retry: Retry::DEFAULT,
         }
     }
 }

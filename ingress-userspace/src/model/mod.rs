@@ -7,6 +7,7 @@
 //! Values here are valid by construction (every constructor parses). There is no IO, no clock, no Kubernetes and no
 //! protocol engine in this module, and nothing in it says "Ingress": other APIs translate into the same types.
 
+mod balance;
 pub mod filter;
 mod forwarding;
 pub mod host;
@@ -20,6 +21,7 @@ mod template;
 pub mod tls;
 pub mod upstream;
 
+pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
 pub use filter::{Access, Cors, Filter, HeaderEdit, HeaderEdits, HeaderText, Origins, Rewrite};
 pub use forwarding::Forwarding;
 pub use host::{Host, HostError, HostId, HostPattern};

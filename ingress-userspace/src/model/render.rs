@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, Upstream};
+use super::{Action, Affinity, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, Upstream};
 
 impl fmt::Display for RouteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +89,8 @@ impl fmt::Display for Filter {
 /// What differs from the defaults.
 impl fmt::Display for Forwarding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connect_timeout, read_timeout, send_timeout, body_max, response_head_max } = self;
+        let Self { connect_timeout, read_timeout, send_timeout, body_max, response_head_max, balance, affinity, retry } =
+            self;
         let default = Self::default();
         for (name, value, default) in [
             ("connect-timeout", connect_timeout, default.connect_timeout),
@@ -105,6 +106,15 @@ impl fmt::Display for Forwarding {
         }
         if *response_head_max != default.response_head_max {
             write!(f, " response-head-max={response_head_max}")?;
+        }
+        if *balance != default.balance {
+            write!(f, " balance={balance}")?;
+        }
+        if let Some(Affinity { mode, cookie, follows_failure: _ }) = affinity {
+            write!(f, " affinity={}({mode:?})", cookie.name)?;
+        }
+        if *retry != default.retry {
+            write!(f, " {retry:?}")?;
         }
         Ok(())
     }

@@ -24,7 +24,8 @@ const FRAME_MAX: usize = 16 * 1024;
 /// The body of a client's request.
 #[derive(Debug)]
 pub(super) struct RequestBody {
-    incoming: Incoming,
+    /// `None` if there is nothing to come.
+    incoming: Option<Incoming>,
     /// How many bytes may still come.
     left: u64,
     bytes: counters::Bytes,
@@ -66,7 +67,12 @@ impl RequestBody {
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
         }
-        Ok(Self { incoming, left, bytes: counters::Bytes::new(cell, Direction::In) })
+        Ok(Self { incoming: Some(incoming), left, bytes: counters::Bytes::new(cell, Direction::In) })
+    }
+
+    /// Another of the same, if there is nothing to come.
+    pub(super) fn spare(&self) -> Option<Self> {
+        self.is_end_stream().then(|| Self { incoming: None, left: self.left, bytes: self.bytes.another() })
     }
 }
 
@@ -75,7 +81,8 @@ impl HttpBody for RequestBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             headers::strip_trailers(trailers);
@@ -91,11 +98,11 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
     }
 }
 

@@ -31,6 +31,7 @@ use super::{
     counters::Tally,
     headers,
     offers::{Offers, Stream},
+    pick::Busy,
     progress::Progress,
     scan::Place,
     serve::serve,
@@ -104,6 +105,8 @@ pub(super) enum Order {
 /// A request in flight on a connection.
 pub(super) struct InFlight {
     tally: Tally,
+    /// Counts for the endpoint that serves it.
+    busy: Option<Busy>,
     stream: Stream,
     conn: Rc<Conn>,
 }
@@ -148,7 +151,7 @@ impl Conn {
             }
         }
         let tally = Tally::begin(self.worker.shared.counters.cell(host));
-        InFlight { tally, stream: self.stream(), conn: Rc::clone(self) }
+        InFlight { tally, busy: None, stream: self.stream(), conn: Rc::clone(self) }
     }
 
     /// The stream whose task this is.
@@ -247,6 +250,11 @@ impl Drop for Conn {
 impl InFlight {
     pub(super) fn cell(&self) -> &'static HostL7Cell {
         self.tally.cell()
+    }
+
+    /// Keeps `busy` for as long as the request is under way.
+    pub(super) fn hold(&mut self, busy: Option<Busy>) {
+        self.busy = busy;
     }
 
     pub(super) fn finish(&mut self, class: StatusClass) {

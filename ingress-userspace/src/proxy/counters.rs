@@ -83,6 +83,11 @@ impl Bytes {
         Self { cell, direction, pending: 0 }
     }
 
+    /// For more bytes of the same kind.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.cell, self.direction)
+    }
+
     pub(super) fn add(&mut self, count: usize) {
         self.pending += count as u64;
         if self.pending >= STEP {

@@ -1,7 +1,7 @@
 //! Brings one request to an endpoint: picks, connects, exchanges, and tries again where that is safe. It makes no
 //! response of its own.
 //!
-//! What may be tried again (RFC 9110, 9.2.2), and how often:
+//! What may be tried again (RFC 9110, 9.2.2), and how often, where the rule has no mind of its own ([`Retry`]):
 //!
 //! | what happened | next |
 //! |---|---|
@@ -14,18 +14,18 @@
 //!
 //! In every case only while the body is untouched.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
-use http::{Method, Response};
+use http::Response;
 
 use super::{
     body::{RequestBody, Source},
     headers::Head,
-    pick::{Picked, Tried, UpstreamState},
+    pick::{Busy, Choice, Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Transport, Upgraded, h2},
     worker::Worker,
 };
-use crate::model::Protocol;
+use crate::model::{Protocol, Retry};
 
 /// Why no endpoint's response can be forwarded.
 #[derive(Debug, thiserror::Error)]
@@ -52,41 +52,96 @@ pub(super) enum Forwarded {
     Switched(Response<upstream::Tunnel>),
 }
 
+impl Forwarded {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Response(response) => response.status().as_u16(),
+            Self::Switched(response) => response.status().as_u16(),
+        }
+    }
+}
+
+/// Where a request may go.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'r> {
+    pub(super) choice: Choice,
+    pub(super) retry: &'r Retry,
+}
+
+/// Who brought a response.
+pub(super) struct Served<'u> {
+    pub(super) endpoint: Picked<'u>,
+    /// Held until the response has ended, where the choice looks at it.
+    pub(super) busy: Option<Busy>,
+}
+
 /// Forwards a request and returns when the head of the response is there.
 ///
 /// # Errors
 /// If no endpoint brought one.
-pub(super) async fn forward(
+pub(super) async fn forward<'u>(
     worker: &Worker,
     limits: Limits,
-    upstream: &UpstreamState,
+    upstream: &'u UpstreamState,
+    Plan { choice, retry }: Plan<'_>,
     head: &Head<'_>,
     mut body: RequestBody,
-) -> Result<Forwarded, ForwardError> {
-    let mut tried = Tried::default();
-    let mut error = ForwardError::NoEndpoints;
-    let mut resent = false;
-    while let Some(endpoint) = upstream.pick(|| worker.now_ms(), &mut tried) {
+) -> Result<(Forwarded, Served<'u>), ForwardError> {
+    let mut tried = Tried::up_to(retry.tries);
+    let mut was_closed = false;
+    let until = retry.within.map(|within| Instant::now() + within);
+    let mut pick = || upstream.pick(choice, || worker.now_ms(), &mut tried).filter(|_| is_before(until));
+    let mut endpoint = pick().ok_or(ForwardError::NoEndpoints)?;
+    loop {
+        let spare = retry.repeats_answers().then(|| body.spare()).flatten();
+        let busy = matches!(choice, Choice::LeastRequest | Choice::Ewma).then(|| endpoint.begin());
+        let begun = (choice == Choice::Ewma).then(Instant::now);
         let attempted = match upstream.protocol() {
-            Protocol::Http1 => attempt(worker, limits, (endpoint, Transport::Plain), head, body).await,
-            Protocol::Https => attempt(worker, limits, (endpoint, Transport::Tls), head, body).await,
+            Protocol::Http1 => attempt(worker, limits, retry, (endpoint, Transport::Plain), head, body).await,
+            Protocol::Https => attempt(worker, limits, retry, (endpoint, Transport::Tls), head, body).await,
             // Boxed, so that the common case does not carry its size.
-            Protocol::H2c => Box::pin(attempt_http2(worker, limits, endpoint, head, body)).await,
+            Protocol::H2c => Box::pin(attempt_http2(worker, limits, retry, endpoint, head, body)).await,
         };
         match attempted {
-            Ok(response) => return Ok(response),
-            Err(Attempt { error: failed, retry: Some(unsent) }) => {
-                // A request that endpoint after endpoint answers by closing is more likely the cause than the victim.
-                if matches!(failed, ForwardError::Exchange(_)) && std::mem::replace(&mut resent, true) {
-                    return Err(failed);
+            Ok(response) => {
+                if let Some(begun) = begun {
+                    endpoint.observe(begun.elapsed(), worker.now_ms());
                 }
-                error = failed;
-                body = unsent;
+                let spare = spare.filter(|_| retry.statuses.contains(&response.status()) && is_repeatable(head, retry));
+                match spare.and_then(|spare| Some((pick()?, spare))) {
+                    Some(other) => (endpoint, body) = other,
+                    None => return Ok((response, Served { endpoint, busy })),
+                }
             }
-            Err(Attempt { error, retry: None }) => return Err(error),
+            Err(Attempt { error, retry: unsent }) => {
+                let spare = spare.filter(|_| retry.invalid_header && is_invalid(&error) && is_repeatable(head, retry));
+                let Some(unsent) = unsent.or(spare) else { return Err(error) };
+                if is_closed(&error) && std::mem::replace(&mut was_closed, true) {
+                    return Err(error);
+                }
+                let Some(other) = pick() else { return Err(error) };
+                (endpoint, body) = (other, unsent);
+            }
         }
     }
-    Err(error)
+}
+
+fn is_before(until: Option<Instant>) -> bool {
+    until.is_none_or(|until| Instant::now() < until)
+}
+
+fn is_closed(error: &ForwardError) -> bool {
+    use ExchangeError::{Closed, Io, Reset};
+    matches!(error, ForwardError::Exchange(Closed | Reset | Io(_)))
+}
+
+fn is_invalid(error: &ForwardError) -> bool {
+    matches!(error, ForwardError::Exchange(ExchangeError::Malformed(_) | ExchangeError::HeadTooLarge))
+}
+
+/// Whether it does no harm to send the request once more (RFC 9110, 9.2.2), or somebody takes the blame.
+fn is_repeatable(head: &Head<'_>, retry: &Retry) -> bool {
+    head.method().is_idempotent() || retry.non_idempotent
 }
 
 /// A failed attempt, with the body if another may follow.
@@ -99,6 +154,7 @@ struct Attempt {
 async fn attempt(
     worker: &Worker,
     limits: Limits,
+    retry: &Retry,
     (endpoint, transport): (Picked<'_>, Transport),
     head: &Head<'_>,
     mut body: RequestBody,
@@ -111,7 +167,7 @@ async fn attempt(
                 return Ok(response);
             }
             // Closing an idle connection is the endpoint's right and says nothing of its health.
-            Err(failure) => match retry(&failure.error, failure.written, failure.unsent, head.method()) {
+            Err(failure) => match unsent(&failure.error, failure.written, failure.unsent, head, &Retry::DEFAULT) {
                 Some(unsent) => body = unsent,
                 None => return Err(failed(worker, endpoint, failure.error, None)),
             },
@@ -121,7 +177,7 @@ async fn attempt(
         Ok(connection) => connection,
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-            return Err(Attempt { error: unconnected(&error, endpoint, worker.now_ms()), retry: Some(body) });
+            return Err(unreached(worker, endpoint, &error, retry, body));
         }
     };
     match exchange(limits, connection, head, body).await {
@@ -130,10 +186,16 @@ async fn attempt(
             Ok(response)
         }
         Err(Failure { error, unsent, written, reused: _ }) => {
-            let unsent = retry(&error, written, unsent, head.method());
+            let unsent = self::unsent(&error, written, unsent, head, retry);
             Err(failed(worker, endpoint, error, unsent))
         }
     }
+}
+
+/// The request was not touched.
+fn unreached(worker: &Worker, endpoint: Picked<'_>, error: &ConnectError, retry: &Retry, body: RequestBody) -> Attempt {
+    let error = unconnected(error, endpoint, worker.now_ms());
+    Attempt { error, retry: (retry.error || retry.timeout).then_some(body) }
 }
 
 /// Blames the endpoint, unless it is this node that failed.
@@ -168,6 +230,7 @@ async fn exchange(
 async fn attempt_http2(
     worker: &Worker,
     limits: Limits,
+    retry: &Retry,
     endpoint: Picked<'_>,
     head: &Head<'_>,
     mut body: RequestBody,
@@ -178,7 +241,7 @@ async fn attempt_http2(
             Ok(lease) => lease,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-                return Err(Attempt { error: unconnected(&error, endpoint, worker.now_ms()), retry: Some(body) });
+                return Err(unreached(worker, endpoint, &error, retry, body));
             }
         };
         let write = |out: &mut Vec<u8>| {
@@ -196,25 +259,32 @@ async fn attempt_http2(
                 }
                 Err(failure) => failure,
             };
-        match retry(&error, written, unsent, head.method()) {
+        let rules = if reused && again { &Retry::DEFAULT } else { retry };
+        match self::unsent(&error, written, unsent, head, rules) {
             Some(unsent) if reused && std::mem::take(&mut again) => body = unsent,
-            retry => return Err(failed(worker, endpoint, error, retry)),
+            unsent => return Err(failed(worker, endpoint, error, unsent)),
         }
     }
 }
 
 /// The body, if the request may be sent once more.
-fn retry(error: &ExchangeError, written: bool, unsent: Option<RequestBody>, method: &Method) -> Option<RequestBody> {
-    let closed = match error {
-        ExchangeError::Closed | ExchangeError::Reset | ExchangeError::Io(_) => true,
-        ExchangeError::Timeout { .. }
-        | ExchangeError::Malformed(_)
+fn unsent(
+    error: &ExchangeError,
+    written: bool,
+    unsent: Option<RequestBody>,
+    head: &Head<'_>,
+    retry: &Retry,
+) -> Option<RequestBody> {
+    let wanted = match error {
+        ExchangeError::Closed | ExchangeError::Reset | ExchangeError::Io(_) => retry.error,
+        ExchangeError::Timeout { .. } => retry.timeout,
+        ExchangeError::Malformed(_)
         | ExchangeError::HeadTooLarge
         | ExchangeError::Aborted
         | ExchangeError::RequestBody(_)
         | ExchangeError::Starved => false,
     };
-    unsent.filter(|_| closed && (!written || method.is_idempotent()))
+    unsent.filter(|_| wanted && (!written || is_repeatable(head, retry)))
 }
 
 fn failed(worker: &Worker, endpoint: Picked<'_>, error: ExchangeError, retry: Option<RequestBody>) -> Attempt {
@@ -256,12 +326,14 @@ mod tests {
         ] {
             let endpoints = [address, other].map(|address| Endpoint { address }).into();
             let state = UpstreamState::carry(&Upstream { endpoints, ..Upstream::default() }, None);
-            let picked = state.pick(|| 0, &mut Tried::default()).expect("an endpoint");
+            let picked = state.pick(Choice::Next, || 0, &mut Tried::up_to(3)).expect("an endpoint");
             let error = ConnectError::new(address, io::Error::from_raw_os_error(code));
             let failed = unconnected(&error, picked, 0);
             assert_eq!(matches!(failed, ForwardError::Exhausted), !blamed, "{error}");
-            let next: Vec<_> =
-                (0..2).filter_map(|_| state.pick(|| 1, &mut Tried::default())).map(Picked::address).collect();
+            let next: Vec<_> = (0..2)
+                .filter_map(|_| state.pick(Choice::Next, || 1, &mut Tried::up_to(3)))
+                .map(Picked::address)
+                .collect();
             assert_eq!(next.contains(&address), !blamed, "{error}");
             assert_eq!(super::super::error::forward(&failed).status() == 503, !blamed, "{error}");
         }

@@ -30,6 +30,7 @@ mod pulse;
 mod scan;
 mod serve;
 mod server;
+mod session;
 mod shared;
 mod snapshot;
 mod tls;

@@ -8,10 +8,11 @@ use hyper::body::Incoming;
 use ingress_common::StatusClass;
 
 use crate::{
-    model::{Filter, HostId},
+    model::{Balance, Filter, HostId},
     route::{
         Found, Matched, Route, Subject, Target, UpstreamId,
         filter::{self, Edits, Verdict},
+        template::render,
     },
 };
 
@@ -20,9 +21,11 @@ use super::{
     body::{Body, RequestBody, Source, TooLarge},
     conn::{Conn, InFlight},
     error::{self, Answer},
-    forward::{Forwarded, forward},
+    forward::{ForwardError, Forwarded, Plan, forward},
     headers::Head,
     path,
+    pick::{Choice, UpstreamState, hash},
+    session::Session,
     snapshot::Snapshot,
     tunnel::Tunnel,
     upstream, via, websocket,
@@ -108,7 +111,7 @@ impl<'r> Matching<'r> {
         asked: bool,
     ) -> Response<Body> {
         let Self { authority, target, found } = self;
-        let in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
+        let mut in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
         let bodiless = parts.method == Method::HEAD;
         let (filters, forwarding, action) = match found.matched {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
@@ -127,7 +130,7 @@ impl<'r> Matching<'r> {
         };
         let mut edits = Edits::default();
         let upstream = match decide(filters, action, &subject, &mut edits) {
-            Ok(upstream) => snapshot.upstream(upstream),
+            Ok(upstream) => upstream,
             Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject),
         };
         let handshake = match asked.then(|| websocket::handshake(parts)).transpose() {
@@ -138,6 +141,10 @@ impl<'r> Matching<'r> {
             Ok(body) => body,
             Err(TooLarge) => return responded(own(in_flight, error::body_too_large(), bodiless), filters, &subject),
         };
+        let Some(upstream) = snapshot.upstream(upstream) else {
+            let answer = error::forward(&ForwardError::NoEndpoints);
+            return responded(own(in_flight, answer, bodiless), filters, &subject);
+        };
         let head = Head {
             version: parts.version,
             subject: &subject,
@@ -146,15 +153,25 @@ impl<'r> Matching<'r> {
             forwarded: &conn.forwarded,
             handshake: handshake.as_ref(),
         };
-        let forwarded = match upstream {
-            Some(upstream) => forward(&conn.worker, snapshot.limits(forwarding), upstream, &head, body).await,
-            None => Err(super::forward::ForwardError::NoEndpoints),
-        };
-        let response = match forwarded {
-            Ok(Forwarded::Response(response)) => relay(response, bodiless, in_flight),
-            Ok(Forwarded::Switched(response)) => switch(conn, response, in_flight),
+        let session = forwarding.affinity.as_ref().map(|affinity| Session::of(affinity, &subject));
+        let choice = choice(&forwarding.balance, session.as_ref(), upstream, &subject);
+        let plan = Plan { choice, retry: &forwarding.retry };
+        let forwarded = forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await;
+        let mut cookie = None;
+        let mut response = match forwarded {
+            Ok((forwarded, mut served)) => {
+                in_flight.hold(served.busy.take());
+                cookie = session.and_then(|session| session.set(upstream, &served, &subject));
+                match forwarded {
+                    Forwarded::Response(response) => relay(response, bodiless, in_flight),
+                    Forwarded::Switched(response) => switch(conn, response, in_flight),
+                }
+            }
             Err(failed) => own(in_flight, error::forward(&failed), bodiless),
         };
+        if let Some(cookie) = cookie {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+        }
         responded(response, filters, &subject)
     }
 }
@@ -181,6 +198,17 @@ fn decide<'r>(
             Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into())
         }
     }
+}
+
+/// How the endpoint is chosen.
+fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamState, subject: &Subject<'_>) -> Choice {
+    let choice = match balance {
+        Balance::RoundRobin => Choice::Next,
+        Balance::LeastRequest => Choice::LeastRequest,
+        Balance::Ewma => Choice::Ewma,
+        Balance::Hash(template) => Choice::Hash(hash(render(template, subject, None).as_bytes())),
+    };
+    session.map_or(choice, |session| session.choice(upstream, choice))
 }
 
 /// The response as the filters of its route want it.

@@ -60,7 +60,7 @@ impl Snapshot {
 
     /// What bounds an exchange with an endpoint.
     pub(super) fn limits(&self, forwarding: &Forwarding) -> Limits {
-        let Forwarding { connect_timeout, read_timeout, send_timeout, body_max: _, response_head_max } = *forwarding;
+        let Forwarding { connect_timeout, read_timeout, send_timeout, response_head_max, .. } = *forwarding;
         Limits {
             connect_timeout,
             read_timeout,

@@ -248,7 +248,7 @@ impl Builder<'_, '_> {
     }
 
     fn with(&self, path: PathMatch, action: Action) -> Rule {
-        let (filters, forwarding) = (self.policy.filters(&path), Arc::clone(&self.policy.forwarding));
+        let (filters, forwarding) = (self.policy.filters(&path), self.policy.forwarding(&path));
         Rule { path, owner: Arc::clone(&self.owner), filters, action, forwarding }
     }
 }

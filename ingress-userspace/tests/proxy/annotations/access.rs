@@ -33,8 +33,8 @@ fn the_list_of_all_ingresses_holds_where_one_does_not_say() {
     let origin = Origin::answering("pod");
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\n\
                     data: {whitelist-source-range: 10.0.0.0/8}\n";
-    let silent = Ingress::with(&[]).beside(settings).serve_with(origin.address, configured()).in_order();
+    let silent = Ingress::with(&[]).beside(settings).serve_with(&[origin.address], &configured()).in_order();
     assert_eq!(silent.get("/").status, 403);
     let own = Ingress::with(&[("whitelist-source-range", "127.0.0.1")]).beside(settings);
-    assert_eq!(own.serve_with(origin.address, configured()).in_order().get("/").status, 200);
+    assert_eq!(own.serve_with(&[origin.address], &configured()).in_order().get("/").status, 200);
 }

@@ -65,7 +65,8 @@ fn an_operator_gives_all_requests_and_responses_fields() {
     let origin = Origin::mirror();
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\n\
                     data: {add-headers: default/fields, proxy-set-headers: default/fields, hide-headers: 'Date, X-B', hsts: 'true'}\n";
-    let site = Ingress::with(&[]).beside(FIELDS).beside(settings).serve_with(origin.address, configured()).in_order();
+    let site =
+        Ingress::with(&[]).beside(FIELDS).beside(settings).serve_with(&[origin.address], &configured()).in_order();
     let response = site.get("/");
     assert_eq!(response.header("x-frame-options"), Some("deny"));
     assert_eq!(response.header("strict-transport-security"), None, "never over plain HTTP");

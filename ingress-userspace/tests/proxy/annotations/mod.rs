@@ -13,6 +13,7 @@ use ingress_userspace::control::{
 use crate::support::{Client, Origin, Proxy, Response, Table};
 
 mod access;
+mod balance;
 mod headers;
 mod redirects;
 mod rewrites;
@@ -70,19 +71,23 @@ impl Ingress {
 
     /// Serves it from `origin`.
     fn serve(&self, origin: &Origin) -> Site {
-        self.serve_with(origin.address, Options::for_manifests())
+        self.serve_from(&[origin.address])
     }
 
-    fn serve_with(&self, endpoint: SocketAddr, options: Options) -> Site {
+    /// Serves it from several pods.
+    fn serve_from(&self, endpoints: &[SocketAddr]) -> Site {
+        self.serve_with(endpoints, &Options::for_manifests())
+    }
+
+    fn serve_with(&self, endpoints: &[SocketAddr], options: &Options) -> Site {
         let Self { annotations, paths, tls, others } = self;
+        // Pods of one machine differ by their port, which a slice has but one of.
+        let slices: String = (0..).zip(endpoints).map(|(n, endpoint)| slice(n, *endpoint)).collect();
         let text = format!(
             "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: web\n  namespace: default\n  annotations:\n{annotations}\
              spec:\n  ingressClassName: xdp\n{tls}  rules:\n  - host: a.test\n    http:\n      paths:\n{paths}\
              ---\napiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: default}}\nspec: {{ports: [{{port: 80}}]}}\n\
-             ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web\n  namespace: default\n  labels: {{kubernetes.io/service-name: web}}\n\
-             addressType: IPv4\nports: [{{port: {}}}]\nendpoints: [{{addresses: [{}]}}]\n{others}",
-            endpoint.port(),
-            endpoint.ip(),
+             {slices}{others}"
         );
         let path: Arc<Path> = Path::new("in.yaml").into();
         let parsed = parse(&path, &text);
@@ -91,10 +96,18 @@ impl Ingress {
         for object in parsed.objects {
             cluster.apply(Change::Apply { object, origin: Source::File(Arc::clone(&path)) });
         }
-        let translation = translate(&cluster, &options);
+        let translation = translate(&cluster, options);
         let outcomes = translation.outcomes.iter().map(|outcome| format!("{outcome}\n")).collect();
         Site { proxy: Proxy::start(&Table(translation.table)), outcomes }
     }
+}
+
+fn slice(number: usize, endpoint: SocketAddr) -> String {
+    let (ip, port) = (endpoint.ip(), endpoint.port());
+    format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-{number}\n  namespace: default\n  \
+         labels: {{kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{{port: {port}}}]\nendpoints: [{{addresses: [{ip}]}}]\n"
+    )
 }
 
 /// Options whose settings are in ConfigMap `default/settings`.

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 
 use super::super::protocol::Wanted;
-use crate::model::{Access, Cors, Forwarding, HeaderEdits, Origins, Template};
+use crate::model::{Access, Affinity, AffinityMode, Cors, Forwarding, HeaderEdits, Origins, SessionCookie, Template};
 
 /// Everything that can be asked for one Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,11 @@ pub(in crate::control::translate) struct Asked {
     /// `Host` for the pods.
     pub(in crate::control::translate) upstream_host: Option<HeaderValue>,
     pub(in crate::control::translate) forwarding: Forwarding,
+    /// Goes before `forwarding.balance`.
+    pub(in crate::control::translate) hash_by: Option<Template>,
+    pub(in crate::control::translate) has_affinity: bool,
+    pub(in crate::control::translate) affinity: Affinity,
+    pub(in crate::control::translate) cookie_expires: Option<u64>,
     pub(in crate::control::translate) access: Access,
     pub(in crate::control::translate) enable_cors: bool,
     pub(in crate::control::translate) cors: Cors,
@@ -47,6 +52,21 @@ impl Default for Asked {
             temporal_status: 302,
             upstream_host: None,
             forwarding: Forwarding::default(),
+            hash_by: None,
+            has_affinity: false,
+            affinity: Affinity {
+                mode: AffinityMode::Balanced,
+                cookie: SessionCookie {
+                    name: "INGRESSCOOKIE".into(),
+                    path: None,
+                    domain: None,
+                    max_age: None,
+                    same_site: None,
+                    secure: None,
+                },
+                follows_failure: false,
+            },
+            cookie_expires: None,
             access: Access::default(),
             enable_cors: false,
             cors: Cors {

@@ -2,6 +2,8 @@
 //!
 //! Keys are ingress-nginx's, and mean here what they mean there, where a row does not say otherwise.
 
+use std::time::Duration;
+
 use http::{HeaderName, HeaderValue, uri::Authority};
 
 use super::{
@@ -13,7 +15,7 @@ use super::{
 };
 use crate::{
     control::change::Kind,
-    model::{HeaderEdit, HeaderEdits, HeaderText, Origins, Rewrite},
+    model::{AffinityMode, Balance, HeaderEdit, HeaderEdits, HeaderText, Origins, Retry, Rewrite, SameSite, Template},
 };
 
 /// One key.
@@ -60,7 +62,31 @@ impl Key {
 }
 
 /// Sorted by name.
-const KEYS: [Key; 30] = [
+const KEYS: [Key; 45] = [
+    key(
+        "affinity",
+        "`cookie` keeps a client with a pod by a cookie, which is set with the first response",
+        |value, asked| match value {
+            "cookie" => {
+                asked.has_affinity = true;
+                Ok(())
+            }
+            _ => Err("`cookie`".into()),
+        },
+    ),
+    key(
+        "affinity-mode",
+        "`balanced`: new pods take over their share of clients; `persistent`: a client stays for as long as its pod is there",
+        |value, asked| {
+            asked.affinity.mode = match value {
+                "balanced" => AffinityMode::Balanced,
+                "persistent" => AffinityMode::Persistent,
+                _ => return Err("`balanced` or `persistent`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("balanced"),
     key(
         "allowlist-source-range",
         "networks that may come in, separated by commas; all others get 403",
@@ -140,6 +166,11 @@ const KEYS: [Key; 30] = [
         boolean(value, &mut asked.force_ssl_redirect)
     })
     .default("false"),
+    key("load-balance", "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours alone, `least_request` (the less busy of two)", |value, asked| {
+        asked.forwarding.balance = balance(value)?;
+        Ok(())
+    })
+    .default("round_robin"),
     key("permanent-redirect", "where all requests are redirected to, instead of to a service", |value, asked| {
         asked.permanent_redirect = Some(location(value)?);
         Ok(())
@@ -166,6 +197,20 @@ const KEYS: [Key; 30] = [
         seconds(value, &mut asked.forwarding.connect_timeout)
     })
     .default("5"),
+    key(
+        "proxy-next-upstream",
+        "when a request goes to another pod: `error`, `timeout`, `invalid_header`, `http_500`, `http_502`, `http_503`, `http_504`, `http_403`, `http_404`, `http_429`, with `non_idempotent` also those that may have had an effect; `off` for never. Only while nothing of its body has been sent",
+        |value, asked| retry_when(value, &mut asked.forwarding.retry),
+    )
+    .default("error"),
+    key("proxy-next-upstream-timeout", "no other pod after this time, in seconds; `0` for any", |value, asked| {
+        retry_within(value, &mut asked.forwarding.retry)
+    })
+    .default("0"),
+    key("proxy-next-upstream-tries", "pods tried in all, up to 10; `0` for 10", |value, asked| {
+        retry_tries(value, &mut asked.forwarding.retry)
+    })
+    .default("3"),
     key(
         "proxy-read-timeout",
         "longest silence of a pod before and within a response, in seconds",
@@ -195,6 +240,49 @@ const KEYS: [Key; 30] = [
         },
     )
     .or_refuse(),
+    key(
+        "session-cookie-change-on-failure",
+        "whether a client stays with the pod that it was sent to because its own failed; for `persistent` alone",
+        |value, asked| boolean(value, &mut asked.affinity.follows_failure),
+    )
+    .default("false"),
+    key("session-cookie-domain", "`Domain` of the cookie of `affinity`", |value, asked| {
+        asked.affinity.cookie.domain = attribute(value)?;
+        Ok(())
+    }),
+    key("session-cookie-expires", "the same as `session-cookie-max-age`, which goes before it", |value, asked| {
+        asked.cookie_expires = Some(age(value)?);
+        Ok(())
+    }),
+    key("session-cookie-max-age", "how long the cookie lasts, in seconds; without it, as long as the browser runs", |value, asked| {
+        asked.affinity.cookie.max_age = Some(age(value)?);
+        Ok(())
+    }),
+    key("session-cookie-name", "its name", |value, asked| {
+        let is_token = !value.is_empty() && HeaderName::try_from(value).is_ok();
+        asked.affinity.cookie.name = Some(value).filter(|_| is_token).ok_or("letters, digits and `-_.`")?.into();
+        Ok(())
+    })
+    .default("INGRESSCOOKIE"),
+    key("session-cookie-path", "its `Path`; without it, that of the rule, or `/` where that is a regular expression", |value, asked| {
+        asked.affinity.cookie.path = attribute(value)?;
+        Ok(())
+    }),
+    key("session-cookie-samesite", "its `SameSite`: `Strict`, `Lax` or `None`", |value, asked| {
+        asked.affinity.cookie.same_site = Some(match value {
+            "Strict" => SameSite::Strict,
+            "Lax" => SameSite::Lax,
+            "None" => SameSite::None,
+            _ => return Err("`Strict`, `Lax` or `None`".into()),
+        });
+        Ok(())
+    }),
+    key("session-cookie-secure", "whether it is for TLS alone; without it, as the request came", |value, asked| {
+        let mut secure = false;
+        boolean(value, &mut secure)?;
+        asked.affinity.cookie.secure = Some(secure);
+        Ok(())
+    }),
     key("ssl-redirect", "whether hosts with TLS are redirected to it", |value, asked| {
         boolean(value, &mut asked.ssl_redirect)
     })
@@ -208,6 +296,15 @@ const KEYS: [Key; 30] = [
         status(value, &mut asked.temporal_status)
     })
     .default("302"),
+    key(
+        "upstream-hash-by",
+        "text with variables, as `$request_uri`; requests with the same text go to the same pod, as long as it is there. It goes before `load-balance`",
+        |value, asked| {
+            let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
+            asked.hash_by = (!value.is_empty()).then_some(template);
+            Ok(())
+        },
+    ),
     key("upstream-vhost", "`Host` that pods get instead of the client's", |value, asked| {
         let authority: Authority = value.parse().map_err(|_invalid| "a host, as `a.test` or `a.test:8080`")?;
         if authority.as_str().contains('@') {
@@ -238,6 +335,69 @@ const KEYS: [Key; 30] = [
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
     KEYS.binary_search_by(|key| key.name.cmp(name)).ok().map(|at| &KEYS[at])
+}
+
+/// `round_robin`, `ewma` or `least_request`.
+pub(in crate::control::translate) fn balance(value: &str) -> Read<Balance> {
+    Ok(match value {
+        "round_robin" => Balance::RoundRobin,
+        "ewma" => Balance::Ewma,
+        "least_request" => Balance::LeastRequest,
+        _ => return Err("`round_robin`, `ewma` or `least_request`".into()),
+    })
+}
+
+/// What `proxy-next-upstream` lists.
+pub(in crate::control::translate) fn retry_when(value: &str, retry: &mut Retry) -> Read {
+    let mut wanted = Retry { error: false, statuses: Vec::new(), ..retry.clone() };
+    (wanted.timeout, wanted.invalid_header) = (false, false);
+    for word in value.split_whitespace() {
+        match word {
+            "error" => wanted.error = true,
+            "timeout" => wanted.timeout = true,
+            "invalid_header" => wanted.invalid_header = true,
+            "non_idempotent" => wanted.non_idempotent = true,
+            "off" => {}
+            _ => {
+                let status = word.strip_prefix("http_").and_then(|status| status.parse().ok());
+                let known = status.filter(|status| [403, 404, 429, 500, 502, 503, 504].contains(status));
+                wanted.statuses.push(known.ok_or("words as `error timeout http_502`, or `off`")?);
+            }
+        }
+    }
+    if value.is_empty() {
+        return Err("words as `error timeout http_502`, or `off`".into());
+    }
+    *retry = wanted;
+    Ok(())
+}
+
+/// Seconds after which no other pod is tried.
+pub(in crate::control::translate) fn retry_within(value: &str, retry: &mut Retry) -> Read {
+    let mut seconds = 0;
+    number(value, 0..=604_800, &mut seconds).ok_or("a number of seconds up to 604800")?;
+    retry.within = Some(Duration::from_secs(seconds)).filter(|within| !within.is_zero());
+    Ok(())
+}
+
+/// How many pods are tried.
+pub(in crate::control::translate) fn retry_tries(value: &str, retry: &mut Retry) -> Read {
+    let mut tries = 0;
+    number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;
+    retry.tries = if tries == 0 { Retry::TRIES_MAX } else { tries.min(Retry::TRIES_MAX) };
+    Ok(())
+}
+
+/// The value of a cookie's attribute.
+fn attribute(value: &str) -> Read<Option<Box<str>>> {
+    let is_value = value.bytes().all(|b| b.is_ascii_graphic() && b != b';');
+    if is_value { Ok(Some(value.into()).filter(|_| !value.is_empty())) } else { Err("text without `;`".into()) }
+}
+
+fn age(value: &str) -> Read<u64> {
+    let mut seconds = 0;
+    number(value, 0..=u64::from(u32::MAX), &mut seconds).ok_or("a number of seconds up to 4294967295")?;
+    Ok(seconds)
 }
 
 /// Names of fields or methods, separated by commas, as they are sent on.
@@ -292,6 +452,8 @@ mod tests {
     #[test]
     fn values_are_read_or_refused() {
         for (key, good, bad) in [
+            ("affinity", "cookie", "ip"),
+            ("affinity-mode", "persistent", "x"),
             ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
             ("app-root", "/app", "app"),
             ("backend-protocol", "https", "gopher"),
@@ -302,18 +464,32 @@ mod tests {
             ("cors-expose-headers", "*", "\u{e9}"),
             ("cors-max-age", "0", "-1"),
             ("denylist-source-range", "::/0", "x"),
+            ("load-balance", "ewma", "random"),
             ("permanent-redirect", "https://b.test$request_uri", "https://b.test$nope"),
             ("permanent-redirect-code", "308", "200"),
             ("proxy-body-size", "8m", "8 megabytes"),
             ("proxy-buffer-size", "16k", "2m"),
             ("proxy-connect-timeout", "1", "0"),
+            ("proxy-next-upstream", "error timeout http_502 non_idempotent", "error http_200"),
+            ("proxy-next-upstream", "off", ""),
+            ("proxy-next-upstream-timeout", "5", "5s"),
+            ("proxy-next-upstream-tries", "0", "many"),
             ("proxy-read-timeout", "3600", "1h"),
             ("proxy-send-timeout", "3600s", ""),
             ("request-headers", "X-A: 1\n-X-B", "Host: b"),
             ("response-headers", "X-A: 1", "X-A"),
             ("rewrite-target", "/$2", "https://b.test/"),
+            ("session-cookie-change-on-failure", "true", "1"),
+            ("session-cookie-domain", "a.test", "a;b"),
+            ("session-cookie-expires", "3600", "1h"),
+            ("session-cookie-max-age", "3600", "-1"),
+            ("session-cookie-name", "route", "a b"),
+            ("session-cookie-path", "/app", "/a; Secure"),
+            ("session-cookie-samesite", "Lax", "lax"),
+            ("session-cookie-secure", "true", "on"),
             ("temporal-redirect", "/x", "javascript:x"),
             ("temporal-redirect-code", "307", "30x"),
+            ("upstream-hash-by", "$request_uri", "$nope"),
             ("upstream-vhost", "b.test:8080", "u@b.test"),
             ("use-regex", "true", "yes"),
             ("whitelist-source-range", "::1", "::x"),

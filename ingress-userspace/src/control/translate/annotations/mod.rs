@@ -24,6 +24,7 @@ mod policy;
 
 pub(super) use asked::Asked;
 use keys::{Key, Otherwise};
+pub(super) use keys::{balance, retry_tries, retry_when, retry_within};
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
 

@@ -10,7 +10,10 @@ use crate::{
         change::ObjectName,
         outcome::{ObjectRef, Reason},
     },
-    model::{self, Filter, Forwarding, HeaderEdits, PathError, PathMatch, Rewrite, Template},
+    model::{
+        self, Affinity, Balance, Filter, Forwarding, HeaderEdits, PathError, PathMatch, Rewrite, SessionCookie,
+        Template,
+    },
 };
 
 /// What the annotations of one Ingress make of its rules.
@@ -23,7 +26,7 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Where a request for `/` is sent.
     pub(in crate::control::translate) app_root: Option<Arc<model::Redirect>>,
-    pub(in crate::control::translate) forwarding: Arc<Forwarding>,
+    forwarding: Arc<Forwarding>,
     uses_patterns: bool,
     rewrite: Option<Template>,
     /// Those that go before the rewrite, and those that go after it.
@@ -74,7 +77,11 @@ pub(super) fn make(
         temporal_redirect,
         temporal_status,
         upstream_host,
-        forwarding,
+        mut forwarding,
+        hash_by,
+        has_affinity,
+        mut affinity,
+        cookie_expires,
         access,
         enable_cors,
         cors,
@@ -95,6 +102,11 @@ pub(super) fn make(
             }
         }
     }
+    if let Some(template) = hash_by {
+        forwarding.balance = Balance::Hash(template);
+    }
+    affinity.cookie.max_age = affinity.cookie.max_age.or(cookie_expires);
+    forwarding.affinity = has_affinity.then_some(affinity);
     let redirect = |status, location| Arc::new(model::Redirect { status, location });
     let elsewhere = temporal_redirect
         .map(|location| redirect(temporal_status, location))
@@ -175,6 +187,21 @@ impl Policy {
             "Prefix" | "ImplementationSpecific" => PathMatch::prefix(path),
             _ => return None,
         })
+    }
+
+    /// How a rule for `path` forwards: a cookie without a path of its own has that of the rule.
+    pub(in crate::control::translate) fn forwarding(&self, path: &PathMatch) -> Arc<Forwarding> {
+        let plain = match path {
+            PathMatch::Exact(path) | PathMatch::Prefix(path) => path.as_str(),
+            PathMatch::Pattern(_) => "/",
+        };
+        let mut forwarding = Arc::clone(&self.forwarding);
+        if let Some(Affinity { cookie: SessionCookie { path: None, .. }, .. }) = &forwarding.affinity
+            && let Some(affinity) = &mut Arc::make_mut(&mut forwarding).affinity
+        {
+            affinity.cookie.path = Some(plain.into());
+        }
+        forwarding
     }
 
     /// The filters of a rule for `path`; the redirect to HTTPS, which goes before them, follows from the claims of all.

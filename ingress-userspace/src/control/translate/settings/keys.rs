@@ -5,7 +5,10 @@
 use http::HeaderName;
 
 use super::{
-    super::values::{Read, boolean, limit, networks, number, seconds, status},
+    super::{
+        annotations::{balance, retry_tries, retry_when, retry_within},
+        values::{Read, boolean, limit, networks, number, seconds, status},
+    },
     Globals,
 };
 use crate::{control::change::ObjectName, model::PathMatch};
@@ -25,7 +28,7 @@ pub(super) struct Setting {
 }
 
 /// Sorted by name.
-const SETTINGS: [Setting; 25] = [
+const SETTINGS: [Setting; 30] = [
     Setting {
         name: "add-headers",
         default: "",
@@ -137,6 +140,16 @@ const SETTINGS: [Setting; 25] = [
         apply: |value, globals| seconds(value, &mut globals.settings.idle_timeout),
     },
     Setting {
+        name: "load-balance",
+        default: "round_robin",
+        nginx: "round_robin",
+        meaning: "how pods share requests where an Ingress does not say: `round_robin`, `ewma` or `least_request`",
+        apply: |value, globals| {
+            globals.asked.forwarding.balance = balance(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "no-tls-redirect-locations",
         default: "",
         nginx: "",
@@ -158,6 +171,27 @@ const SETTINGS: [Setting; 25] = [
         apply: |value, globals| seconds(value, &mut globals.asked.forwarding.connect_timeout),
     },
     Setting {
+        name: "proxy-next-upstream",
+        default: "error",
+        nginx: "error timeout",
+        meaning: "when a request goes to another pod, where an Ingress does not say: as the annotation",
+        apply: |value, globals| retry_when(value, &mut globals.asked.forwarding.retry),
+    },
+    Setting {
+        name: "proxy-next-upstream-timeout",
+        default: "0",
+        nginx: "0",
+        meaning: "no other pod after this time, in seconds, where an Ingress does not say; `0` for any",
+        apply: |value, globals| retry_within(value, &mut globals.asked.forwarding.retry),
+    },
+    Setting {
+        name: "proxy-next-upstream-tries",
+        default: "3",
+        nginx: "3",
+        meaning: "pods tried in all, where an Ingress does not say, up to 10; `0` for 10",
+        apply: |value, globals| retry_tries(value, &mut globals.asked.forwarding.retry),
+    },
+    Setting {
         name: "proxy-read-timeout",
         default: "60",
         nginx: "60",
@@ -177,6 +211,13 @@ const SETTINGS: [Setting; 25] = [
         nginx: "",
         meaning: "a ConfigMap, as `namespace/name`, whose data are fields that every pod gets",
         apply: |value, globals| config_map(value, &mut globals.set_headers),
+    },
+    Setting {
+        name: "retry-non-idempotent",
+        default: "false",
+        nginx: "false",
+        meaning: "whether requests that may have had an effect are sent to another pod, too, where an Ingress does not say",
+        apply: |value, globals| boolean(value, &mut globals.asked.forwarding.retry.non_idempotent),
     },
     Setting {
         name: "ssl-redirect",
@@ -303,6 +344,8 @@ mod tests {
                 "true" => "false",
                 "false" => "true",
                 "308" => "302",
+                "round_robin" => "ewma",
+                "error" => "off",
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
                     "no-tls-redirect-locations" => "/a, /b",

@@ -97,7 +97,7 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Keys, and the values with which they ask for what happens anyway.
-const LATER: [(&str, &str); 89] = [
+const LATER: [(&str, &str); 84] = [
     ("access-log-params", ""),
     ("access-log-path", ""),
     ("allow-backend-server-header", "false"),
@@ -141,7 +141,6 @@ const LATER: [(&str, &str); 89] = [
     ("limit-rate", "0"),
     ("limit-rate-after", "0"),
     ("limit-req-status-code", "503"),
-    ("load-balance", "round_robin"),
     ("log-format-escape-json", "false"),
     ("log-format-stream", ""),
     ("log-format-upstream", ""),
@@ -158,9 +157,6 @@ const LATER: [(&str, &str); 89] = [
     ("otlp-collector-port", "4317"),
     ("proxy-add-original-uri-header", "false"),
     ("proxy-buffer-size", ""),
-    ("proxy-next-upstream", ""),
-    ("proxy-next-upstream-timeout", ""),
-    ("proxy-next-upstream-tries", ""),
     ("proxy-protocol-header-timeout", "5s"),
     ("proxy-real-ip-cidr", "0.0.0.0/0"),
     ("proxy-request-buffering", "on"),
@@ -168,7 +164,6 @@ const LATER: [(&str, &str); 89] = [
     ("proxy-stream-responses", "1"),
     ("proxy-stream-timeout", "600s"),
     ("relative-redirects", "false"),
-    ("retry-non-idempotent", "false"),
     ("server-tokens", "false"),
     ("service-upstream", "false"),
     ("skip-access-log-urls", ""),

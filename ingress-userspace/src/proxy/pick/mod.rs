@@ -1,4 +1,4 @@
-//! Chooses the endpoint for a request: round robin, passing over endpoints that failed of late. It opens no connection.
+//! Chooses the endpoint for a request, passing over endpoints that failed of late. It opens no connection.
 //!
 //! Failures are learned from traffic only (passive): a connect error or a time-out keeps the endpoint out for a time that
 //! doubles with each further failure, and one success clears it. Requests that were under way together and fail together are
@@ -7,19 +7,26 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
-use crate::model::{Protocol, Upstream};
+use crate::model::{Protocol, Retry, Upstream};
+
+mod load;
+mod ring;
+
+pub(super) use load::Busy;
+use load::Load;
+use ring::Ring;
+pub(super) use ring::hash;
 
 /// How long the first failure keeps an endpoint out.
 const OUT_FIRST_MS: u64 = 500;
 /// The longest time an endpoint is kept out before it is tried again.
 const OUT_MAX_MS: u64 = 16_000;
-/// Most endpoints tried for one request.
-const TRIES_MAX: usize = 3;
 
 /// One upstream as the request path sees it. Shared by all workers and by successive snapshots while its endpoints stay
 /// the same.
@@ -28,6 +35,24 @@ pub(super) struct UpstreamState {
     protocol: Protocol,
     endpoints: Vec<EndpointState>,
     next: AtomicU32,
+    /// Made when the first request is hashed: most upstreams need none.
+    ring: OnceLock<Ring>,
+}
+
+/// How the endpoint for a request is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// In turn.
+    #[default]
+    Next,
+    /// The less busy of two.
+    LeastRequest,
+    /// The one of two that is expected to answer sooner.
+    Ewma,
+    /// The same for the same key.
+    Hash(u64),
+    /// The one of that id, else the next in turn.
+    Sticky(u64),
 }
 
 /// One endpoint and what traffic has shown of it.
@@ -35,12 +60,14 @@ pub(super) struct UpstreamState {
 pub(super) struct EndpointState {
     address: SocketAddr,
     health: Arc<Health>,
+    load: Arc<Load>,
 }
 
 /// An endpoint chosen for a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Picked<'u> {
-    endpoint: &'u EndpointState,
+    upstream: &'u UpstreamState,
+    index: usize,
     /// Its failures when it was chosen. A later count means that another request has reported what this one runs into.
     failures: u32,
 }
@@ -54,10 +81,11 @@ struct Health {
 }
 
 /// The endpoints tried for one request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tried {
-    indices: [u32; TRIES_MAX],
+    indices: [u32; Retry::TRIES_MAX],
     count: usize,
+    max: usize,
 }
 
 // === impl UpstreamState ===
@@ -76,13 +104,15 @@ impl UpstreamState {
         }
         let carry = |address: SocketAddr| {
             // Both are sorted by address.
-            let health = known.binary_search_by(|e| e.address.cmp(&address)).map(|i| Arc::clone(&known[i].health));
-            EndpointState { address, health: health.unwrap_or_default() }
+            let known = known.binary_search_by(|e| e.address.cmp(&address)).map(|i| &known[i]).ok();
+            let (health, load) = known.map(|e| (Arc::clone(&e.health), Arc::clone(&e.load))).unwrap_or_default();
+            EndpointState { address, health, load }
         };
         Arc::new(Self {
             protocol: *protocol,
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
+            ring: OnceLock::new(),
         })
     }
 
@@ -91,13 +121,39 @@ impl UpstreamState {
         self.protocol
     }
 
-    /// The next endpoint in turn that is neither out nor tried already; if all that remain are out, the next of those.
-    /// `None` when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
-    pub(super) fn pick(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
+    /// An endpoint that is neither out nor tried already, as `choice` has it; if all that remain are out, one of those. `None`
+    /// when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
+    pub(super) fn pick(&self, choice: Choice, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
-        if tried.count >= count.min(TRIES_MAX) {
+        if tried.count >= count.min(tried.max) {
             return None;
         }
+        let is_fit = |index: &usize| !tried.contains(*index) && !self.endpoints[*index].health.is_out(&now_ms);
+        let chosen = match choice {
+            Choice::Next => None,
+            Choice::LeastRequest => self.better(is_fit, |endpoint| u64::from(endpoint.load.in_flight())),
+            Choice::Ewma => self.better(is_fit, |endpoint| endpoint.load.expected_us(now_ms())),
+            Choice::Hash(key) => self.ring().from(key).find(is_fit),
+            Choice::Sticky(id) => self.ring().index(id).filter(is_fit),
+        };
+        match chosen {
+            Some(index) => Some(self.take(index, tried)),
+            None => self.next(now_ms, tried),
+        }
+    }
+
+    /// What of two that are drawn costs less (Mitzenmacher 2001, "The Power of Two Choices").
+    fn better(&self, is_fit: impl Fn(&usize) -> bool, cost: impl Fn(&EndpointState) -> u64) -> Option<usize> {
+        let count = self.endpoints.len();
+        let draw = || Some(fastrand::usize(..count)).filter(&is_fit);
+        let first = draw()?;
+        // One of all others, so that the two differ.
+        let second = Some((first + 1 + fastrand::usize(..(count - 1).max(1))) % count).filter(&is_fit);
+        second.filter(|second| cost(&self.endpoints[*second]) < cost(&self.endpoints[first])).or(Some(first))
+    }
+
+    fn next(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
+        let count = self.endpoints.len();
         let start = self.next.fetch_add(1, Relaxed) as usize % count;
         let mut last_resort = None;
         for index in (start..count).chain(0..start) {
@@ -115,14 +171,28 @@ impl UpstreamState {
     fn take(&self, index: usize, tried: &mut Tried) -> Picked<'_> {
         tried.indices[tried.count] = u32::try_from(index).unwrap_or(u32::MAX);
         tried.count += 1;
-        let endpoint = &self.endpoints[index];
-        Picked { endpoint, failures: endpoint.health.failures.load(Relaxed) }
+        let failures = self.endpoints[index].health.failures.load(Relaxed);
+        Picked { upstream: self, index, failures }
+    }
+
+    fn ring(&self) -> &Ring {
+        self.ring.get_or_init(|| Ring::new(self.endpoints.iter().map(|endpoint| endpoint.address)))
+    }
+
+    /// Whether there is an endpoint that `id` names.
+    pub(super) fn knows(&self, id: u64) -> bool {
+        self.ring().index(id).is_some()
     }
 }
 
 // === impl Tried ===
 
 impl Tried {
+    /// None so far; at most `max` in the end.
+    pub(super) fn up_to(max: usize) -> Self {
+        Self { indices: [0; Retry::TRIES_MAX], count: 0, max: max.min(Retry::TRIES_MAX) }
+    }
+
     fn contains(&self, index: usize) -> bool {
         self.indices[..self.count].iter().any(|&tried| tried as usize == index)
     }
@@ -131,13 +201,32 @@ impl Tried {
 // === impl Picked ===
 
 impl Picked<'_> {
+    fn endpoint(&self) -> &EndpointState {
+        &self.upstream.endpoints[self.index]
+    }
+
     pub(super) fn address(self) -> SocketAddr {
-        self.endpoint.address
+        self.endpoint().address
+    }
+
+    /// What names it to clients.
+    pub(super) fn id(self) -> Option<u64> {
+        self.upstream.ring().id(self.index)
+    }
+
+    /// Counts a request that goes there.
+    pub(super) fn begin(self) -> Busy {
+        self.endpoint().load.begin()
+    }
+
+    /// A response head came after this time.
+    pub(super) fn observe(self, took: Duration, now_ms: u64) {
+        self.endpoint().load.observe(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), now_ms);
     }
 
     /// The request found the endpoint wanting. Counts once for all that were chosen before it was known.
     pub(super) fn failed(self, now_ms: u64) {
-        let Self { endpoint: EndpointState { address: _, health }, failures } = self;
+        let (health, failures) = (&self.endpoint().health, self.failures);
         // Tried while it was out because there was nothing better: it is out as it is.
         if health.is_out(|| now_ms) {
             return;
@@ -149,7 +238,7 @@ impl Picked<'_> {
     }
 
     pub(super) fn succeeded(self) {
-        let health = &self.endpoint.health;
+        let health = &self.endpoint().health;
         // A plain read first: the line stays shared between the workers in the usual case.
         if health.failures.load(Relaxed) != 0 {
             health.failures.store(0, Relaxed);
@@ -182,12 +271,14 @@ mod tests {
     }
 
     fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
-        (0..count).filter_map(|_| state.pick(|| now_ms, &mut Tried::default()).map(|e| e.address().port())).collect()
+        (0..count)
+            .filter_map(|_| state.pick(Choice::Next, || now_ms, &mut Tried::up_to(3)).map(|e| e.address().port()))
+            .collect()
     }
 
     /// Endpoint `index` as a request that is sent there now has it.
     fn take(state: &UpstreamState, index: usize) -> Picked<'_> {
-        state.take(index, &mut Tried::default())
+        state.take(index, &mut Tried::up_to(3))
     }
 
     #[test]
@@ -199,12 +290,13 @@ mod tests {
     #[test]
     fn one_request_tries_each_endpoint_once_and_at_most_three() {
         let state = state(&[1, 2, 3, 4]);
-        let mut tried = Tried::default();
-        let ports: Vec<_> = std::iter::from_fn(|| state.pick(|| 0, &mut tried)).map(|e| e.address().port()).collect();
+        let mut tried = Tried::up_to(3);
+        let ports: Vec<_> =
+            std::iter::from_fn(|| state.pick(Choice::Next, || 0, &mut tried)).map(|e| e.address().port()).collect();
         assert_eq!(ports, [1, 2, 3]);
         let state = self::state(&[1, 2]);
-        let mut tried = Tried::default();
-        assert_eq!(std::iter::from_fn(|| state.pick(|| 0, &mut tried)).count(), 2);
+        let mut tried = Tried::up_to(3);
+        assert_eq!(std::iter::from_fn(|| state.pick(Choice::Next, || 0, &mut tried)).count(), 2);
     }
 
     #[test]
@@ -258,5 +350,47 @@ mod tests {
         assert_eq!(UpstreamState::carry(&other, Some(&first)).protocol(), Protocol::H2c);
         let second = UpstreamState::carry(&upstream(&[2, 3]), Some(&first));
         assert_eq!(picks(&second, 1, 3), [3, 3, 3]);
+    }
+
+    fn chosen(state: &UpstreamState, choice: Choice) -> u16 {
+        state.pick(choice, || 0, &mut Tried::up_to(3)).expect("an endpoint").address().port()
+    }
+
+    #[test]
+    fn the_less_busy_of_two_is_chosen() {
+        let state = state(&[1, 2]);
+        let busy: Vec<_> = (0..3).map(|_| take(&state, 0).begin()).collect();
+        assert!((0..20).all(|_| chosen(&state, Choice::LeastRequest) == 2));
+        drop(busy);
+        let ports: std::collections::BTreeSet<_> = (0..100).map(|_| chosen(&state, Choice::LeastRequest)).collect();
+        assert_eq!(ports, [1, 2].into());
+        take(&state, 0).observe(Duration::from_millis(50), 0);
+        take(&state, 1).observe(Duration::from_millis(1), 0);
+        assert!((0..20).all(|_| chosen(&state, Choice::Ewma) == 2));
+        take(&state, 1).failed(0);
+        assert!((0..20).all(|_| chosen(&state, Choice::Ewma) == 1), "one that is out is not chosen");
+        assert_eq!(chosen(&self::state(&[1]), Choice::LeastRequest), 1);
+    }
+
+    #[test]
+    fn keys_and_ids_lead_to_the_same_endpoint_until_it_is_out() {
+        let state = state(&[1, 2, 3]);
+        let picked = |choice, tried: &mut Tried| state.pick(choice, || 0, tried).expect("an endpoint");
+        for key in 0..20 {
+            let mut tried = Tried::up_to(3);
+            let first = picked(Choice::Hash(hash(&[key])), &mut tried);
+            assert_eq!(chosen(&state, Choice::Hash(hash(&[key]))), first.address().port());
+            let id = first.id().expect("an id");
+            assert!(state.knows(id));
+            assert_eq!(chosen(&state, Choice::Sticky(id)), first.address().port());
+            let second = picked(Choice::Hash(hash(&[key])), &mut tried);
+            assert_ne!(first.address(), second.address());
+        }
+        let first = picked(Choice::Hash(7), &mut Tried::up_to(3));
+        let id = first.id().expect("an id");
+        first.failed(0);
+        assert_ne!(chosen(&state, Choice::Hash(7)), first.address().port());
+        assert_ne!(chosen(&state, Choice::Sticky(id)), first.address().port());
+        assert!(!state.knows(0));
     }
 }

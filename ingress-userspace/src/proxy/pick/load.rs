@@ -1,0 +1,90 @@
+//! How busy an endpoint is, and how soon it answers, as far as anybody asks.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+};
+
+/// After this time, what was observed counts for a third (1/e).
+const DECAY_MS: f64 = 10_000.0;
+
+/// Of one endpoint of one upstream.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Requests of balancers that look at it.
+    in_flight: AtomicU32,
+    /// Moving average of the time to a response head in microseconds, and behind it, when it was last changed, in
+    /// milliseconds of the proxy's clock, cut to 32 bits. 0 before anything was observed.
+    latency: AtomicU64,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(in crate::proxy) struct Busy(Arc<Load>);
+
+// === impl Load ===
+
+impl Load {
+    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+        self.in_flight.fetch_add(1, Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// How long a request sent now would take, roughly. One that was never tried is the best.
+    pub(super) fn expected_us(&self, now_ms: u64) -> u64 {
+        let (average, since) = self.latency(now_ms);
+        // What was slow long ago may be fast again.
+        let faded = f64::from(average) * decay(since);
+        faded as u64 * (u64::from(self.in_flight()) + 1)
+    }
+
+    /// A response took so long. Two observations at one moment may count as one.
+    pub(super) fn observe(&self, took_us: u64, now_ms: u64) {
+        let (average, since) = self.latency(now_ms);
+        let took = took_us.min(u64::from(u32::MAX)) as f64;
+        let weight = if average == 0 { 0.0 } else { decay(since) };
+        let next = (f64::from(average) * weight + took * (1.0 - weight)).max(1.0);
+        self.latency.store(u64::from(now_ms as u32) << 32 | next as u64, Relaxed);
+    }
+
+    /// The average, and how many milliseconds ago it was changed.
+    fn latency(&self, now_ms: u64) -> (u32, u32) {
+        let latency = self.latency.load(Relaxed);
+        (latency as u32, (now_ms as u32).wrapping_sub((latency >> 32) as u32))
+    }
+}
+
+fn decay(since_ms: u32) -> f64 {
+    (-f64::from(since_ms) / DECAY_MS).exp()
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_slow_or_busy_is_expected_to_take_longer() {
+        let (slow, fast) = (Arc::new(Load::default()), Arc::new(Load::default()));
+        assert_eq!(slow.expected_us(0), 0);
+        slow.observe(10_000, 0);
+        fast.observe(1_000, 0);
+        assert!(slow.expected_us(0) > fast.expected_us(0));
+        let busy: Vec<_> = (0..20).map(|_| fast.begin()).collect();
+        assert!(slow.expected_us(0) < fast.expected_us(0));
+        drop(busy);
+        assert_eq!(fast.in_flight(), 0);
+        assert!(slow.expected_us(60_000) < 100, "an old opinion fades");
+        slow.observe(100, 60_000);
+        assert!(slow.expected_us(60_000) < 200, "and gives way to a new one");
+    }
+}
