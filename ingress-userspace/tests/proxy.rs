@@ -8,6 +8,8 @@ mod counters;
 mod drain;
 #[path = "proxy/h2c.rs"]
 mod h2c;
+#[path = "proxy/http2.rs"]
+mod http2;
 #[path = "proxy/https.rs"]
 mod https;
 #[path = "proxy/refuse.rs"]

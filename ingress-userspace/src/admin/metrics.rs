@@ -111,8 +111,15 @@ impl Scrape {
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let StatsView { connections: _, accepted, accept_errors, handshake_errors, refused_framing, timed_out } =
-            self.proxy;
+        let StatsView {
+            connections: _,
+            accepted,
+            accept_errors,
+            handshake_errors,
+            refused_framing,
+            flooded,
+            timed_out,
+        } = self.proxy;
         for (name, help, value) in [
             ("connections_accepted", "Client connections accepted", accepted),
             (
@@ -126,6 +133,7 @@ impl Scrape {
                 "Connections ended for bytes that two parsers could read differently",
                 refused_framing,
             ),
+            ("connection_flooded", "HTTP/2 connections ended for a flood of frames that carry nothing", flooded),
             ("connection_timed_out", "Connections ended because a head, body or response made no progress", timed_out),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

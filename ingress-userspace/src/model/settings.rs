@@ -14,7 +14,8 @@ pub struct Settings {
     pub stall_timeout: Duration,
     /// Streams open at one time on one HTTP/2 connection. Default 128.
     pub streams_max: u32,
-    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301). Default true.
+    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and spoken with clients that begin with it in the clear (RFC 9113,
+    /// 3.3). Default true.
     pub http2: bool,
     /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and closes
     /// connections. Default 512.

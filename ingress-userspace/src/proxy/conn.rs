@@ -33,7 +33,6 @@ use super::{
     offers::{Offers, Stream},
     pick::Busy,
     progress::Progress,
-    scan::Place,
     serve::serve,
     shared::FlowTable,
     tunnel::{self, Tunnel},
@@ -296,7 +295,7 @@ pub(super) async fn run(conn: Rc<Conn>, stream: TcpStream) {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
     let limit = conn.worker.options.handshake_timeout;
     match tokio::time::timeout(limit, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, conn).await,
+        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, Vec::new(), conn).await,
         Ok(Ok(stream)) => http1(stream, |tls| tls.get_ref().0, conn).await,
         failed => {
             conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
@@ -334,6 +333,10 @@ where
     }
     let http1::Parts { io, read_buf, .. } = hyper.into_parts();
     let mut wire = io.into_inner();
+    if wire.is_http2() {
+        let (stream, early) = wire.into_parts();
+        return Box::pin(http2(stream, early, Rc::clone(&conn))).await;
+    }
     match conn.tunnel.take() {
         None => shut_down(&conn, &mut wire).await,
         // A 101 that the client does not even take leads nowhere.
@@ -381,7 +384,8 @@ enum Ended {
     Cut,
 }
 
-async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<Conn>) {
+/// `early` is what was read of it already.
+async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, early: Vec<u8>, conn: Rc<Conn>) {
     let options = &conn.worker.options;
     let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
     builder
@@ -394,10 +398,8 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, conn: Rc<C
         let conn = Rc::clone(&conn);
         service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
     };
-    let io = TokioIo::new(Wire::http2(stream, Rc::clone(&conn)));
+    let io = TokioIo::new(Wire::http2(stream, Rc::clone(&conn), early));
     conn.protocol.set(Protocol::NewHttp2);
-    // The next requests of an HTTP/2 client come on other streams: it is idle when it has none.
-    conn.progress.read(Place::Between, conn.worker.now());
     let hyper = pin!(builder.serve_connection(io, service));
     until_ordered(&conn, hyper, |hyper| hyper.graceful_shutdown()).await;
 }

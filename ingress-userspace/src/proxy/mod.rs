@@ -2,9 +2,9 @@
 //! [`Snapshot`]s.
 //!
 //! ```text
-//! listen ─▶ accept ─▶ conn (tls) ─▶ wire (scan) ─▶ hyper ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
-//!                                                              │
-//!                                    client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
+//! listen ─▶ accept ─▶ conn (tls) ─▶ wire (scan, frames) ─▶ hyper ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
+//!                                                                      │
+//!                                            client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
 //! ```
 //!
 //! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current snapshot
@@ -19,6 +19,7 @@ mod conn;
 mod counters;
 mod error;
 mod forward;
+mod frames;
 mod headers;
 mod listen;
 mod offers;

@@ -50,6 +50,7 @@ pub(super) struct Stats {
     pub(super) accept_errors: AtomicU64,
     pub(super) handshake_errors: AtomicU64,
     pub(super) refused_framing: AtomicU64,
+    pub(super) flooded: AtomicU64,
     pub(super) timed_out: AtomicU64,
 }
 
@@ -64,8 +65,11 @@ pub struct StatsView {
     pub accept_errors: u64,
     /// TLS handshakes that failed or took too long.
     pub handshake_errors: u64,
-    /// HTTP/1 connections ended for bytes that two parsers could read differently.
+    /// HTTP/1 connections ended for bytes that two parsers could read differently, and HTTP/2 connections that began with others
+    /// than they must.
     pub refused_framing: u64,
+    /// HTTP/2 connections ended for a flood of frames that carry nothing.
+    pub flooded: u64,
     /// Connections and HTTP/2 streams ended for a head, a body or a response that made no progress.
     pub timed_out: u64,
 }
@@ -105,13 +109,15 @@ impl Shared {
 
     #[must_use]
     pub fn stats(&self) -> StatsView {
-        let Stats { connections, accepted, accept_errors, handshake_errors, refused_framing, timed_out } = &self.stats;
+        let Stats { connections, accepted, accept_errors, handshake_errors, refused_framing, flooded, timed_out } =
+            &self.stats;
         StatsView {
             connections: connections.load(Relaxed),
             accepted: accepted.load(Relaxed),
             accept_errors: accept_errors.load(Relaxed),
             handshake_errors: handshake_errors.load(Relaxed),
             refused_framing: refused_framing.load(Relaxed),
+            flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
         }
     }

@@ -1,4 +1,4 @@
-//! The client's byte stream between socket (or TLS) and hyper: watches progress and, for HTTP/1, framing.
+//! The client's byte stream between socket (or TLS) and hyper: watches progress, and what `scan` and `frames` refuse.
 
 use std::{
     io,
@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     conn::Conn,
+    frames::{Frames, Refusal, Spoken},
     scan::{Place, Scanner, Violation},
 };
 
@@ -26,18 +27,28 @@ const LINGER_MAX: usize = 16 * 1024 * 1024;
 pub(super) struct Wire<IO> {
     io: IO,
     conn: Rc<Conn>,
-    /// `None` for HTTP/2, whose framing has one reading.
-    scanner: Option<Scanner>,
-    end: End,
-    /// What came after the head of a WebSocket handshake, until it is answered. One read at most.
+    follows: Follows,
+    phase: Phase,
+    /// What was read but is not delivered yet: what came after the head of a WebSocket handshake, until it is answered, one read
+    /// at most; or the first bytes of a connection.
     held: Vec<u8>,
     /// Bytes that may still be thrown away; `None` until our side is shut down.
     linger: Option<usize>,
 }
 
+/// What looks at the bytes.
+enum Follows {
+    Http1(Scanner),
+    Http2(Frames),
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Phase {
+    /// Nothing is delivered yet, and the first bytes tell the protocol.
+    Opening,
     Open,
+    /// The client turned out to speak HTTP/2, and hyper's HTTP/1 gets nothing but an end.
+    Other,
     /// A head was out of order: the poison is to be delivered next.
     Refused,
     /// A body was: its service learns of it by an error.
@@ -46,13 +57,23 @@ enum End {
 }
 
 impl<IO> Wire<IO> {
+    /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would understand
+    /// (RFC 9113, 3.3).
     pub(super) fn http1(io: IO, conn: Rc<Conn>) -> Self {
-        let scanner = Some(Scanner::new(conn.worker.options.head_max));
-        Self { io, conn, scanner, end: End::Open, held: Vec::new(), linger: None }
+        let phase = if !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
+        let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
+        Self { io, conn, follows, phase, held: Vec::new(), linger: None }
     }
 
-    pub(super) fn http2(io: IO, conn: Rc<Conn>) -> Self {
-        Self { io, conn, scanner: None, end: End::Open, held: Vec::new(), linger: None }
+    /// HTTP/2; `early` was read already.
+    pub(super) fn http2(io: IO, conn: Rc<Conn>, early: Vec<u8>) -> Self {
+        let follows = Follows::Http2(Frames::new(conn.worker.now()));
+        Self { io, conn, follows, phase: Phase::Open, held: early, linger: None }
+    }
+
+    /// Whether the client speaks HTTP/2 after all.
+    pub(super) fn is_http2(&self) -> bool {
+        self.phase == Phase::Other
     }
 
     /// The stream itself, and what was read of it but not delivered.
@@ -62,8 +83,10 @@ impl<IO> Wire<IO> {
 
     /// Follows what was read into `buf` after `before`.
     fn follow(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
-        // What an HTTP/2 client sends tells nothing of whether it is idle: it may be no more than an answer to a PING.
-        let Some(scanner) = &mut self.scanner else { return Ok(()) };
+        let scanner = match &mut self.follows {
+            Follows::Http1(scanner) => scanner,
+            Follows::Http2(_) => return self.follow_frames(buf, before),
+        };
         let verdict = scanner.scan(&buf.filled()[before..]);
         self.conn.progress.read(scanner.place(), self.conn.worker.now());
         let good = match verdict {
@@ -78,8 +101,30 @@ impl<IO> Wire<IO> {
         self.conn.worker.shared.stats.refused_framing.fetch_add(1, Relaxed);
         // What is in order, perhaps the head of the body that is not, still goes to hyper.
         buf.set_filled(before + good);
-        self.end = if scanner.place() == Place::Body { End::Broken } else { End::Refused };
+        self.phase = if scanner.place() == Place::Body { Phase::Broken } else { Phase::Refused };
         if good == 0 { self.refuse(buf) } else { Ok(()) }
+    }
+
+    fn follow_frames(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> io::Result<()> {
+        let Follows::Http2(frames) = &mut self.follows else { return Ok(()) };
+        let (now, was_begun) = (self.conn.worker.now(), frames.is_begun());
+        if let Err(refusal) = frames.receive(&buf.filled()[before..], now) {
+            let stats = &self.conn.worker.shared.stats;
+            match refusal {
+                Refusal::Preface => &stats.refused_framing,
+                Refusal::Flood => &stats.flooded,
+            }
+            .fetch_add(1, Relaxed);
+            buf.set_filled(before);
+            self.phase = Phase::Closed;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
+        }
+        // The next requests of an HTTP/2 client come on other streams: it is idle when it has none. What it sends else tells
+        // nothing of that: it may be no more than an answer to a PING.
+        if frames.is_begun() && !was_begun {
+            self.conn.progress.read(Place::Between, now);
+        }
+        Ok(())
     }
 
     /// Keeps back what came after a WebSocket handshake, which ends at `end`.
@@ -93,7 +138,7 @@ impl<IO> Wire<IO> {
 
     /// Delivers what hyper gets in place of the rest.
     fn refuse(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
-        if std::mem::replace(&mut self.end, End::Closed) == End::Broken {
+        if std::mem::replace(&mut self.phase, Phase::Closed) == Phase::Broken {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "request body framing is malformed"));
         }
         let fits = POISON.len().min(buf.remaining());
@@ -105,7 +150,39 @@ impl<IO> Wire<IO> {
 impl<IO: AsyncRead + Unpin> Wire<IO> {
     /// Whether the client may still be sending what nobody is going to read.
     fn is_amid_request(&self) -> bool {
-        self.end != End::Open || self.scanner.as_ref().is_some_and(|scanner| scanner.place() == Place::Body)
+        match &self.follows {
+            Follows::Http1(scanner) => {
+                !matches!(self.phase, Phase::Opening | Phase::Open) || scanner.place() == Place::Body
+            }
+            Follows::Http2(_) => false,
+        }
+    }
+
+    /// Reads until the first bytes tell the protocol.
+    fn poll_opening(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        loop {
+            ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+            let fresh = &buf.filled()[before..];
+            if self.held.is_empty() && Spoken::of(fresh) == Spoken::Http1 {
+                self.phase = Phase::Open;
+                return Poll::Ready(self.follow(buf, before));
+            }
+            let ended = fresh.is_empty();
+            self.held.extend_from_slice(fresh);
+            buf.set_filled(before);
+            match Spoken::of(&self.held) {
+                Spoken::Unclear if !ended => {}
+                Spoken::Http2 => {
+                    self.phase = Phase::Other;
+                    return Poll::Ready(Ok(()));
+                }
+                Spoken::Http1 | Spoken::Unclear => {
+                    self.phase = Phase::Open;
+                    return Poll::Ready(if self.held.is_empty() { Ok(()) } else { self.deliver(buf) });
+                }
+            }
+        }
     }
 
     /// Reads while a WebSocket handshake is being answered: only to learn that the client is gone, or one piece of what
@@ -124,7 +201,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
         Poll::Pending
     }
 
-    /// The handshake was declined: what was held is delivered as the requests that it should be.
+    /// Delivers what was held: as the requests that it should be, if a handshake was declined.
     fn deliver(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
         let before = buf.filled().len();
         let rest = self.held.split_off(self.held.len().min(buf.remaining()));
@@ -148,12 +225,15 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
 impl<IO: AsyncRead + Unpin> AsyncRead for Wire<IO> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match this.end {
-            End::Open => {}
-            End::Refused | End::Broken => return Poll::Ready(this.refuse(buf)),
-            End::Closed => return Poll::Ready(Ok(())),
+        match this.phase {
+            Phase::Opening => return this.poll_opening(cx, buf),
+            Phase::Open => {}
+            Phase::Refused | Phase::Broken => return Poll::Ready(this.refuse(buf)),
+            Phase::Other | Phase::Closed => return Poll::Ready(Ok(())),
         }
-        if let Some(scanner) = this.scanner.as_mut().filter(|scanner| scanner.is_held()) {
+        if let Follows::Http1(scanner) = &mut this.follows
+            && scanner.is_held()
+        {
             if !this.conn.take_declined() {
                 return this.poll_held(cx, buf);
             }
@@ -175,10 +255,21 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Wire<IO> {
 }
 
 impl<IO: AsyncWrite + Unpin> Wire<IO> {
-    fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn wrote<'b>(
+        &mut self,
+        result: Poll<io::Result<usize>>,
+        bufs: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Poll<io::Result<usize>> {
         match result {
             Poll::Pending => self.conn.progress.write_pending(self.conn.worker.now()),
             Poll::Ready(_) => self.conn.progress.wrote(),
+        }
+        if let (&Poll::Ready(Ok(mut left)), Follows::Http2(frames)) = (&result, &mut self.follows) {
+            for buf in bufs {
+                let length = left.min(buf.len());
+                frames.send(&buf[..length]);
+                left -= length;
+            }
         }
         result
     }
@@ -188,7 +279,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.io).poll_write(cx, buf);
-        this.wrote(result)
+        this.wrote(result, [buf])
     }
 
     fn poll_write_vectored(
@@ -198,7 +289,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
-        this.wrote(result)
+        this.wrote(result, bufs.iter().map(|buf| &**buf))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -221,6 +312,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // It goes on as HTTP/2.
+        if this.is_http2() {
+            return Poll::Ready(Ok(()));
+        }
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
             this.linger = Some(if this.is_amid_request() { LINGER_MAX } else { 0 });

@@ -247,7 +247,7 @@ const SETTINGS: [Setting; 30] = [
         name: "use-http2",
         default: "true",
         nginx: "true",
-        meaning: "whether HTTP/2 is offered in TLS handshakes",
+        meaning: "whether HTTP/2 is offered in TLS handshakes, and spoken with clients that begin with it on port 80",
         apply: |value, globals| boolean(value, &mut globals.settings.http2),
     },
     Setting {

@@ -1,0 +1,300 @@
+//! Follows the frames of an HTTP/2 connection beside hyper: that the client begins as it must, and that it does not keep us busy
+//! with frames that carry nothing. Pure: bytes in, verdict out; of a frame it looks at the header alone.
+//!
+//! hyper and h2 answer PING, SETTINGS, WINDOW_UPDATE and PRIORITY for as long as they come. Each is cheap for its sender and
+//! costs us more (RFC 9113, 10.5), so they draw on an *allowance*, which time, requests and the data that we send fill up: a
+//! client that takes what it asked for never comes near its end. What floods with frames that do carry something, headers, their
+//! continuations and data, h2 ends itself.
+
+use std::time::Instant;
+
+/// What a client of HTTP/2 sends first (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const HEADER: usize = 9;
+const ACK: u8 = 1;
+
+/// Frames that carry nothing, at first and at most…
+const ALLOWANCE: u32 = 10_000;
+/// …for each second that passes…
+const PER_SECOND: u32 = 1_000;
+/// …for each request, which may well be given up…
+const PER_REQUEST: u32 = 5;
+/// …and for each frame of data that we send: a client may open its windows for every read of some KiB, on the stream and on the
+/// connection.
+const PER_DATA: u32 = 10;
+/// What giving up a request draws: it has cost us and a pod as much as a request.
+const RESET: u32 = 10;
+
+/// Why a connection is not to be read further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("the connection does not begin as HTTP/2 does")]
+    Preface,
+    #[error("too many frames that carry nothing")]
+    Flood,
+}
+
+/// What the first bytes of a connection say of its protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    Http1,
+    Http2,
+    /// Too few bytes to tell.
+    Unclear,
+}
+
+/// The state between two reads and writes.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Bytes of the preface seen.
+    preface: usize,
+    begun: bool,
+    received: Boundaries,
+    sent: Boundaries,
+    allowance: u32,
+    /// When it was filled up last.
+    filled: Instant,
+}
+
+/// Where frames begin and end in one direction.
+#[derive(Debug, Default)]
+struct Boundaries {
+    header: [u8; HEADER],
+    /// Bytes of the header seen.
+    seen: usize,
+    /// Bytes of the payload to come.
+    left: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Headers,
+    Reset,
+    Settings,
+    SettingsAck,
+    Other,
+}
+
+impl Spoken {
+    /// `bytes` are the first ones of a connection.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        match bytes.len().min(PREFACE.len()) {
+            length if bytes[..length] != PREFACE[..length] => Self::Http1,
+            length if length == PREFACE.len() => Self::Http2,
+            _ => Self::Unclear,
+        }
+    }
+}
+
+// === impl Frames ===
+
+impl Frames {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            preface: 0,
+            begun: false,
+            received: Boundaries::default(),
+            sent: Boundaries::default(),
+            allowance: ALLOWANCE,
+            filled: now,
+        }
+    }
+
+    /// Whether the client has begun as it must.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Follows what the client sent.
+    ///
+    /// # Errors
+    /// At the first frame that is one too many, or is not the one that must come first.
+    pub(super) fn receive(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
+        let rest = &PREFACE[self.preface..];
+        if !rest.is_empty() {
+            let length = rest.len().min(bytes.len());
+            if bytes[..length] != rest[..length] {
+                return Err(Refusal::Preface);
+            }
+            self.preface += length;
+            bytes = &bytes[length..];
+        }
+        self.fill(now);
+        while let Some(kind) = self.received.next(&mut bytes) {
+            if !self.begun && kind != Kind::Settings {
+                return Err(Refusal::Preface);
+            }
+            self.begun = true;
+            match kind {
+                Kind::Headers => self.earn(PER_REQUEST),
+                Kind::Data => {}
+                Kind::Reset => self.draw(RESET)?,
+                Kind::Settings | Kind::SettingsAck | Kind::Other => self.draw(1)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what was sent to the client.
+    pub(super) fn send(&mut self, mut bytes: &[u8]) {
+        while let Some(kind) = self.sent.next(&mut bytes) {
+            if kind == Kind::Data {
+                self.earn(PER_DATA);
+            }
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.filled).as_secs();
+        if seconds > 0 {
+            self.filled = now;
+            self.earn(u32::try_from(seconds).unwrap_or(u32::MAX).saturating_mul(PER_SECOND));
+        }
+    }
+
+    fn earn(&mut self, frames: u32) {
+        self.allowance = self.allowance.saturating_add(frames).min(ALLOWANCE);
+    }
+
+    fn draw(&mut self, frames: u32) -> Result<(), Refusal> {
+        self.allowance = self.allowance.checked_sub(frames).ok_or(Refusal::Flood)?;
+        Ok(())
+    }
+}
+
+// === impl Boundaries ===
+
+impl Boundaries {
+    /// The kind of the next frame whose header ends in `bytes`, from which what was looked at is taken.
+    fn next(&mut self, bytes: &mut &[u8]) -> Option<Kind> {
+        let skipped = self.left.min(bytes.len());
+        self.left -= skipped;
+        *bytes = &bytes[skipped..];
+        let taken = (HEADER - self.seen).min(bytes.len());
+        self.header[self.seen..self.seen + taken].copy_from_slice(&bytes[..taken]);
+        self.seen += taken;
+        *bytes = &bytes[taken..];
+        if self.seen < HEADER {
+            return None;
+        }
+        self.seen = 0;
+        let [high, middle, low, kind, flags, ..] = self.header;
+        self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+        // RFC 9113, 6.
+        Some(match kind {
+            0 => Kind::Data,
+            1 => Kind::Headers,
+            3 => Kind::Reset,
+            4 if flags & ACK == 0 => Kind::Settings,
+            4 => Kind::SettingsAck,
+            _ => Kind::Other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
+        // Looks like headers of frames.
+        frame.extend([PING].iter().cycle().take(length.into()));
+        frame
+    }
+
+    fn begun(now: Instant) -> Frames {
+        let mut frames = Frames::new(now);
+        frames.receive(&[PREFACE, &frame(SETTINGS, 0, 0)].concat(), now).expect("as it must begin");
+        frames
+    }
+
+    /// How many times `bytes` may come before it is too much, up to a limit far beyond the allowance.
+    fn endures(frames: &mut Frames, now: Instant, bytes: &[u8]) -> Option<u32> {
+        (0..ALLOWANCE * 5).find(|_| frames.receive(bytes, now) == Err(Refusal::Flood))
+    }
+
+    #[test]
+    fn the_first_bytes_tell_the_protocol() {
+        for (bytes, expect) in [
+            (&b""[..], Spoken::Unclear),
+            (b"P", Spoken::Unclear),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r", Spoken::Unclear),
+            (PREFACE, Spoken::Http2),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0", Spoken::Http2),
+            (b"POST", Spoken::Http1),
+            (b"PRI * HTTP/1.1\r\n", Spoken::Http1),
+            (b"GET / HTTP/1.1\r\n\r\n", Spoken::Http1),
+        ] {
+            assert_eq!(Spoken::of(bytes), expect, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_connection_begins_with_the_preface_and_settings() {
+        let now = Instant::now();
+        let settings = frame(SETTINGS, 0, 6);
+        for (bytes, expect) in [
+            ([PREFACE, &settings].concat(), Ok(true)),
+            (PREFACE.to_vec(), Ok(false)),
+            ([PREFACE, &frame(SETTINGS, ACK, 0)].concat(), Err(Refusal::Preface)),
+            ([PREFACE, &frame(PING, 0, 8)].concat(), Err(Refusal::Preface)),
+            (b"GET / HTTP/1.1\r\n\r\n".to_vec(), Err(Refusal::Preface)),
+            (b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".to_vec(), Err(Refusal::Preface)),
+        ] {
+            let whole = &mut Frames::new(now);
+            assert_eq!(whole.receive(&bytes, now).map(|()| whole.is_begun()), expect, "{}", bytes.escape_ascii());
+            let single = &mut Frames::new(now);
+            let verdict = bytes.iter().try_for_each(|byte| single.receive(&[*byte], now));
+            assert_eq!(verdict.map(|()| single.is_begun()), expect, "byte by byte {}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_carries_nothing_is_counted_however_it_is_split() {
+        let now = Instant::now();
+        for kind in [2, SETTINGS, PING, 8, 99] {
+            assert_eq!(endures(&mut begun(now), now, &frame(kind, 0, 8)), Some(ALLOWANCE - 1), "{kind}");
+        }
+        assert_eq!(endures(&mut begun(now), now, &frame(RST_STREAM, 0, 4)), Some((ALLOWANCE - 1) / RESET));
+        let flood = frame(PING, 0, 8).repeat(ALLOWANCE as usize);
+        for length in [1, 7, 9, 100, flood.len()] {
+            let mut frames = begun(now);
+            let refused = flood.chunks(length).try_for_each(|piece| frames.receive(piece, now));
+            assert_eq!(refused, Err(Refusal::Flood), "{length}");
+        }
+    }
+
+    #[test]
+    fn requests_and_data_and_time_fill_the_allowance_up() {
+        let now = Instant::now();
+        let busy = [frame(HEADERS, 0, 20), frame(8, 0, 4).repeat(PER_REQUEST as usize), frame(DATA, 0, 200)].concat();
+        assert_eq!(endures(&mut begun(now), now, &busy), None);
+        let given_up = [frame(HEADERS, 0, 20), frame(RST_STREAM, 0, 4)].concat();
+        assert!(endures(&mut begun(now), now, &given_up).is_some());
+        let mut frames = begun(now);
+        let updates = frame(8, 0, 4).repeat(PER_DATA as usize);
+        for _ in 0..ALLOWANCE {
+            frames.send(&frame(DATA, 0, 200));
+            frames.receive(&updates, now).expect("allowed");
+        }
+        for (seconds, expect) in [(0, 0), (1, PER_SECOND), (3, 3 * PER_SECOND), (1000, ALLOWANCE)] {
+            let mut frames = begun(now);
+            for _ in 1..ALLOWANCE {
+                frames.receive(&frame(PING, 0, 8), now).expect("allowed");
+            }
+            let later = now + Duration::from_secs(seconds);
+            assert_eq!(endures(&mut frames, later, &frame(PING, 0, 8)), Some(expect), "{seconds}");
+        }
+    }
+}
