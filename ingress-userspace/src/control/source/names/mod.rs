@@ -8,6 +8,9 @@
 //!
 //! A name is asked again when nine tenths of its time to live are over, at the soonest after [`MIN_TTL`] and at the latest after
 //! [`MAX_TTL`]. While DNS fails, the last answer stays for [`MAX_STALE`]; that a name does not exist is an answer.
+//!
+//! Who can make Services can make names whose servers never answer, or late. So that they delay no other, names are asked for
+//! in places of three kinds (see [`Standing`]): such names wait for each other only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,8 +46,19 @@ const MAX_STALE: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// Names asked for at one time; a thousand names must not be a thousand packets at once.
-const CONCURRENT: usize = 8;
+/// What is more than this, for all questions about a name together, is slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// What a name has shown of itself: which places it is asked for in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Answered in time when last asked for.
+    Prompt,
+    /// Never asked for.
+    New,
+    /// Failed or slow when last asked for.
+    Slow,
+}
 
 /// What DNS says of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,11 +100,11 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
     let mut schedule = Schedule::default();
     let mut lookups = FuturesUnordered::new();
     loop {
-        for name in schedule.take_due(Instant::now(), CONCURRENT - lookups.len().min(CONCURRENT)) {
+        for name in schedule.take_due(Instant::now()) {
             let result = lookup(Arc::clone(&name));
             lookups.push(async move { (name, result.await) });
         }
-        let next_due = schedule.next_due().filter(|_| lookups.len() < CONCURRENT);
+        let next_due = schedule.next_due();
         let changes: Vec<Change> = tokio::select! {
             changed = wanted.changed() => {
                 if changed.is_err() {
@@ -113,15 +127,32 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
 #[derive(Debug, Default)]
 struct Schedule {
     names: BTreeMap<Arc<str>, Known>,
+    /// Lookups under way, also of names that are given up meanwhile: in which kind of place, and since when.
+    under_way: BTreeMap<Arc<str>, (Standing, Instant)>,
 }
 
 #[derive(Debug)]
 struct Known {
     /// What was told, and when it was true for the last time.
     told: Option<(Vec<IpAddr>, Instant)>,
-    /// When to ask; `None` while a lookup is under way.
-    due: Option<Instant>,
+    /// When to ask, unless a lookup is under way.
+    due: Instant,
+    standing: Standing,
     failures: u32,
+}
+
+// === impl Standing ===
+
+impl Standing {
+    const ALL: [Self; 3] = [Self::Prompt, Self::New, Self::Slow];
+
+    /// Names asked for at one time; a thousand names must not be a thousand packets at once.
+    fn places(self) -> usize {
+        match self {
+            Self::Prompt | Self::New => 8,
+            Self::Slow => 4,
+        }
+    }
 }
 
 // === impl Schedule ===
@@ -130,48 +161,60 @@ impl Schedule {
     /// Takes up the names that are new and gives up those that are gone.
     fn want(&mut self, names: &BTreeSet<Arc<str>>, now: Instant) -> Vec<Change> {
         for name in names {
-            let new = || Known { told: None, due: Some(now), failures: 0 };
+            let new = || Known { told: None, due: now, standing: Standing::New, failures: 0 };
             self.names.entry(Arc::clone(name)).or_insert_with(new);
         }
         let gone = self.names.extract_if(.., |name, _| !names.contains(name));
         gone.map(|(name, _)| Change::Forget { name }).collect()
     }
 
-    /// At most `limit` names to ask for now, those that wait longest first.
-    fn take_due(&mut self, now: Instant, limit: usize) -> Vec<Arc<str>> {
-        let mut due: Vec<_> = self
-            .names
-            .iter()
-            .filter_map(|(name, known)| Some((known.due.filter(|due| *due <= now)?, Arc::clone(name))))
-            .collect();
-        due.sort();
-        due.truncate(limit);
-        for (_, name) in &due {
-            if let Some(known) = self.names.get_mut(name) {
-                known.due = None;
-            }
+    /// The names to ask for now, those that wait longest first, as far as there are places.
+    fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
+        let mut taken = Vec::new();
+        for standing in Standing::ALL {
+            let mut due: Vec<_> = self.waiting(standing).filter(|(due, _)| *due <= now).collect();
+            due.sort();
+            due.truncate(self.free(standing));
+            let due: Vec<_> = due.into_iter().map(|(_, name)| Arc::clone(name)).collect();
+            self.under_way.extend(due.iter().map(|name| (Arc::clone(name), (standing, now))));
+            taken.extend(due);
         }
-        due.into_iter().map(|(_, name)| name).collect()
+        taken
     }
 
+    /// When the next name is due for which there is a place.
     fn next_due(&self) -> Option<Instant> {
-        self.names.values().filter_map(|known| known.due).min()
+        let open = Standing::ALL.into_iter().filter(|standing| self.free(*standing) > 0);
+        open.flat_map(|standing| self.waiting(standing)).map(|(due, _)| due).min()
+    }
+
+    fn waiting(&self, standing: Standing) -> impl Iterator<Item = (Instant, &Arc<str>)> {
+        let known = self.names.iter().filter(move |(_, known)| known.standing == standing);
+        known.filter(|(name, _)| !self.under_way.contains_key(*name)).map(|(name, known)| (known.due, name))
+    }
+
+    fn free(&self, standing: Standing) -> usize {
+        let taken = self.under_way.values().filter(|(place, _)| *place == standing).count();
+        standing.places().saturating_sub(taken)
     }
 
     /// What an answer changes, if anything. A name that is given up meanwhile has none.
     fn answer(&mut self, name: &Arc<str>, result: Result<Answer, LookupError>, now: Instant) -> Option<Change> {
+        let asked = self.under_way.remove(name);
         let known = self.names.get_mut(name)?;
+        let is_slow = asked.is_some_and(|(_, since)| now.saturating_duration_since(since) > SLOW);
+        known.standing = if is_slow || result.is_err() { Standing::Slow } else { Standing::Prompt };
         let addresses = match result {
             Ok(Answer { addresses, ttl }) => {
                 if std::mem::take(&mut known.failures) > 0 {
                     tracing::info!(%name, "the name is resolved again");
                 }
-                known.due = Some(now + ttl.mul_f64(0.9).clamp(MIN_TTL, MAX_TTL));
+                known.due = now + ttl.mul_f64(0.9).clamp(MIN_TTL, MAX_TTL);
                 addresses
             }
             Err(error) => {
                 let pause = MIN_RETRY.saturating_mul(1 << known.failures.min(4)).min(MAX_RETRY);
-                known.due = Some(now + pause);
+                known.due = now + pause;
                 known.failures = known.failures.saturating_add(1);
                 let error = &error as &dyn std::error::Error;
                 if known.failures == 1 {

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::VecDeque};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::*;
 
@@ -123,9 +123,58 @@ fn names_are_asked_for_a_few_at_a_time_the_longest_waiting_first() {
     let mut schedule = Schedule::default();
     let start = Instant::now();
     schedule.want(&names(&["z.test"]), start);
-    schedule.want(&names(&["a.test", "b.test", "z.test"]), start + Duration::from_secs(1));
-    let now = start + Duration::from_secs(1);
-    assert_eq!(schedule.take_due(now, 2), ["z.test".into(), "a.test".into()]);
-    assert_eq!(schedule.take_due(now, 2), ["b.test".into()]);
-    assert_eq!(schedule.next_due(), None, "what is under way is not due");
+    let many: BTreeSet<Arc<str>> = (0..20).map(|number| format!("{number:02}.test").into()).collect();
+    let now = start + Duration::from_millis(1);
+    schedule.want(&many.iter().cloned().chain(["z.test".into()]).collect(), now);
+    let taken = schedule.take_due(now);
+    assert_eq!((taken.len(), &*taken[0], &*taken[1]), (8, "z.test", "00.test"));
+    assert!(schedule.take_due(now).is_empty(), "all places are taken");
+    assert_eq!(schedule.next_due(), None, "what has no place is not due");
+    // Nobody wants them any more, but they are still asked for.
+    schedule.want(&BTreeSet::new(), now);
+    schedule.want(&many, now);
+    assert!(schedule.take_due(now).is_empty());
+    schedule.answer(&"z.test".into(), Err(failure("z.test")), now);
+    assert_eq!(schedule.take_due(now), ["07.test".into()]);
+}
+
+/// Answers at once, but for `tarpit-…`, which is never answered, and `late-…`, which is answered after 9 s.
+async fn tarpit(name: Arc<str>) -> Result<Answer, LookupError> {
+    let (pause, result) = match name.split('-').next() {
+        Some("tarpit") => (10, Err(failure(&name))),
+        Some("late") => (9, Ok(Answer { addresses: vec![address(9)], ttl: Duration::ZERO })),
+        _ => (0, Ok(Answer { addresses: vec![address(1)], ttl: Duration::from_secs(100) })),
+    };
+    sleep(Duration::from_secs(pause)).await;
+    result
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_are_never_answered_or_late_delay_no_other() {
+    let bad = |kind: &str| -> Vec<Arc<str>> { (0..100).map(|number| format!("{kind}-{number}").into()).collect() };
+    let mut all: BTreeSet<Arc<str>> = bad("tarpit").into_iter().chain(bad("late")).collect();
+    let (want, wanted) = watch::channel(all.clone());
+    want.send_replace(all.clone());
+    let (sender, mut batches) = mpsc::channel(16);
+    let asked = RefCell::new(Vec::new());
+    let began = Instant::now();
+    let lookup = |name: Arc<str>| {
+        if &*name == "good.test" {
+            asked.borrow_mut().push(began.elapsed().as_secs());
+        }
+        tarpit(name)
+    };
+    let compare = async {
+        // All have been asked for once: 200 names, eight at a time, for up to 10 s.
+        sleep_until(began + Duration::from_secs(300)).await;
+        all.insert("good.test".into());
+        want.send_replace(all);
+        sleep_until(began + Duration::from_secs(700)).await;
+    };
+    tokio::select! {
+        () = follow_with(lookup, wanted, sender) => panic!("it ended"),
+        () = async { while batches.recv().await.is_some() {} } => panic!("it ended"),
+        () = compare => {}
+    }
+    assert_eq!(*asked.borrow(), [300, 390, 480, 570, 660]);
 }
