@@ -1,29 +1,31 @@
-//! Clients for the API server. It knows how to reach it, and not what to ask.
+//! Clients for the API server: who it is and who we are. It knows not what to ask.
 
 use std::{
     future::Future,
     net::SocketAddr,
     path::Path,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use http::{Request, Response, Uri};
-use http_body_util::{BodyExt, combinators::MapFrame};
-use hyper_util::{
-    client::legacy::{
-        Client as HyperClient,
-        connect::{HttpConnector, dns::Name},
-    },
-    rt::TokioExecutor,
+use http::{Request, Response};
+use http_body_util::{
+    BodyExt,
+    combinators::{MapFrame, UnsyncBoxBody},
 };
+use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
+use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use kube::{
     Client, Config,
-    client::{Body, ClientBuilder, ConfigExt},
+    client::{Body, ClientBuilder, ConfigExt, RustlsTlsError},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, util::BoxService};
+use rustls_pki_types::ServerName;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, timeout::Timeout, util::BoxService};
 
+use super::connections::{Connections, Connector, PATIENCE, Patience};
 use crate::control::{
     Error,
     contact::Contact,
@@ -32,13 +34,14 @@ use crate::control::{
 
 type Frame = http_body::Frame<bytes::Bytes>;
 /// The layers of a client, for requests of any kind.
-type Stack = BoxService<Request<Body>, Response<BoxBody>, BoxError>;
-type BoxBody = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BoxError>;
+type Stack = BoxService<Request<Body>, Response<UnsyncBoxBody<bytes::Bytes, BoxError>>, BoxError>;
+
+/// How long a connection may take, TLS included. A server is near; one that is cut off is tried again and again.
+const MAX_CONNECT: Duration = Duration::from_secs(5);
 
 /// A client for the cluster of `kubeconfig`, or of the environment, whose signs of life are noted in `contact`.
 ///
-/// The name of the server, where it has one, is resolved as the names of Services are: a static binary has no NSS. What a
-/// proxy is asked to reach, the proxy resolves.
+/// The name of the server, where it has one, is resolved as the names of Services are: a static binary has no NSS.
 ///
 /// # Errors
 /// If the configuration cannot be read or used.
@@ -53,19 +56,26 @@ pub async fn connect(kubeconfig: Option<&Path>, contact: &Contact) -> Result<Cli
     };
     let error = |source| Error::Client { source };
     let layer = Notes { contact: contact.clone() };
-    if !is_name(&config.cluster_url) || config.proxy_url.is_some() {
+    if config.proxy_url.is_some() {
+        // Whether a proxy can be used, and why not, kube says.
         return Ok(ClientBuilder::try_from(config).map_err(error)?.with_layer(&layer).build());
     }
-    Ok(resolving(config, Dns::system(Names::Operator)).map_err(error)?.with_layer(&layer).build())
+    let builder = stack(config, Dns::system(Names::Operator), PATIENCE).map_err(error)?;
+    Ok(builder.with_layer(&layer).build())
 }
 
-fn is_name(uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default();
-    host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_err()
+/// The layers that kube builds, without retries, which are for whoever asks to decide, on connections of our own.
+pub(super) fn stack(config: Config, dns: Dns, patience: Patience) -> Result<ClientBuilder<Stack>, kube::Error> {
+    let connector = connector(&config, dns, patience)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .service(Connections::new(config.cluster_url, connector, patience));
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 
-/// The stack of layers that kube builds, on a connector that asks `dns`.
-fn resolving(config: Config, dns: Dns) -> Result<ClientBuilder<Stack>, kube::Error> {
+pub(super) fn connector(config: &Config, dns: Dns, patience: Patience) -> Result<Connector, kube::Error> {
     let resolve = tower::service_fn(move |name: Name| {
         let dns = dns.clone();
         async move {
@@ -77,18 +87,17 @@ fn resolving(config: Config, dns: Dns) -> Result<ClientBuilder<Stack>, kube::Err
     });
     let mut connector = HttpConnector::new_with_resolver(resolve);
     connector.enforce_http(false);
-    connector.set_connect_timeout(config.connect_timeout);
-    let connector = config.rustls_https_connector_with_connector(connector)?;
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(HyperClient::builder(TokioExecutor::new()).build(connector))
-        .map_response(|response: Response<hyper::body::Incoming>| {
-            response.map(|body| body.map_err(BoxError::from).boxed_unsync())
-        });
-    Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
+    patience.apply(&mut connector);
+    let mut tls = config.rustls_client_config()?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let name: Arc<dyn ResolveServerName + Send + Sync> = match &config.tls_server_name {
+        Some(name) => {
+            let invalid = |source| kube::Error::RustlsTls(RustlsTlsError::InvalidServerName(source));
+            Arc::new(FixedServerNameResolver::new(ServerName::try_from(name.clone()).map_err(invalid)?))
+        }
+        None => Arc::new(DefaultServerNameResolver::default()),
+    };
+    Ok(Connector::new(Timeout::new(HttpsConnector::new(connector, tls, false, name), MAX_CONNECT)))
 }
 
 /// Notes what comes from the server.

@@ -51,6 +51,7 @@ use crate::control::{
 };
 
 mod client;
+mod connections;
 mod tracker;
 mod watching;
 

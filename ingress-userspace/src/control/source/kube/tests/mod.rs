@@ -80,6 +80,7 @@ impl Server {
 }
 
 mod faults;
+mod remote;
 
 fn status(code: u16) -> String {
     format!(
