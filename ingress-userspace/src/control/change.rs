@@ -19,6 +19,8 @@ pub struct Batch {
     pub changes: Vec<Change>,
     /// Everything the source has to remark at present; `None` leaves the earlier remarks standing.
     pub remarks: Option<Vec<Outcome>>,
+    /// Objects that the source follows and has not been able to read yet: whether they are there is not known.
+    pub unread: Vec<ObjectId>,
 }
 
 #[derive(Clone, Debug)]

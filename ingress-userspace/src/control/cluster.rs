@@ -81,6 +81,16 @@ impl Cluster {
         }
     }
 
+    /// A Secret or ConfigMap; these are followed each by its name.
+    pub(super) fn named(&self, id: &ObjectId) -> Option<Object> {
+        let ObjectId { kind, name } = id;
+        match kind {
+            Kind::Secret => Some(Object::Secret(Arc::clone(&self.secrets.get(name)?.object))),
+            Kind::ConfigMap => Some(Object::ConfigMap(Arc::clone(&self.config_maps.get(name)?.object))),
+            Kind::Ingress | Kind::IngressClass | Kind::Service | Kind::EndpointSlice | Kind::Node => None,
+        }
+    }
+
     /// The slices of a service, in order of their names.
     pub fn slices_of<'c>(
         &'c self,

@@ -17,7 +17,7 @@ use crate::control::expiry;
 
 use super::{
     Error, Options, SourceConfig,
-    change::Batch,
+    change::{Batch, Change, ObjectId},
     cluster::Cluster,
     outcome::{ObjectRef, Origin, Outcome, Reason},
     saved::{Content, Restored},
@@ -89,7 +89,7 @@ async fn follow(
             tokio::select! {
                 batch = source.recv() => {
                     let Some(batch) = batch else { return };
-                    state.confirm();
+                    state.confirm(&batch.unread);
                     keeper.forget();
                     state.apply(batch);
                     drain(&mut source, state);
@@ -150,7 +150,7 @@ struct State {
 
 impl State {
     fn apply(&mut self, batch: Batch) {
-        let Batch { changes, remarks } = batch;
+        let Batch { changes, remarks, unread: _ } = batch;
         for change in changes {
             self.is_news |= status::concerns(&change);
             if let Some(Restored { cluster, age: _ }) = &mut self.restored {
@@ -164,14 +164,18 @@ impl State {
         }
     }
 
-    /// From now on only what the source tells counts. The addresses of names, which do not come from it, stay.
-    fn confirm(&mut self) {
+    /// From now on only what the source tells counts. What was saved stays of what the source has not read yet, until it has;
+    /// and the addresses of names, which do not come from it.
+    fn confirm(&mut self, unread: &[ObjectId]) {
         if std::mem::replace(&mut self.is_confirmed, true) {
             return;
         }
         self.is_changed = true;
         if let Some(Restored { cluster, age: _ }) = self.restored.take() {
             tracing::info!("the API server has answered; the saved configuration is not served any more");
+            for object in unread.iter().filter_map(|id| cluster.named(id)) {
+                self.cluster.apply(Change::Apply { object, origin: Origin::Api });
+            }
             for (name, addresses) in cluster.resolved {
                 self.cluster.resolved.entry(name).or_insert(addresses);
             }

@@ -5,7 +5,11 @@ use std::{fs, path::Path, sync::Arc, time::SystemTime};
 use tokio::time;
 
 use super::*;
-use crate::control::{KubernetesConfig, change::Change, saved};
+use crate::control::{
+    KubernetesConfig,
+    change::{Kind, ObjectName},
+    saved,
+};
 
 const WEB: &str = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\n\
     spec:\n  ingressClassName: xdp\n  rules: [{host: HOST, http: {paths: [{path: /, pathType: Prefix, \
@@ -67,7 +71,7 @@ fn ours(host: &str) -> Vec<Change> {
 /// A saved configuration with a route for `host`, and an API server that nobody answers for.
 fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
     let mut state = State { is_confirmed: true, ..State::default() };
-    state.apply(Batch { changes: ours(host), remarks: None });
+    state.apply(Batch { changes: ours(host), ..Batch::default() });
     let options = Options {
         saved: Some(saved::File { path: root.join("saved.json"), private_keys: saved::PrivateKeys::Leave }),
         ..Options::default()
@@ -120,9 +124,11 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
     let saved = saved::File { path: "/nonexistent/saved.json".into(), private_keys: saved::PrivateKeys::Leave };
     let options = Options { saved: Some(saved), ..Options::default() };
     let mut restored = Cluster::default();
-    for change in ours("saved.test") {
+    let secret = |name| object(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\n"));
+    for change in ours("saved.test").into_iter().chain([secret("read"), secret("unread")]) {
         restored.apply(change);
     }
+    let id = |name| ObjectId { kind: Kind::Secret, name: ObjectName::new("default", name) };
     let (kept, renewed): (Arc<str>, Arc<str>) = ("kept.test".into(), "renewed.test".into());
     let addresses = |last| vec![std::net::IpAddr::from([192, 0, 2, last])];
     for name in [&kept, &renewed] {
@@ -133,16 +139,18 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
     assert_eq!(hosts(state.translate(&options).expect("a translation")), ["saved.test"]);
     // Names are resolved anew before the API server answers.
     let changes = vec![Change::Resolve { name: Arc::clone(&renewed), addresses: addresses(2) }];
-    state.apply(Batch { changes, remarks: None });
+    state.apply(Batch { changes, ..Batch::default() });
     assert!(!state.is_confirmed);
     assert!(state.content(&options).is_none(), "what was restored is not saved again");
 
-    state.confirm();
-    state.apply(Batch { changes: ours("live.test"), remarks: None });
+    state.confirm(&[id("unread"), id("new")]);
+    let secrets: Vec<_> = state.cluster.secrets.keys().map(|name| &*name.name).collect();
+    assert_eq!(secrets, ["unread"], "only what is asked for and not answered may be there as it was");
+    state.apply(Batch { changes: ours("live.test"), ..Batch::default() });
     assert_eq!(hosts(state.translate(&options).expect("a translation")), ["live.test"]);
     assert_eq!(state.cluster.resolved, [(kept, addresses(1)), (renewed, addresses(2))].into());
     // What changes nothing is not translated again.
-    state.apply(Batch { changes: ours("live.test"), remarks: None });
+    state.apply(Batch { changes: ours("live.test"), ..Batch::default() });
     assert!(!state.is_changed);
 }
 
@@ -156,7 +164,7 @@ async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
     let options = Options { saved: Some(file), ..Options::default() };
     keeper.finish(state.content(&options)).await;
     assert!(!path.exists(), "there was nothing to save");
-    state.apply(Batch { changes: ours("a.test"), remarks: None });
+    state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
     state.translate(&options).expect("a translation");
     keeper.mark();
     assert!(!path.exists());

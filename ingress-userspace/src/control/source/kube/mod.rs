@@ -124,7 +124,7 @@ pub(crate) async fn follow_client(
                     batch.changes.extend(tracker.on(id, event));
                 }
             }
-            () = expiry(held_until) => tracker.give_up_waiting(),
+            () = expiry(held_until) => batch.unread.extend(tracker.give_up_waiting()),
             () = batches.closed() => return,
         }
         watches.begin_references(&mut tracker);
@@ -215,7 +215,7 @@ impl Watches<'_> {
             if self.by_name.contains_key(&object) {
                 continue;
             }
-            let id = tracker.open(Need::Optional);
+            let id = tracker.open_by_name(object.clone());
             let ObjectId { kind, name } = &object;
             let fields = Some(format!("metadata.name={}", name.name));
             let (client, namespace) = (self.client.clone(), &name.namespace);

@@ -63,6 +63,8 @@ pub(super) struct Tracker {
 #[derive(Debug, Default)]
 struct Watch {
     need: Need,
+    /// What it watches, where that is one object by its name.
+    object: Option<ObjectId>,
     known: BTreeMap<ObjectId, Version>,
     /// The newest version told so far. What a watch tells is older only if it comes twice or out of order.
     newest: Version,
@@ -95,9 +97,18 @@ impl Tracker {
     }
 
     pub(super) fn open(&mut self, need: Need) -> WatchId {
+        self.insert(Watch { need, ..Watch::default() })
+    }
+
+    /// Opens the watch of one object, which is not required.
+    pub(super) fn open_by_name(&mut self, object: ObjectId) -> WatchId {
+        self.insert(Watch { need: Need::Optional, object: Some(object), ..Watch::default() })
+    }
+
+    fn insert(&mut self, watch: Watch) -> WatchId {
         let id = WatchId(self.next);
         self.next += 1;
-        self.watches.insert(id, Watch { need, ..Watch::default() });
+        self.watches.insert(id, watch);
         id
     }
 
@@ -117,11 +128,10 @@ impl Tracker {
         self.watches.values().all(|watch| watch.is_settled || watch.need == Need::Optional)
     }
 
-    /// Takes every watch that is not required as settled, whatever it has had.
-    pub(super) fn give_up_waiting(&mut self) {
-        for watch in self.watches.values_mut() {
-            watch.is_settled |= watch.need == Need::Optional;
-        }
+    /// Takes every watch that is not required as settled, whatever it has had, and says which objects are not read for that.
+    pub(super) fn give_up_waiting(&mut self) -> Vec<ObjectId> {
+        let given_up = self.watches.values_mut().filter(|watch| watch.need == Need::Optional && !watch.is_settled);
+        given_up.filter_map(Watch::give_up_waiting).collect()
     }
 
     pub(super) fn on(&mut self, id: WatchId, event: Event) -> Vec<Change> {
@@ -188,6 +198,14 @@ fn parameters(class: &IngressClass, controller: &str) -> Option<ObjectId> {
 // === impl Watch ===
 
 impl Watch {
+    fn give_up_waiting(&mut self) -> Option<ObjectId> {
+        self.is_settled = true;
+        let object = self.object.clone()?;
+        // Somebody may know it from earlier, and is to hear if it is not there.
+        self.known.entry(object.clone()).or_default();
+        Some(object)
+    }
+
     fn on(&mut self, event: Event) -> Vec<Change> {
         match event {
             Event::ListBegins => {

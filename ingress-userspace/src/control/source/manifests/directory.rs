@@ -147,7 +147,7 @@ impl Directory {
         }
         self.told = now.into_iter().map(|(id, (object, origin))| (id, (object.clone(), origin))).collect();
         self.remarks.clone_from(&remarks);
-        Some(Batch { changes, remarks: Some(remarks) })
+        Some(Batch { changes, remarks: Some(remarks), ..Batch::default() })
     }
 }
 

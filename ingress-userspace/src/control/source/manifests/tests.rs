@@ -52,7 +52,7 @@ impl Follower {
 
     async fn next(&mut self) {
         let batch = time::timeout(Duration::from_secs(10), self.batches.recv()).await;
-        let Batch { changes, remarks } = batch.expect("a batch in time").expect("the source goes on");
+        let Batch { changes, remarks, unread: _ } = batch.expect("a batch in time").expect("the source goes on");
         for change in changes {
             match change {
                 Change::Apply { object, origin } => {

@@ -117,7 +117,7 @@ async fn follow_with<F: Future<Output = Result<Answer, LookupError>>>(
             () = expiry(next_due) => Vec::new(),
             () = batches.closed() => return,
         };
-        if !changes.is_empty() && batches.send(Batch { changes, remarks: None }).await.is_err() {
+        if !changes.is_empty() && batches.send(Batch { changes, ..Batch::default() }).await.is_err() {
             return;
         }
     }
