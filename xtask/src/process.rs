@@ -93,6 +93,15 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
 }
 
+/// Whether `variable`, such as `REQUIRE_KUBE`, forbids to skip what this machine lacks something for: it is set, and not to 0.
+pub fn is_required(variable: &str) -> bool {
+    demands(env::var_os(variable).as_deref())
+}
+
+fn demands(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// A command line as a reader could type it.
 pub fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -155,6 +164,15 @@ mod tests {
     fn a_program_that_takes_too_long_is_killed() {
         let error = run_shown("tail", Command::new("tail").args(["-f", "/dev/null"]), Duration::ZERO).unwrap_err();
         assert!(format!("{error:#}").contains("did not end within 0 s"));
+    }
+
+    #[test]
+    fn nothing_and_0_demand_nothing() {
+        for (value, expect) in
+            [(None, false), (Some(""), false), (Some("0"), false), (Some("1"), true), (Some("yes"), true)]
+        {
+            assert_eq!(demands(value.map(OsStr::new)), expect, "{value:?}");
+        }
     }
 
     #[test]

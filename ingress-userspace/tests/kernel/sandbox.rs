@@ -13,6 +13,7 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
+use xtask::process::is_required;
 
 /// A load that the verifier gives up on takes up to 80 s.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,7 +29,7 @@ pub(crate) fn sandboxed(test: impl FnOnce(&Sandbox) + Send + 'static) {
         probe(Path::new("/")).into_iter().filter(|missing| !matches!(missing, Missing::Bpffs(_))).collect();
     if !missing.is_empty() {
         let why = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        assert!(std::env::var_os("REQUIRE_KERNEL").is_none_or(|value| value != "1"), "REQUIRE_KERNEL=1, but: {why}");
+        assert!(!is_required("REQUIRE_KERNEL"), "REQUIRE_KERNEL=1, but: {why}");
         println!("!!! SKIPPED, NOTHING WAS TESTED: {why}");
         return;
     }

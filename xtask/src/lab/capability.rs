@@ -11,6 +11,8 @@ use anyhow::Context as _;
 use aya::{programs::ProgramType, sys::is_program_supported};
 use nix::sched::{CloneFlags, unshare};
 
+use crate::process::is_required;
+
 /// Bits of the effective set in `/proc/self/status` (capabilities(7)).
 const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
@@ -49,10 +51,7 @@ pub fn required_or_skip(what: &str) -> anyhow::Result<bool> {
         return Ok(true);
     }
     let missing = missing.join("; ");
-    anyhow::ensure!(
-        std::env::var_os("REQUIRE_KERNEL").is_none_or(|value| value.is_empty() || value == "0"),
-        "`{what}` needs what this machine lacks: {missing}"
-    );
+    anyhow::ensure!(!is_required("REQUIRE_KERNEL"), "`{what}` needs what this machine lacks: {missing}");
     eprintln!("\n!!! SKIPPED `{what}`: this machine lacks {missing}\n!!! REQUIRE_KERNEL=1 makes this an error\n");
     Ok(false)
 }
