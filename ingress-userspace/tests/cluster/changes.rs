@@ -12,12 +12,12 @@ use xtask::lab::{
 
 use crate::{
     objects::{ingress, pods, rule, site},
-    stage::{Scope, demand_no_failure, http, https, quantile, stage, until},
+    stage::{Scope, demand_no_failure, http, https, number, quantile, stage, until},
 };
 
 /// Changes whose way to the first right answer is timed; a soak takes more.
 fn changes() -> usize {
-    std::env::var("XDP_INGRESS_CHANGES").ok().and_then(|text| text.parse().ok()).unwrap_or(40)
+    number("XDP_INGRESS_CHANGES", 40)
 }
 
 #[test]
@@ -85,11 +85,12 @@ fn routing_follows_the_readiness_of_pods() {
     let at = format!("{address}:8080").parse().expect("an address");
     let node = stage.nodes()[0];
     let asked = |wanted: bool| {
-        let mut hits = 0;
         until(&format!("{name} is asked: {wanted}"), || {
-            hits = (0..10)
-                .filter(|_| stage.get(node, "readiness.test", "/").is_ok_and(|answer| answer.pod() == Some(name)))
-                .count();
+            let answers = (0..10).map(|_| stage.get(node, "readiness.test", "/").expect("an answer"));
+            // Both pods answer whatever they say of their readiness, so there is no excuse for a failure.
+            let hits =
+                answers.inspect(|answer| assert_eq!(answer.status, 200)).filter(|answer| answer.pod() == Some(name));
+            let hits = hits.count();
             if (hits > 0) == wanted { Ok(()) } else { Err(format!("{hits} of 10")) }
         });
     };

@@ -38,23 +38,30 @@ fn classes_come_and_go_live() {
     scope.apply(&mine.replace("ingressClassName: xdp", "ingressClassName: edge"));
     stage.await_status("live.class.test", "/", 404);
     // The class appears: the controller that it names decides.
-    let class = "---\napiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: edge}\nspec: {controller: CONTROLLER}\n";
-    stage.apply(&class.replace("CONTROLLER", "xdp-ingress.io/controller"));
+    let class = |name: &str, controller: &str| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {name}}}\nspec: {{controller: {controller}}}\n"
+        )
+    };
+    scope.share(&class("edge", "xdp-ingress.io/controller"));
     stage.await_status("live.class.test", "/", 200);
     stage.kubectl(&["delete", "ingressclass", "edge"]);
     stage.await_status("live.class.test", "/", 404);
-    stage.apply(&class.replace("CONTROLLER", "example.com/other"));
+    scope.share(&class("edge", "example.com/other"));
+    // Classes come in the order in which they are made, so that who serves `later` knows `edge`.
+    scope.share(&class("edge-later", "xdp-ingress.io/controller"));
+    let later = site("later", "later.class.test", "web");
+    scope.apply(&later.replace("ingressClassName: xdp", "ingressClassName: edge-later"));
+    stage.await_status("later.class.test", "/", 200);
+    for node in stage.nodes() {
+        assert_eq!(stage.get(node, "live.class.test", "/").expect("an answer").status, 404);
+    }
     // The legacy annotation names a class without an IngressClass of that name as well.
     let legacy = ingress("legacy", &rule("legacy.class.test", &[("Prefix", "/", "web")]))
         .replace("  ingressClassName: xdp\n", "")
         .replace("{name: legacy}", "{name: legacy, annotations: {kubernetes.io/ingress.class: xdp}}");
     scope.apply(&legacy);
     stage.await_status("legacy.class.test", "/", 200);
-    // What came after the class of another controller is served, so the class is known: it is not ours.
-    for node in stage.nodes() {
-        assert_eq!(stage.get(node, "live.class.test", "/").expect("an answer").status, 404);
-    }
-    stage.kubectl(&["delete", "ingressclass", "edge"]);
 }
 
 #[test]
@@ -68,9 +75,11 @@ fn parameters_of_a_class_name_the_settings_of_all_hosts() {
     scope.apply(&ingress("web", &secure));
     stage.await_status("settings.test", "/", 308);
     let namespace = &scope.name;
-    stage.apply(&format!(
-        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: {namespace}, name: settings}}\ndata: {{http-redirect-code: \"302\"}}\n\
-         ---\napiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: tuned}}\nspec:\n  controller: xdp-ingress.io/controller\n  \
+    scope.apply(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {http-redirect-code: \"302\"}\n",
+    );
+    scope.share(&format!(
+        "---\napiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: tuned}}\nspec:\n  controller: xdp-ingress.io/controller\n  \
          parameters: {{kind: ConfigMap, name: settings, scope: Namespace, namespace: {namespace}}}\n"
     ));
     stage.await_status("settings.test", "/", 302);

@@ -7,32 +7,58 @@ use std::{
 };
 
 use anyhow::Context as _;
-use xtask::{cluster::NodePlan, lab::client::Trust, process};
+use xtask::{
+    cluster::NodePlan,
+    lab::client::{Ask, Protocol, Trust},
+    process,
+};
 
 use crate::{
     objects::{pods, site},
-    stage::{Scope, Stage, demand_no_failure, stage, until},
+    stage::{Scope, Stage, ask_from, demand_no_failure, http, mended, number, stage, until},
 };
 
 /// How long the API server is away; a soak takes two minutes.
 fn outage() -> Duration {
-    let seconds = std::env::var("XDP_INGRESS_OUTAGE").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(15))
+    Duration::from_secs(number("XDP_INGRESS_OUTAGE", 15))
 }
 
-/// The API server is away as long as this lives.
-struct Away<'s>(&'s Stage);
+/// What can be broken.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    ApiServer,
+    Kubelet(NodePlan),
+    Link(NodePlan),
+}
 
-impl<'s> Away<'s> {
-    fn begin(stage: &'s Stage) -> Self {
-        stage.cluster.kill_apiserver().expect("the API server is killed");
-        Self(stage)
+/// A part is broken as long as this lives.
+struct Broken<'s> {
+    stage: &'s Stage,
+    part: Part,
+}
+
+impl<'s> Broken<'s> {
+    fn begin(stage: &'s Stage, part: Part) -> Self {
+        let cluster = &stage.cluster;
+        let broken = match part {
+            Part::ApiServer => cluster.kill_apiserver(),
+            Part::Kubelet(node) => cluster.kill_kubelet(node),
+            Part::Link(node) => cluster.partition(node),
+        };
+        broken.unwrap_or_else(|error| panic!("{part:?} cannot be broken: {error:#}"));
+        Self { stage, part }
     }
 }
 
-impl Drop for Away<'_> {
+impl Drop for Broken<'_> {
     fn drop(&mut self) {
-        self.0.cluster.start_apiserver().expect("the API server starts");
+        let Self { stage: Stage { cluster, .. }, part } = self;
+        let result = match *part {
+            Part::ApiServer => cluster.start_apiserver(),
+            Part::Kubelet(node) => cluster.start_kubelet(node),
+            Part::Link(node) => cluster.heal(node),
+        };
+        mended(&format!("mending {part:?}"), result);
     }
 }
 
@@ -51,7 +77,7 @@ fn the_api_server_may_be_away() {
     let _alone = stage.alone();
     let scope = served(stage, "api-away", "away.test");
     let loads: Vec<_> = stage.nodes().into_iter().flat_map(|node| stage.loads(node, "away.test", None)).collect();
-    let away = Away::begin(stage);
+    let away = Broken::begin(stage, Part::ApiServer);
     std::thread::sleep(outage());
     let back = Instant::now();
     drop(away);
@@ -74,13 +100,13 @@ fn a_killed_kubelet_costs_no_request() {
     let scope = served(stage, "kubelet", "kubelet.test");
     let loads: Vec<_> = stage.nodes().into_iter().flat_map(|node| stage.loads(node, "kubelet.test", None)).collect();
     let node = stage.nodes()[1];
-    stage.cluster.kill_kubelet(node).expect("the kubelet is killed");
+    let broken = Broken::begin(stage, Part::Kubelet(node));
     let killed = Instant::now();
     stage.kubectl(&["wait", "--for=condition=Ready=Unknown", &format!("node/{}", node.name()), "--timeout=120s"]);
     println!("the node counts as unknown {:?} after its kubelet was killed", killed.elapsed());
     // Its endpoints are no longer ready; they leave the routes, and nothing else happens.
     loads.iter().for_each(|(_, load)| load.pass(20).expect("requests are answered"));
-    stage.cluster.start_kubelet(node).expect("the kubelet starts");
+    drop(broken);
     stage.kubectl(&["wait", "--for=condition=Ready", &format!("node/{}", node.name()), "--timeout=120s"]);
     loads.iter().for_each(|(_, load)| load.pass(20).expect("requests are answered"));
     scope.await_pods(&["web"]);
@@ -101,7 +127,7 @@ fn a_restart_without_the_api_server_serves_what_was_saved() {
         let saved = saved.map_err(|error| format!("{error:#}"))?;
         if saved.contains("restart.test") { Ok(()) } else { Err("the host is not in it yet".into()) }
     });
-    let away = Away::begin(stage);
+    let away = Broken::begin(stage, Part::ApiServer);
     let pid = process_on(stage, node).expect("our process runs on the node");
     // A process is killed by the number it has on its node, which only programs started there know.
     let kill = || process::run(Command::new("kill").args(["-KILL", &pid.to_string()]));
@@ -124,13 +150,23 @@ fn a_node_cut_off_goes_on_with_what_it_has_and_catches_up() {
     let _alone = stage.alone();
     let scope = served(stage, "partition", "partition.test");
     let [first, second] = [stage.nodes()[0], stage.nodes()[1]];
-    stage.cluster.partition(second).expect("the link is pulled out");
+    let broken = Broken::begin(stage, Part::Link(second));
     scope.apply(&site("during", "during.partition.test", "web"));
     until("the other node serves a change", || match stage.get(first, "during.partition.test", "/") {
         Ok(answer) if answer.status == 200 => Ok(()),
         other => Err(format!("{:?}", other.map(|answer| answer.status))),
     });
-    stage.cluster.heal(second).expect("the link is plugged in");
+    // Nobody outside reaches the node; what runs on it does, and pods of its own are left to answer.
+    let inside = stage.cluster.network(second).expect("the node's namespace");
+    let asked = Instant::now();
+    until("the node goes on", || {
+        let ask = Ask::get("partition.test", "/");
+        let answer = ask_from(&inside, http(second), Protocol::Http1, &Trust::none(), &ask);
+        let answer = answer.map_err(|error| format!("{error:#}"))?;
+        if answer.status == 200 { Ok(()) } else { Err(answer.status.to_string()) }
+    });
+    println!("cut off, the node answers within {:?}", asked.elapsed());
+    drop(broken);
     let healed = Instant::now();
     stage.await_status("during.partition.test", "/", 200);
     println!("cut off, the node has the change {:?} after its link is back", healed.elapsed());

@@ -1,12 +1,12 @@
 //! The chart, where everything else uses the manifests of `deploy/base`: installed, served by, updated, removed.
 
-use std::{path::Path, process::Command};
+use std::process::Command;
 
-use xtask::{process, setup};
+use xtask::{process, setup, workspace};
 
 use crate::{
     objects::{pods, site},
-    stage::{Stage, stage, until},
+    stage::{Stage, mended, stage, until},
 };
 
 /// Puts `deploy/base` back, whatever happens.
@@ -15,11 +15,12 @@ struct Restored<'s>(&'s Stage);
 impl Drop for Restored<'_> {
     fn drop(&mut self) {
         let Self(stage) = self;
-        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/base");
         // What is left of the release would be in the way; a release that is gone is not.
-        helm(stage, &["uninstall", "xdp-ingress", "--wait"]).ok();
-        stage.kubectl(&["apply", "--kustomize", base.to_str().expect("a path in UTF-8")]);
-        stage.kubectl(&["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=180s"]);
+        let cleared = helm(stage, &["uninstall", "xdp-ingress", "--ignore-not-found", "--wait"]);
+        let applied = stage.cluster.kubectl(&["apply", "--kustomize", &deploy("base")]);
+        let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=180s"];
+        let ready = stage.cluster.kubectl(&ready);
+        mended("putting `deploy/base` back", cleared.and(applied).and(ready).map(drop));
     }
 }
 
@@ -32,16 +33,9 @@ fn the_chart_serves_as_the_manifests_do() {
     scope.await_pods(&["web"]);
     stage.await_status("chart.test", "/", 200);
     let _restored = Restored(stage);
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/base");
-    stage.kubectl(&["delete", "--kustomize", base.to_str().expect("a path in UTF-8"), "--wait"]);
-    for node in stage.nodes() {
-        until("nothing serves the node", || match stage.get(node, "chart.test", "/") {
-            Err(_) => Ok(()),
-            Ok(answer) => Err(answer.status.to_string()),
-        });
-    }
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart");
-    let chart = chart.to_str().expect("a path in UTF-8");
+    stage.kubectl(&["delete", "--kustomize", &deploy("base"), "--wait"]);
+    await_nothing(stage);
+    let chart = &deploy("chart");
     let said = helm(stage, &["install", "xdp-ingress", chart, "--create-namespace", "--wait", "--timeout=180s"])
         .expect("the chart is installed");
     println!("{said}");
@@ -49,10 +43,30 @@ fn the_chart_serves_as_the_manifests_do() {
     let upgrade = ["upgrade", "xdp-ingress", chart, "--set=controller.log=debug", "--wait", "--timeout=300s"];
     helm(stage, &upgrade).expect("the release is updated");
     stage.await_status("chart.test", "/", 200);
+    helm(stage, &["uninstall", "xdp-ingress", "--wait", "--timeout=180s"]).expect("the release is removed");
+    await_nothing(stage);
+    let kinds = "daemonsets,configmaps,services,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,ingressclasses";
+    let left = ["get", kinds, "--all-namespaces", "--selector=app.kubernetes.io/name=xdp-ingress", "--output=name"];
+    assert_eq!(stage.kubectl(&left), "", "what the chart has made is gone");
+}
+
+/// Waits until no node answers at all.
+fn await_nothing(stage: &Stage) {
+    for node in stage.nodes() {
+        until("nothing serves the node", || match stage.get(node, "chart.test", "/") {
+            Err(_) => Ok(()),
+            Ok(answer) => Err(answer.status.to_string()),
+        });
+    }
+}
+
+/// A directory of `deploy/`.
+fn deploy(name: &str) -> String {
+    workspace::root().join("deploy").join(name).display().to_string()
 }
 
 fn helm(stage: &Stage, args: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new(setup::helm()?);
+    let mut command = Command::new(setup::packagers()?.helm);
     command.args(args).args(["--namespace", "xdp-ingress"]).env("KUBECONFIG", stage.cluster.places().kubeconfig());
     stage.cluster.control()?.run(|| process::capture(&mut command))
 }

@@ -8,7 +8,7 @@ use xtask::lab::Lab;
 
 use crate::{
     objects::{ingress, rule},
-    stage::{Scope, Stage, stage, until},
+    stage::{SCOPE, Scope, Stage, stage, until},
 };
 
 /// Resource, its API group, and what the log says without it.
@@ -36,7 +36,7 @@ fn every_missing_permission_is_named_with_what_is_lost() {
     let control = stage.cluster.control().expect("the control plane's namespace");
     // There must be something to ask for: a Secret, a ConfigMap, a status to write, an event. The class is of its own, lest
     // the status of others be fought over.
-    stage.apply(
+    scope.share(
         "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: rbac}\nspec: {controller: rbac.test/rbac}\n",
     );
     let tls =
@@ -83,8 +83,6 @@ fn every_missing_permission_is_named_with_what_is_lost() {
             told.map(|line| println!("{resource}: {line}")).ok_or_else(|| process.log_tail(12))
         });
     }
-    drop(processes);
-    stage.kubectl(&["delete", "ingressclass", "rbac"]);
 }
 
 /// All that `deploy/base` grants, as rules.
@@ -135,10 +133,11 @@ fn without(rules: &[Value], resource: &str, group: &str) -> Vec<Value> {
 fn bind(scope: &Scope<'_>, account: &str, rules: &[Value]) {
     let namespace = &scope.name;
     let role = format!("{namespace}-{account}");
+    let shared = json!({"name": role, "labels": {SCOPE: namespace}});
     let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": namespace}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": shared, "rules": rules},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": shared,
          "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
          "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]},
     ]});

@@ -19,7 +19,7 @@ use kube::{
 use serde_json::json;
 use xtask::lab::{Lab, client::block_on};
 
-use crate::stage::{quantile, stage, until};
+use crate::stage::{number, quantile, stage, until};
 
 /// Writes to the API server that are under way together.
 const TOGETHER: usize = 32;
@@ -27,7 +27,7 @@ const TOGETHER: usize = 32;
 const CHANGES: usize = 50;
 
 fn count() -> usize {
-    std::env::var("XDP_INGRESS_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
+    number("XDP_INGRESS_SCALE", 1_000)
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
     let scope = stage.scope("scale");
     let lab = Lab::open("scale").expect("a place for logs");
     let control = stage.cluster.control().expect("the control plane's namespace");
-    stage.apply("apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: scale}\nspec: {controller: scale.test/scale}\n");
+    scope.share("apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: scale}\nspec: {controller: scale.test/scale}\n");
     // An endpoint that refuses: an Ingress without any would be a problem to report, 10,000 times.
     scope.apply(&(crate::objects::service("web", "{port: 80}").replace("selector: {app: web}, ", "")
         + "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web, labels: {kubernetes.io/service-name: web}}\n\
@@ -132,7 +132,6 @@ fn many_ingresses_are_read_soon_and_changed_soon() {
         resident(process.pid()),
     );
     drop(process);
-    stage.kubectl(&["delete", "ingressclass", "scale"]);
 }
 
 /// Resident memory of a process in MB.

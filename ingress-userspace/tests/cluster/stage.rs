@@ -1,4 +1,5 @@
-//! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but namespaces.
+//! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but namespaces, and
+//! what tests make outside of them.
 
 use std::{
     net::SocketAddr,
@@ -15,6 +16,7 @@ use xtask::{
         client::{Answer, Ask, Connection, Protocol, Trust, block_on},
         load::{Clients, Connections, Load, Target},
     },
+    process::is_required,
 };
 
 use crate::objects::pods;
@@ -23,6 +25,8 @@ use crate::objects::pods;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Pause between two looks at something that kubectl shows.
 const LOOK: Duration = Duration::from_millis(100);
+/// Label of what a scope has made outside of its namespace.
+pub(crate) const SCOPE: &str = "xdp-ingress.test/scope";
 
 /// Where the tests take place.
 pub(crate) struct Stage {
@@ -31,7 +35,7 @@ pub(crate) struct Stage {
     shared: RwLock<()>,
 }
 
-/// A Kubernetes namespace of one test; deleted at its end, without waiting for it.
+/// A Kubernetes namespace of one test; deleted at its end, without waiting for it, with what the test has made for it outside.
 pub(crate) struct Scope<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) name: String,
@@ -48,8 +52,10 @@ impl Stage {
         // Without root nothing of it can be entered.
         let cluster = if xtask::process::is_root() { Cluster::running().expect("the cluster's state") } else { None };
         let Some(cluster) = cluster else {
-            let required = std::env::var_os("REQUIRE_KUBE").is_some_and(|value| value == "1");
-            assert!(!required, "there is no cluster, and REQUIRE_KUBE=1; run `cargo xtask test cluster` as root");
+            assert!(
+                !is_required("REQUIRE_KUBE"),
+                "there is no cluster, and REQUIRE_KUBE=1; run `cargo xtask test cluster` as root"
+            );
             println!("SKIPPED: there is no cluster; run `cargo xtask test cluster` as root");
             return None;
         };
@@ -73,10 +79,19 @@ impl Stage {
         // What an interrupted run has left would be taken for this test's.
         let name = format!("t-{name}");
         self.kubectl(&["delete", "namespace", &name, "--ignore-not-found"]);
+        self.unshare(&name).unwrap_or_else(|error| panic!("{error:#}"));
         self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
-        let account = ["wait", "--for=create", "serviceaccount/default", "--timeout=60s", "--namespace", &name];
+        // Controllers come back late to an API server that another test has taken away.
+        let limit = format!("--timeout={}s", LIMIT.as_secs());
+        let account = ["wait", "--for=create", "serviceaccount/default", &limit, "--namespace", &name];
         self.kubectl(&account);
         Scope { stage: self, name }
+    }
+
+    /// Deletes what a scope has shared.
+    fn unshare(&self, scope: &str) -> anyhow::Result<()> {
+        let kinds = "ingressclasses,clusterroles,clusterrolebindings";
+        self.cluster.kubectl(&["delete", kinds, &format!("--selector={SCOPE}={scope}")]).map(drop)
     }
 
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
@@ -105,12 +120,7 @@ impl Stage {
         trust: &Trust,
         ask: &Ask,
     ) -> anyhow::Result<Answer> {
-        self.client.run(|| {
-            block_on(async {
-                let mut connection = Connection::open(to, protocol, &ask.host, trust).await?;
-                connection.send(ask).await
-            })
-        })
+        ask_from(&self.client, to, protocol, trust, ask)
     }
 
     /// `GET http://host/path` of a node.
@@ -167,6 +177,12 @@ impl Scope<'_> {
         self.stage.apply(&placed);
     }
 
+    /// Applies manifests of objects that have no namespace (IngressClasses, ClusterRoles and their bindings).
+    pub(crate) fn share(&self, manifests: &str) {
+        let label = format!("\nmetadata: {{labels: {{{SCOPE}: {}}}, ", self.name);
+        self.stage.apply(&manifests.replace("\nmetadata: {", &label));
+    }
+
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
         self.stage.kubectl(&[&["--namespace", self.name.as_str()], args].concat())
     }
@@ -191,9 +207,42 @@ impl Scope<'_> {
 
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
-        // Left behind it would only be in the way of the next run, which removes it.
-        self.stage.cluster.kubectl(&["delete", "namespace", &self.name, "--wait=false"]).ok();
+        let namespace = self.stage.cluster.kubectl(&["delete", "namespace", &self.name, "--wait=false"]).map(drop);
+        mended(&format!("deleting `{}`", self.name), namespace.and(self.stage.unshare(&self.name)));
     }
+}
+
+/// What came of putting back what a test has changed, as its guard is dropped: a failure fails the test, unless it has failed.
+pub(crate) fn mended(what: &str, result: anyhow::Result<()>) {
+    match result {
+        Ok(()) => {}
+        Err(error) if std::thread::panicking() => println!("{what} failed as well: {error:#}"),
+        Err(error) => panic!("{what} failed: {error:#}"),
+    }
+}
+
+/// The number in this variable of the environment, or as usual.
+pub(crate) fn number<N: std::str::FromStr>(variable: &str, usual: N) -> N {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("`{variable}={text}` is no number; correct it or unset it")),
+        Err(_) => usual,
+    }
+}
+
+/// One request over a new connection, from wherever this namespace is.
+pub(crate) fn ask_from(
+    namespace: &Namespace,
+    to: SocketAddr,
+    protocol: Protocol,
+    trust: &Trust,
+    ask: &Ask,
+) -> anyhow::Result<Answer> {
+    namespace.run(|| {
+        block_on(async {
+            let mut connection = Connection::open(to, protocol, &ask.host, trust).await?;
+            connection.send(ask).await
+        })
+    })
 }
 
 pub(crate) fn http(node: NodePlan) -> SocketAddr {
