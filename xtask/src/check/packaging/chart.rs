@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -35,7 +36,7 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
     version()?;
     same_keys()?;
     for (mistake, word) in MISTAKES {
-        let Err(error) = template(tools, &[mistake]) else {
+        let Err(error) = template(tools, &["--set".as_ref(), mistake.as_ref()]) else {
             anyhow::bail!("the chart's schema lets `--set {mistake}` pass");
         };
         ensure!(
@@ -46,29 +47,20 @@ pub(super) fn run(tools: &Packagers) -> Result<()> {
     everything(tools)
 }
 
-/// The chart's objects with these values set, in the namespace and under the name that `deploy/base` has.
+/// The chart's objects with these arguments of Helm's, in the namespace and under the name that `deploy/base` has.
 ///
 /// # Errors
 /// Helm's own.
-pub(super) fn template(tools: &Packagers, values: &[&str]) -> Result<Objects> {
+pub(super) fn template(tools: &Packagers, arguments: &[&OsStr]) -> Result<Objects> {
     let mut command = helm(tools);
-    command.args(["template", "xdp-ingress", "--namespace", "xdp-ingress"]).arg(directory());
-    for value in values {
-        command.args(["--set", value]);
-    }
+    command.args(["template", "xdp-ingress", "--namespace", "xdp-ingress"]).arg(directory()).args(arguments);
     objects::parse(&process::capture(&mut command)?)
 }
 
 /// Values that few set all have their effect.
 fn everything(tools: &Packagers) -> Result<()> {
     let values = directory().join("ci/everything-values.yaml");
-    let mut command = helm(tools);
-    command
-        .args(["template", "xdp-ingress", "--namespace", "xdp-ingress"])
-        .arg(directory())
-        .arg("--values")
-        .arg(&values);
-    let objects = objects::parse(&process::capture(&mut command)?)?;
+    let objects = template(tools, &["--values".as_ref(), values.as_os_str()])?;
     let expected = [
         "RoleBinding shop/xdp-ingress-watch",
         "RoleBinding xdp-ingress/xdp-ingress-watch",

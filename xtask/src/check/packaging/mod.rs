@@ -5,7 +5,7 @@ mod chart;
 mod files;
 mod objects;
 
-use std::env;
+use std::ffi::OsStr;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,9 +16,9 @@ use crate::setup::{self, Packagers};
 use crate::summary::Outcome;
 use crate::{process, progress, workspace};
 
-/// An overlay of `deploy/` and the values of the chart that say the same.
+/// An overlay of `deploy/` and the arguments with which the chart says the same.
 const TWINS: [(&str, &[&str]); 3] =
-    [("base", &[]), ("privileged", &["privileged=true"]), ("bind", &["controller.steer=bind"])];
+    [("base", &[]), ("privileged", &["--set=privileged=true"]), ("bind", &["--set=controller.steer=bind"])];
 
 /// Does all of them. Without Go the parts that need Helm are skipped, unless `REQUIRE_KUBE` is set.
 ///
@@ -28,7 +28,7 @@ pub(super) fn run() -> Result<Outcome> {
     files::run()?;
     if !setup::can_have_packagers()? {
         let lacking = "helm and kustomize are built by Go 1.26 or later, and there is no `go`";
-        if env::var_os("REQUIRE_KUBE").is_some_and(|value| !value.is_empty() && value != "0") {
+        if process::is_required("REQUIRE_KUBE") {
             bail!("{lacking}; install it from https://go.dev/dl");
         }
         progress::warn(&format!("SKIPPED manifests and chart: {lacking}; REQUIRE_KUBE=1 makes this an error"));
@@ -38,7 +38,8 @@ pub(super) fn run() -> Result<Outcome> {
     for (overlay, values) in TWINS {
         let manifests = kustomize(&tools, overlay)?;
         sound(&manifests).with_context(|| format!("in `deploy/{overlay}`"))?;
-        let rendered = chart::template(&tools, values)?;
+        let values: Vec<&OsStr> = values.iter().map(OsStr::new).collect();
+        let rendered = chart::template(&tools, &values)?;
         let mut differences = objects::differences(&manifests, &rendered);
         // Helm makes the namespace itself (`--create-namespace`).
         differences.retain(|difference| !difference.starts_with("Namespace /xdp-ingress: "));
