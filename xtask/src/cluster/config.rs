@@ -224,7 +224,6 @@ mod tests {
     fn containerds_configuration_is_valid_and_its_paths_are_the_nodes_own() {
         let path = |name: &str| Path::new("/b").join(name);
         let binaries = Binaries {
-            version: "v1.36.4".into(),
             etcd: path("etcd"),
             kube_apiserver: path("kube-apiserver"),
             kube_controller_manager: path("kube-controller-manager"),

@@ -28,7 +28,7 @@ mod wait;
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -212,12 +212,6 @@ impl Cluster {
     /// When containerd refuses it.
     pub fn import_image(&self, archive: &Path) -> Result<()> {
         self.nodes().into_iter().try_for_each(|node| self.node(node).import(archive))
-    }
-
-    /// The log of a program, such as `n1` and `kubelet`, or `control` and `kube-apiserver`.
-    #[must_use]
-    pub fn log(&self, machine: &str, program: &str) -> PathBuf {
-        self.places.log(machine, program)
     }
 
     fn build(&self) -> Result<()> {

@@ -31,7 +31,7 @@ pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
         // Traffic may come back another way than it went, such as through a service address.
         namespace.sysctl("ipv4/conf/all/rp_filter", "0")?;
         namespace.sysctl("ipv4/conf/default/rp_filter", "0")?;
-        join(&control, &node.port(), &namespace, &[format!("{}/24", node.v4()), format!("{}/64", node.v6())])?;
+        join(&control, &node.name(), &namespace, &[format!("{}/24", node.v4()), format!("{}/64", node.v6())])?;
     }
     for name in plan.namespaces() {
         let others = plan.nodes().into_iter().filter(|node| node.namespace() != name);
@@ -56,9 +56,10 @@ pub(super) fn set_link(node: NodePlan, link: Link) -> Result<()> {
         Link::Up => "up",
         Link::Down => "down",
     };
+    let name = node.name();
     Namespace::open(CONTROL)?
-        .ip(&format!("link set {} {state}", node.port()))
-        .with_context(|| format!("cannot set the link of `{}` {state}", node.name()))
+        .ip(&format!("link set {name} {state}"))
+        .with_context(|| format!("cannot set the link of `{name}` {state}"))
 }
 
 fn join(control: &Namespace, port: &str, machine: &Namespace, addresses: &[String; 2]) -> Result<()> {

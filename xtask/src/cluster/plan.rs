@@ -126,13 +126,7 @@ impl FromStr for Plan {
 // === impl NodePlan ===
 
 impl NodePlan {
-    /// From 1.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        self.number
-    }
-
-    /// The node's name in Kubernetes.
+    /// The node's name in Kubernetes, and that of the port of the bridge that it is plugged into.
     #[must_use]
     pub fn name(self) -> String {
         format!("n{}", self.number)
@@ -140,7 +134,7 @@ impl NodePlan {
 
     #[must_use]
     pub fn namespace(self) -> String {
-        format!("{PREFIX}-n{}", self.number)
+        format!("{PREFIX}-{}", self.name())
     }
 
     /// Every node has a zone of its own.
@@ -176,14 +170,9 @@ impl NodePlan {
         format!("fd00:244:0:{:x}::/64", self.number)
     }
 
-    /// The port of the bridge that the node is plugged into.
-    pub(super) fn port(self) -> String {
-        format!("n{}", self.number)
-    }
-
     /// Where the node's control groups are, below the root of every hierarchy.
     pub(super) fn cgroup(self) -> String {
-        format!("/{}/n{}", super::cgroup::TOP, self.number)
+        format!("/{}/{}", super::cgroup::TOP, self.name())
     }
 }
 

@@ -5,6 +5,7 @@ mod apt;
 mod bpf;
 mod cache;
 mod compiler;
+mod go;
 pub mod kubernetes;
 mod linker;
 mod packagers;
@@ -35,7 +36,7 @@ What it makes sure of, in this order:
                     else from Debian's package of the same version
   bpf-linker        built once by cargo
   typos             the spell checker of `cargo xtask check`
-  helm, kustomize   only where Go is there to build them: for `cargo xtask check` of the packaging
+  helm, kustomize   built once by Go, where Go is there, for `cargo xtask check` of the packaging
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
 programs (about 700 MB) are added there by `cargo xtask cluster`, not by this command.
@@ -104,6 +105,9 @@ pub fn ensure(purpose: Purpose) -> Result<()> {
     if matches!(purpose, Purpose::Check | Purpose::Everything) {
         spell_checker()?;
     }
+    if purpose == Purpose::Everything && can_have_packagers()? {
+        packagers()?;
+    }
     Ok(())
 }
 
@@ -137,12 +141,4 @@ pub fn packagers() -> Result<Packagers> {
 /// When there is no cache directory.
 pub fn can_have_packagers() -> Result<bool> {
     Ok(packagers::find()?.is_some() || process::find_program("go").is_some())
-}
-
-/// The program `helm`; builds it when it is missing.
-///
-/// # Errors
-/// Those of [`packagers`].
-pub fn helm() -> Result<PathBuf> {
-    Ok(packagers()?.helm)
 }

@@ -1,14 +1,14 @@
 //! Helm and kustomize, by which the packaging is checked and installed, in the versions that `xtask/kubernetes/helm/go.mod`
-//! pins, built by Go into the cache. It does not install Go.
+//! pins, built by Go into the cache.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::cache::{Cache, sha256_file};
+use super::go;
 use crate::{process, workspace};
 
 /// Where the versions are pinned, seen from the work tree.
@@ -43,28 +43,15 @@ pub(super) fn find() -> Result<Option<Packagers>> {
 /// # Errors
 /// When there is no Go, or it cannot fetch or build them.
 pub(super) fn install(cache: &Cache) -> Result<()> {
-    let Some(go) = process::find_program("go") else {
-        bail!(
-            "helm and kustomize are built by Go, and there is no `go` on `PATH`; install Go 1.26 or later from https://go.dev/dl"
-        )
-    };
+    let go = go::find("helm and kustomize")?;
     let place = cache.install(&dir_name()?, |staging| {
         for (program, package) in PROGRAMS {
             let label = format!("building {program} (once, a minute or more)");
-            process::run_shown(&label, &mut build(&go, package, &staging.join(program)), BUILD_LIMIT)?;
+            process::run_shown(&label, &mut go::build(&go, MODULE, package, "", &staging.join(program)), BUILD_LIMIT)?;
         }
         Ok(())
     });
     place.map(drop)
-}
-
-fn build(go: &Path, package: &str, output: &Path) -> Command {
-    let mut command = Command::new(go);
-    command.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]).arg(output);
-    command.arg(package).current_dir(workspace::root().join(MODULE));
-    // A workspace of the user's must not replace what is pinned.
-    command.env("CGO_ENABLED", "0").env("GOWORK", "off");
-    command
 }
 
 /// A name that changes with the pinned versions, which the sums contain.

@@ -21,7 +21,8 @@ Lanes:
   cluster  images and manifests in a real Kubernetes of two nodes (`cargo xtask cluster`), asked from outside; root, and
            programs that are fetched and built once. Skipped loudly where they cannot be had; with REQUIRE_KUBE=1 that is
            an error. XDP_INGRESS_CHANGES=N times N changes (40), XDP_INGRESS_OUTAGE=S takes the API server away for S
-           seconds (15)
+           seconds (15), XDP_INGRESS_SCALE=N makes N Ingresses (1000), which XDP_INGRESS_BINARY=PATH serves instead of
+           the build under test
   docs     examples in the documentation
 
 Examples:

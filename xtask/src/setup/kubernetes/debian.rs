@@ -58,7 +58,7 @@ pub(super) fn install(cache: &Cache, packages: &[&Package]) -> Result<()> {
 }
 
 fn fetch(apt: &PrivateApt, package: &Package, architecture: &str) -> Result<PathBuf> {
-    let Package { name, suite, version: recorded, sha256, programs: _ } = package;
+    let Package { name, suite, version: recorded, sha256, programs: _, asset: _ } = package;
     let versions = apt.versions(name)?;
     let version = versions
         .iter()

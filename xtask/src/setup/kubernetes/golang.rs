@@ -1,16 +1,15 @@
 //! The programs of Kubernetes that nobody packages, built by Go from the pinned module. Each is built and kept on its
-//! own, so that an interrupted build goes on where it was. It does not install Go.
+//! own, so that an interrupted build goes on where it was.
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::versions::{self, MODULE};
-use crate::setup::cache::Cache;
+use crate::setup::{cache::Cache, go};
 use crate::{process, progress, workspace};
 
 /// The first program compiles nearly everything, which took five minutes on two cores; a slow machine needs many times
@@ -20,6 +19,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(5400);
 /// The pinned module as it is in the work tree.
 #[derive(Debug)]
 pub(super) struct Module {
+    /// Of Kubernetes, such as `v1.36.4`.
     version: String,
     /// Tells builds of one version from different lock files apart.
     fingerprint: String,
@@ -41,11 +41,6 @@ impl Module {
         Ok(Self { version, fingerprint })
     }
 
-    /// The version of Kubernetes, such as `v1.36.4`.
-    pub(super) fn version(&self) -> &str {
-        &self.version
-    }
-
     /// Where `program` is kept, whether or not it is there yet.
     ///
     /// # Errors
@@ -59,17 +54,12 @@ impl Module {
     /// # Errors
     /// When Go is missing or too old, or cannot fetch or build it.
     pub(super) fn build(&self, cache: &Cache, program: &str) -> Result<()> {
-        let go = process::find_program("go").context(
-            "building Kubernetes needs Go 1.26 or newer, which is not on `PATH`; install it from https://go.dev/dl",
-        )?;
+        let go = go::find("Kubernetes")?;
         let place = cache.install(&self.dir_name(program), |staging| {
-            let mut build = Command::new(go);
-            build.args(["build", "-mod=readonly", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags"]);
-            build.arg(self.linker_flags()).arg("-o").arg(staging.join(program));
-            build.arg(format!("k8s.io/kubernetes/cmd/{program}"));
-            // Flags and work spaces meant for somebody else's Go must not change these programs.
-            build.current_dir(workspace::root().join(MODULE)).env("CGO_ENABLED", "0").env("GOWORK", "off");
-            build.env("GOFLAGS", "");
+            let package = format!("k8s.io/kubernetes/cmd/{program}");
+            let mut build = go::build(&go, MODULE, &package, &self.linker_flags(), &staging.join(program));
+            // More packages at once need more memory than a small machine has.
+            build.env("GOFLAGS", "-p=2");
             let label = format!("building {program} {} (once; all five take about ten minutes)", self.version);
             process::run_shown(&label, &mut build, BUILD_LIMIT)
         });
@@ -79,7 +69,7 @@ impl Module {
     fn linker_flags(&self) -> String {
         let version = &self.version;
         let set = |name: &str, value: &str| format!(" -X k8s.io/component-base/version.{name}={value}");
-        let mut flags = format!("-s -w{}", set("gitVersion", version));
+        let mut flags = set("gitVersion", version);
         if let Some((major, minor)) = versions::minor(version) {
             flags.push_str(&set("gitMajor", major));
             flags.push_str(&set("gitMinor", minor));

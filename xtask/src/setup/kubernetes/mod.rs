@@ -6,13 +6,14 @@ mod golang;
 mod pause;
 mod versions;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use self::golang::Module;
-use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC};
+use self::versions::{BUILT, CNI, CONTAINERD, ETCD, KUBECTL, Package, RUNC, UNPACKED};
 use super::cache::Cache;
 use super::system;
 use crate::{process, progress};
@@ -25,8 +26,6 @@ const PROXY_PACKAGES: [&str; 1] = ["nftables"];
 /// Where each program of a cluster is.
 #[derive(Debug, Clone)]
 pub struct Binaries {
-    /// The version of what was built, such as `v1.36.4`.
-    pub version: String,
     pub etcd: PathBuf,
     pub kube_apiserver: PathBuf,
     pub kube_controller_manager: PathBuf,
@@ -70,20 +69,20 @@ pub fn ensure_proxy() -> Result<()> {
     system::ensure(&PROXY_PACKAGES, "cluster")
 }
 
-/// [`ensure`] for tests: `None`, with a loud line, where Kubernetes cannot be had or this is not root.
+/// [`ensure`] for tests: `false`, with a loud line, where Kubernetes cannot be had or this is not root.
 ///
 /// # Errors
-/// With `REQUIRE_KUBE=1` those of [`ensure`], instead of `None`.
-pub fn required_or_skip(what: &str) -> Result<Option<Binaries>> {
+/// With `REQUIRE_KUBE=1` those of [`ensure`], instead of `false`.
+pub fn required_or_skip(what: &str) -> Result<bool> {
     let result = if process::is_root() { ensure() } else { Err(anyhow!("only root may make namespaces")) };
     match result {
-        Ok(binaries) => Ok(Some(binaries)),
-        Err(error) if env::var_os("REQUIRE_KUBE").is_some_and(|value| value == "1") => {
+        Ok(_) => Ok(true),
+        Err(error) if process::is_required("REQUIRE_KUBE") => {
             Err(error.context(format!("`{what}` must run because `REQUIRE_KUBE=1` is set")))
         }
         Err(error) => {
             progress::warn(&format!("SKIPPED: `{what}` needs a real Kubernetes, which cannot be had here: {error:#}"));
-            Ok(None)
+            Ok(false)
         }
     }
 }
@@ -110,7 +109,7 @@ impl Assets {
 
 /// Whether everything of this project's own is in the cache, found out by looking at files.
 fn is_ready(module: &Module) -> Result<bool> {
-    for package in [&ETCD, &KUBECTL, &CONTAINERD, &CNI, &RUNC] {
+    for package in UNPACKED {
         if !debian::is_there(package)? {
             return Ok(false);
         }
@@ -124,18 +123,14 @@ fn is_ready(module: &Module) -> Result<bool> {
 }
 
 fn install(cache: &Cache, module: &Module, assets: &Assets) -> Result<()> {
-    // Each with the name under which the user may bring it.
-    let packages =
-        [(&ETCD, Some("etcd")), (&KUBECTL, Some("kubectl")), (&CONTAINERD, None), (&CNI, None), (&RUNC, None)];
-    let mut missing: Vec<&Package> = Vec::new();
-    for (package, asset) in packages {
-        if asset.and_then(|asset| assets.find(asset)).is_none() && !debian::is_there(package)? {
-            missing.push(package);
+    let mut missing: BTreeMap<&str, Vec<&Package>> = BTreeMap::new();
+    for package in UNPACKED {
+        if package.asset.and_then(|asset| assets.find(asset)).is_none() && !debian::is_there(package)? {
+            missing.entry(package.suite).or_default().push(package);
         }
     }
-    for suite in ["sid", "bookworm"] {
-        let of_suite: Vec<&Package> = missing.iter().copied().filter(|package| package.suite == suite).collect();
-        debian::install(cache, &of_suite).context("cannot get a part of Kubernetes that Debian packages")?;
+    for of_suite in missing.values() {
+        debian::install(cache, of_suite).context("cannot get a part of Kubernetes that Debian packages")?;
     }
     let mut unbuilt = Vec::new();
     for program in BUILT {
@@ -159,7 +154,6 @@ fn locate(module: &Module, assets: &Assets) -> Result<Binaries> {
     let unpacked = |package: &Package, path: &str| -> Result<PathBuf> { Ok(debian::place(package)?.join(path)) };
     let or = |program: &str, own: Result<PathBuf>| assets.find(program).map_or(own, Ok);
     let binaries = Binaries {
-        version: module.version().to_owned(),
         etcd: or("etcd", unpacked(&ETCD, "usr/bin/etcd"))?,
         kube_apiserver: or("kube-apiserver", module.place("kube-apiserver"))?,
         kube_controller_manager: or("kube-controller-manager", module.place("kube-controller-manager"))?,
@@ -181,10 +175,8 @@ fn locate(module: &Module, assets: &Assets) -> Result<Binaries> {
 
 impl Binaries {
     /// The programs with the names under which a person knows them.
-    #[must_use]
-    pub fn named(&self) -> Vec<(&'static str, &Path)> {
+    fn named(&self) -> Vec<(&'static str, &Path)> {
         let Self {
-            version: _,
             etcd,
             kube_apiserver,
             kube_controller_manager,

@@ -23,7 +23,12 @@ pub(super) struct Package {
     pub(super) sha256: [(&'static str, &'static str); 2],
     /// Programs that must be in it, and run.
     pub(super) programs: &'static [&'static str],
+    /// The name under which the user may bring it instead.
+    pub(super) asset: Option<&'static str>,
 }
+
+/// All packages that are unpacked.
+pub(super) const UNPACKED: [&Package; 5] = [&ETCD, &KUBECTL, &CONTAINERD, &CNI, &RUNC];
 
 pub(super) const ETCD: Package = Package {
     name: "etcd-server",
@@ -34,6 +39,7 @@ pub(super) const ETCD: Package = Package {
         ("arm64", "c9f0208925c51d44ba026367930c67a1fd2bef12d162e8b99d249f42242f7100"),
     ],
     programs: &["usr/bin/etcd"],
+    asset: Some("etcd"),
 };
 
 pub(super) const KUBECTL: Package = Package {
@@ -45,6 +51,7 @@ pub(super) const KUBECTL: Package = Package {
         ("arm64", "5710b3f09f454702b7342852021612d0215bbcaa2520cb539ff0105b1e349e2c"),
     ],
     programs: &["usr/bin/kubectl"],
+    asset: Some("kubectl"),
 };
 
 pub(super) const CONTAINERD: Package = Package {
@@ -56,6 +63,7 @@ pub(super) const CONTAINERD: Package = Package {
         ("arm64", "43426c2af51f051e86374143d34031830ee5d0ff16bc23f35c6f498f27f8389d"),
     ],
     programs: &["usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/ctr"],
+    asset: None,
 };
 
 pub(super) const CNI: Package = Package {
@@ -67,6 +75,7 @@ pub(super) const CNI: Package = Package {
         ("arm64", "f3da010c16eb52e1fe2cbb35ba3c724f2bd2c647b57ffe215d8fad4336d08a53"),
     ],
     programs: &["usr/lib/cni/bridge", "usr/lib/cni/host-local", "usr/lib/cni/loopback"],
+    asset: None,
 };
 
 pub(super) const RUNC: Package = Package {
@@ -78,6 +87,7 @@ pub(super) const RUNC: Package = Package {
         ("arm64", "9cd43580a5e01bbcb57b662aa94df63914ffde088e9f739324cf0d6fb87c38c0"),
     ],
     programs: &["usr/sbin/runc"],
+    asset: None,
 };
 
 /// The version of Kubernetes that `go_mod` requires, such as `v1.36.4`.
@@ -135,7 +145,7 @@ mod tests {
 
     #[test]
     fn checksums_are_sha256_in_lowercase() {
-        for package in [&ETCD, &KUBECTL, &CONTAINERD, &CNI, &RUNC] {
+        for package in UNPACKED {
             for (architecture, sum) in package.sha256 {
                 let is_hex = sum.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
                 assert!(sum.len() == 64 && is_hex, "{} {architecture}", package.name);
