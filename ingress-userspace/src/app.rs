@@ -17,6 +17,7 @@ mod view;
 
 use std::{
     convert::Infallible,
+    io::BufWriter,
     net::{Ipv6Addr, SocketAddr},
     pin::pin,
     sync::Arc,
@@ -28,7 +29,7 @@ use anyhow::Context;
 use ingress_common::HostL7Cell;
 use ingress_userspace::{
     control::{self, status::FAREWELL},
-    proxy::{self, Drained, ListenMode, ListenOptions, Options, Pulse, Server, Shared},
+    proxy::{self, Drained, ListenMode, ListenOptions, Options, Pulse, Server, Shared, Sink},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -44,6 +45,9 @@ use self::{
     view::{Stage, View},
 };
 use crate::{admin, config::settings::Settings, privileges};
+
+/// Bytes of the access log that are written at one time, if that many have come.
+const LOG_BUFFER: usize = 64 * 1024;
 
 /// How often the main thread gives a sign of life while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
@@ -108,11 +112,18 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     privileges::keep_for_main();
 
     let mut server = None;
+    // Writes what is left of the access log when it is dropped.
+    let mut log_guard = None;
     let options = Options { https_port, ..Options::default() };
     let work = async {
         // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
         signs(&view.pulse, control.first_snapshot()).await?;
-        let started = privileges::without(works, || Server::start(shared, listeners, &options))?;
+        let started = privileges::without(works, || {
+            let (sink, guard) = Sink::new(BufWriter::with_capacity(LOG_BUFFER, std::io::stdout()));
+            log_guard = Some(guard);
+            shared.log_to(sink);
+            Server::start(shared, listeners, &options)
+        })?;
         server = Some(started.context("cannot start the workers")?);
         operate(&mut control, kernel.as_mut(), &view, &wanted).await
     };

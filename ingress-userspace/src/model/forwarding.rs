@@ -21,6 +21,8 @@ pub struct Forwarding {
     /// Goes before `balance` where a client has the cookie.
     pub affinity: Option<Affinity>,
     pub retry: Retry,
+    /// Whether the access log tells of its requests, if there is one. Default true.
+    pub logged: bool,
 }
 
 impl Default for Forwarding {
@@ -34,6 +36,7 @@ impl Default for Forwarding {
             balance: Balance::RoundRobin,
             affinity: None,
             retry: Retry::DEFAULT,
+            logged: true,
         }
     }
 }

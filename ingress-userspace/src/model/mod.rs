@@ -11,6 +11,7 @@ mod balance;
 pub mod filter;
 mod forwarding;
 pub mod host;
+mod log;
 mod networks;
 pub mod path;
 mod pattern;
@@ -25,6 +26,7 @@ pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCooki
 pub use filter::{Access, Cors, Filter, HeaderEdit, HeaderEdits, HeaderText, Origins, Rewrite};
 pub use forwarding::Forwarding;
 pub use host::{Host, HostError, HostId, HostPattern};
+pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};
 pub use networks::{NetworkError, Networks};
 pub use path::{PathError, PathMatch};
 pub use pattern::{Pattern, PatternError};

@@ -89,8 +89,17 @@ impl fmt::Display for Filter {
 /// What differs from the defaults.
 impl fmt::Display for Forwarding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connect_timeout, read_timeout, send_timeout, body_max, response_head_max, balance, affinity, retry } =
-            self;
+        let Self {
+            connect_timeout,
+            read_timeout,
+            send_timeout,
+            body_max,
+            response_head_max,
+            balance,
+            affinity,
+            retry,
+            logged,
+        } = self;
         let default = Self::default();
         for (name, value, default) in [
             ("connect-timeout", connect_timeout, default.connect_timeout),
@@ -115,6 +124,9 @@ impl fmt::Display for Forwarding {
         }
         if *retry != default.retry {
             write!(f, " {retry:?}")?;
+        }
+        if !logged {
+            f.write_str(" not-logged")?;
         }
         Ok(())
     }

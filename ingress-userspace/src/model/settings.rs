@@ -1,6 +1,8 @@
 //! What holds for every host: limits and time-outs that an operator sets, each with its default. It reads nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use super::AccessLog;
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -23,6 +25,8 @@ pub struct Settings {
     /// How long an idle connection to an endpoint is kept. Below the 60 s after which common servers close theirs, so
     /// that reuse seldom meets a closing peer. Default 55 s.
     pub upstream_idle_timeout: Duration,
+    /// What is written of each request; nothing by default.
+    pub access_log: Option<Arc<AccessLog>>,
 }
 
 impl Default for Settings {
@@ -35,6 +39,7 @@ impl Default for Settings {
             http2: true,
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),
+            access_log: None,
         }
     }
 }

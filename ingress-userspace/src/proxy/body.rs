@@ -1,7 +1,9 @@
 //! Bodies on their way through, counted as they pass. Nothing is buffered here.
 
 use std::{
+    cell::Cell,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -11,6 +13,7 @@ use hyper::body::Incoming;
 use ingress_common::{HostL7Cell, StatusClass};
 
 use super::{
+    access_log::Entry,
     conn::InFlight,
     counters::{self, Direction},
     headers,
@@ -29,6 +32,8 @@ pub(super) struct RequestBody {
     /// How many bytes may still come.
     left: u64,
     bytes: counters::Bytes,
+    /// Counts them once more, for the access log.
+    told: Option<Rc<Cell<u64>>>,
 }
 
 /// A body of a request that is longer than its rule allows.
@@ -67,12 +72,17 @@ impl RequestBody {
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
         }
-        Ok(Self { incoming: Some(incoming), left, bytes: counters::Bytes::new(cell, Direction::In) })
+        Ok(Self { incoming: Some(incoming), left, bytes: counters::Bytes::new(cell, Direction::In), told: None })
+    }
+
+    /// Adds what comes to `told`, too.
+    pub(super) fn tell(&mut self, told: Option<Rc<Cell<u64>>>) {
+        self.told = told;
     }
 
     /// Another of the same, if there is nothing to come.
     pub(super) fn spare(&self) -> Option<Self> {
-        self.is_end_stream().then(|| Self { incoming: None, left: self.left, bytes: self.bytes.another() })
+        self.is_end_stream().then(|| Self { incoming: None, left: self.left, bytes: self.bytes.another(), told: None })
     }
 }
 
@@ -89,6 +99,9 @@ impl HttpBody for RequestBody {
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.bytes.add(data.len());
+            if let Some(told) = &self.told {
+                told.set(told.get() + data.len() as u64);
+            }
             match self.left.checked_sub(data.len() as u64) {
                 Some(left) => self.left = left,
                 None => return Poll::Ready(Some(Err(TooLarge.into()))),
@@ -120,6 +133,13 @@ impl Body {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, rest) = (Source::Own(Bytes::new()), Bytes::new());
         Self { source, rest, bytes, class: StatusClass::Success, in_flight: None }
+    }
+
+    /// Writes a line about the request when it is over.
+    pub(super) fn tell(&mut self, entry: Box<Entry>) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.tell(entry);
+        }
     }
 
     /// A response of our own.
@@ -170,6 +190,7 @@ impl HttpBody for Body {
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.bytes.add(data.remaining());
+            in_flight.sent(data.remaining());
         }
         // hyper does not poll again once the end is known, so it is looked for after every frame.
         let ended = this.rest.is_empty() && this.source.is_end_stream();

@@ -28,6 +28,7 @@ use tokio::{
 use crate::model::{HostId, Settings};
 
 use super::{
+    access_log::Entry,
     counters::Tally,
     headers,
     offers::{Offers, Stream},
@@ -106,6 +107,8 @@ pub(super) struct InFlight {
     tally: Tally,
     /// Counts for the endpoint that serves it.
     busy: Option<Busy>,
+    /// Its line of the access log.
+    entry: Option<Box<Entry>>,
     stream: Stream,
     conn: Rc<Conn>,
 }
@@ -150,7 +153,7 @@ impl Conn {
             }
         }
         let tally = Tally::begin(self.worker.shared.counters.cell(host));
-        InFlight { tally, busy: None, stream: self.stream(), conn: Rc::clone(self) }
+        InFlight { tally, busy: None, entry: None, stream: self.stream(), conn: Rc::clone(self) }
     }
 
     /// The stream whose task this is.
@@ -214,6 +217,13 @@ impl Conn {
         *self.tunnel.borrow_mut() = Some(Box::new(tunnel));
     }
 
+    /// Writes a line about the tunnel that begins when it is over.
+    pub(super) fn tell(&self, entry: Box<Entry>) {
+        if let Some(tunnel) = &mut *self.tunnel.borrow_mut() {
+            tunnel.tell(entry);
+        }
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
@@ -256,6 +266,18 @@ impl InFlight {
         self.busy = busy;
     }
 
+    /// Writes a line about it when it is over.
+    pub(super) fn tell(&mut self, entry: Box<Entry>) {
+        self.entry = Some(entry);
+    }
+
+    /// Bytes of the response's body go out.
+    pub(super) fn sent(&mut self, count: usize) {
+        if let Some(entry) = &mut self.entry {
+            entry.sent(count);
+        }
+    }
+
     pub(super) fn finish(&mut self, class: StatusClass) {
         self.tally.finish(class);
     }
@@ -282,6 +304,9 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            entry.finish();
+        }
         self.resume();
         self.conn.progress.end_request(self.conn.worker.now());
     }

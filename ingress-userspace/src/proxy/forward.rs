@@ -53,7 +53,7 @@ pub(super) enum Forwarded {
 }
 
 impl Forwarded {
-    fn status(&self) -> u16 {
+    pub(super) fn status(&self) -> u16 {
         match self {
             Self::Response(response) => response.status().as_u16(),
             Self::Switched(response) => response.status().as_u16(),
@@ -308,7 +308,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::model::{Endpoint, Upstream};
+    use crate::model::{Endpoint, Upstream, UpstreamKey};
 
     #[test]
     fn what_this_node_lacks_is_not_the_endpoints_failure() {
@@ -325,7 +325,11 @@ mod tests {
             (libc::EHOSTUNREACH, true),
         ] {
             let endpoints = [address, other].map(|address| Endpoint { address }).into();
-            let state = UpstreamState::carry(&Upstream { endpoints, ..Upstream::default() }, None);
+            let state = UpstreamState::carry(
+                &UpstreamKey::new("default", "web", "80"),
+                &Upstream { endpoints, ..Upstream::default() },
+                None,
+            );
             let picked = state.pick(Choice::Next, || 0, &mut Tried::up_to(3)).expect("an endpoint");
             let error = ConnectError::new(address, io::Error::from_raw_os_error(code));
             let failed = unconnected(&error, picked, 0);

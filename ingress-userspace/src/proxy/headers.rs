@@ -23,8 +23,17 @@ pub(super) struct Head<'r> {
     pub(super) edits: &'r Edits<'r>,
     /// From [`forwarded`].
     pub(super) forwarded: &'r [u8],
+    pub(super) request_id: &'r RequestId,
     /// What must answer it, if it is a WebSocket handshake.
     pub(super) handshake: Option<&'r Accept>,
+}
+
+/// What the pod and the log know the request by.
+#[derive(Clone, Debug)]
+pub(super) enum RequestId {
+    /// The client's.
+    Sent(HeaderValue),
+    Made([u8; 32]),
 }
 
 impl Head<'_> {
@@ -34,7 +43,7 @@ impl Head<'_> {
 
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { version, subject, authority, edits, forwarded, handshake } = self;
+        let Self { version, subject, authority, edits, forwarded, request_id, handshake } = self;
         let Subject { method, target, headers, .. } = subject;
         write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
@@ -57,7 +66,9 @@ impl Head<'_> {
         }
         self.write_forwarded(out, forwarded);
         if !edits.replace(REQUEST_ID.as_str()) {
-            write_request_id(out, headers);
+            out.extend_from_slice(b"x-request-id: ");
+            out.extend_from_slice(request_id.as_bytes());
+            out.extend_from_slice(b"\r\n");
         }
         via::write(out, *version, headers);
         edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
@@ -197,15 +208,24 @@ fn write_cookies(out: &mut Vec<u8>, headers: &HeaderMap) {
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX: usize = 128;
 
-/// The client's id if it is one and harmless in a log, else a new one.
-fn write_request_id(out: &mut Vec<u8>, headers: &HeaderMap) {
-    let mut sent = headers.get_all(&REQUEST_ID).iter();
-    out.extend_from_slice(b"x-request-id: ");
-    match (sent.next(), sent.next()) {
-        (Some(id), None) if is_request_id(id) => out.extend_from_slice(id.as_bytes()),
-        _ => out.extend_from_slice(&next_request_id()),
+// === impl RequestId ===
+
+impl RequestId {
+    /// The client's id if it is one and harmless in a log, else a new one.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let mut sent = headers.get_all(&REQUEST_ID).iter();
+        match (sent.next(), sent.next()) {
+            (Some(id), None) if is_request_id(id) => Self::Sent(id.clone()),
+            _ => Self::Made(next_request_id()),
+        }
     }
-    out.extend_from_slice(b"\r\n");
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sent(id) => id.as_bytes(),
+            Self::Made(id) => id,
+        }
+    }
 }
 
 fn is_request_id(value: &HeaderValue) -> bool {
@@ -290,6 +310,7 @@ mod tests {
             authority: &authority,
             edits: &edits,
             forwarded: b"x-forwarded-for: 192.0.2.7\r\n",
+            request_id: &RequestId::of(&headers),
             handshake: None,
         };
         let mut out = Vec::new();

@@ -12,6 +12,7 @@
 //! counted by host.
 
 mod accept;
+mod access_log;
 mod authority;
 mod body;
 mod certificates;
@@ -42,6 +43,7 @@ mod websocket;
 mod wire;
 mod worker;
 
+pub use access_log::{Sink, SinkGuard};
 pub use authority::{Authority, AuthorityError};
 pub use certificates::{CertificateProblem, Certificates};
 pub use listen::{ListenError, ListenMode, ListenOptions, WorkerListeners, bind};

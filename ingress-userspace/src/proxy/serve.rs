@@ -17,12 +17,13 @@ use crate::{
 };
 
 use super::{
+    access_log::Teller,
     authority::Authority,
     body::{Body, RequestBody, Source, TooLarge},
     conn::{Conn, InFlight},
     error::{self, Answer},
     forward::{ForwardError, Forwarded, Plan, forward},
-    headers::Head,
+    headers::{Head, RequestId},
     path,
     pick::{Choice, UpstreamState, hash},
     session::Session,
@@ -39,8 +40,9 @@ pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<
     // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a body may
     // still be served while the next, which is it, waits.
     let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
+    let mut teller = Teller::of(&conn, &snapshot);
     let mut response = match Matching::of(&conn, &snapshot, &parts) {
-        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming, asked).await,
+        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming, asked, &mut teller).await,
         Err(Refusal { host, answer }) => own(conn.begin(host), *answer, bodiless),
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -50,6 +52,10 @@ pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<
     // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
     if parts.version != Version::HTTP_2 && conn.worker.is_draining() && !switched {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    if let Some(teller) = teller {
+        let entry = teller.entry(&conn, parts, response.status().as_u16());
+        if switched { conn.tell(entry) } else { response.body_mut().tell(entry) }
     }
     Ok(response)
 }
@@ -109,6 +115,7 @@ impl<'r> Matching<'r> {
         parts: &Parts,
         incoming: Incoming,
         asked: bool,
+        teller: &mut Option<Teller>,
     ) -> Response<Body> {
         let Self { authority, target, found } = self;
         let mut in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
@@ -117,8 +124,12 @@ impl<'r> Matching<'r> {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
             Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
-            Matched::Route(Route { owner: _, filters, target, forwarding }) => (&filters[..], forwarding, target),
+            Matched::Route(Route { owner, filters, target, forwarding }) => {
+                Teller::matched(teller, owner, forwarding.logged);
+                (&filters[..], forwarding, target)
+            }
         };
+        Teller::skip(teller, &target);
         let subject = Subject {
             method: &parts.method,
             host: &authority.host,
@@ -137,7 +148,7 @@ impl<'r> Matching<'r> {
             Ok(handshake) => handshake.flatten(),
             Err(refused) => return own(in_flight, error::handshake(refused), bodiless),
         };
-        let body = match RequestBody::new(incoming, forwarding.body_max, in_flight.cell()) {
+        let mut body = match RequestBody::new(incoming, forwarding.body_max, in_flight.cell()) {
             Ok(body) => body,
             Err(TooLarge) => return responded(own(in_flight, error::body_too_large(), bodiless), filters, &subject),
         };
@@ -145,12 +156,15 @@ impl<'r> Matching<'r> {
             let answer = error::forward(&ForwardError::NoEndpoints);
             return responded(own(in_flight, answer, bodiless), filters, &subject);
         };
+        let request_id = RequestId::of(&parts.headers);
+        body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
         let head = Head {
             version: parts.version,
             subject: &subject,
             authority: &authority,
             edits: &edits,
             forwarded: &conn.forwarded,
+            request_id: &request_id,
             handshake: handshake.as_ref(),
         };
         let session = forwarding.affinity.as_ref().map(|affinity| Session::of(affinity, &subject));
@@ -161,6 +175,9 @@ impl<'r> Matching<'r> {
         let mut response = match forwarded {
             Ok((forwarded, mut served)) => {
                 in_flight.hold(served.busy.take());
+                if let Some(teller) = teller {
+                    teller.answered(served.endpoint.address(), forwarded.status());
+                }
                 cookie = session.and_then(|session| session.set(upstream, &served, &subject));
                 match forwarded {
                     Forwarded::Response(response) => relay(response, bodiless, in_flight),

@@ -4,7 +4,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -15,6 +15,7 @@ use ingress_common::HostL7Cell;
 use crate::model::HostId;
 
 use super::{
+    access_log::Sink,
     counters::Counters,
     pulse::Pulse,
     snapshot::Snapshot,
@@ -39,6 +40,8 @@ pub struct Shared {
     /// Holds the node-wide ticket keys.
     pub(super) tls: ServerConfigs,
     pub(super) stats: Stats,
+    /// Where the access log goes, if anywhere.
+    pub(super) sink: OnceLock<Sink>,
     pulses: Mutex<Vec<Arc<Pulse>>>,
 }
 
@@ -72,6 +75,8 @@ pub struct StatsView {
     pub flooded: u64,
     /// Connections and HTTP/2 streams ended for a head, a body or a response that made no progress.
     pub timed_out: u64,
+    /// Lines of the access log that were dropped, as nobody took them in time.
+    pub log_lines_dropped: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +98,20 @@ impl Shared {
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let tls = ServerConfigs::new(Arc::clone(&snapshot))?;
         let counters = Counters::new(counters).ok_or(SharedError::NoCounters)?;
-        Ok(Self { snapshot, counters, flows, tls, stats: Stats::default(), pulses: Mutex::default() })
+        Ok(Self {
+            snapshot,
+            counters,
+            flows,
+            tls,
+            stats: Stats::default(),
+            sink: OnceLock::new(),
+            pulses: Mutex::default(),
+        })
+    }
+
+    /// Where the access log goes, if the configuration wants one. Said once.
+    pub fn log_to(&self, sink: Sink) {
+        drop(self.sink.set(sink));
     }
 
     /// Makes `snapshot` the one that every new request and handshake uses.
@@ -119,6 +137,7 @@ impl Shared {
             refused_framing: refused_framing.load(Relaxed),
             flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
+            log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
         }
     }
 

@@ -115,7 +115,7 @@ impl<'p> Numbering<'p> {
             let id = snapshot.upstream_id(key)?;
             Some((id, snapshot.upstreams.get(id.0 as usize)?.as_ref()?))
         });
-        let state = UpstreamState::carry(upstream, previous.map(|(_, state)| state));
+        let state = UpstreamState::carry(key, upstream, previous.map(|(_, state)| state));
         let number = previous.map(|(id, _)| id.0).or_else(|| self.free.pop()).unwrap_or_else(|| {
             self.upstreams.push(None);
             u32::try_from(self.upstreams.len() - 1).unwrap_or(u32::MAX)

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    access_log::Entry,
     conn::{Conn, InFlight, Order},
     counters::{Bytes, Direction},
     upstream::{self, Passed},
@@ -40,6 +41,11 @@ impl Tunnel {
         let cell = in_flight.cell();
         let (received, sent) = (Bytes::new(cell, Direction::In), Bytes::new(cell, Direction::Out));
         Self { endpoint, received, sent, in_flight }
+    }
+
+    /// Writes a line about it when it is over.
+    pub(super) fn tell(&mut self, entry: Box<Entry>) {
+        self.in_flight.tell(entry);
     }
 
     /// Copies until the end. A request that ends as both sides wanted counts as successful, for 101 has no class of its own;

@@ -18,7 +18,9 @@ use ingress_userspace::{
         Action, Endpoint, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch, Protocol, RouteTable, Rule,
         Settings, Upstream, UpstreamKey,
     },
-    proxy::{self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Snapshot, WorkerListeners},
+    proxy::{
+        self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot, WorkerListeners,
+    },
 };
 
 /// Longest wait for anything. Only a failing test waits that long.
@@ -168,6 +170,13 @@ impl Proxy {
 
     pub(crate) fn client(&self) -> Client {
         Client::connect(self.http)
+    }
+
+    /// Has the access log written to a file, as long as the guard is there.
+    pub(crate) fn log_to(&self, file: std::fs::File) -> SinkGuard {
+        let (sink, guard) = Sink::new(file);
+        self.shared.log_to(sink);
+        guard
     }
 }
 

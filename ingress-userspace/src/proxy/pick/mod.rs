@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::model::{Protocol, Retry, Upstream};
+use crate::model::{Protocol, Retry, Upstream, UpstreamKey};
 
 mod load;
 mod ring;
@@ -32,6 +32,7 @@ const OUT_MAX_MS: u64 = 16_000;
 /// the same.
 #[derive(Debug)]
 pub(super) struct UpstreamState {
+    key: UpstreamKey,
     protocol: Protocol,
     endpoints: Vec<EndpointState>,
     next: AtomicU32,
@@ -93,7 +94,7 @@ pub(super) struct Tried {
 impl UpstreamState {
     /// The state for `upstream`: `previous` itself if nothing changed, else a new one that knows what
     /// `previous` knew of the endpoints that remain.
-    pub(super) fn carry(upstream: &Upstream, previous: Option<&Arc<Self>>) -> Arc<Self> {
+    pub(super) fn carry(key: &UpstreamKey, upstream: &Upstream, previous: Option<&Arc<Self>>) -> Arc<Self> {
         let Upstream { protocol, endpoints } = upstream;
         let known = previous.map_or(&[][..], |state| &state.endpoints);
         if let Some(previous) = previous
@@ -109,11 +110,16 @@ impl UpstreamState {
             EndpointState { address, health, load }
         };
         Arc::new(Self {
+            key: key.clone(),
             protocol: *protocol,
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
             ring: OnceLock::new(),
         })
+    }
+
+    pub(super) fn key(&self) -> &UpstreamKey {
+        &self.key
     }
 
     /// What its endpoints speak.
@@ -266,8 +272,12 @@ mod tests {
         Upstream { endpoints, ..Upstream::default() }
     }
 
+    fn key() -> UpstreamKey {
+        UpstreamKey::new("default", "web", "80")
+    }
+
     fn state(ports: &[u16]) -> Arc<UpstreamState> {
-        UpstreamState::carry(&upstream(ports), None)
+        UpstreamState::carry(&key(), &upstream(ports), None)
     }
 
     fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
@@ -345,10 +355,10 @@ mod tests {
     fn health_carries_over_by_address() {
         let first = state(&[1, 2]);
         take(&first, 1).failed(0);
-        assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&upstream(&[1, 2]), Some(&first))));
+        assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&key(), &upstream(&[1, 2]), Some(&first))));
         let other = Upstream { protocol: Protocol::H2c, ..upstream(&[1, 2]) };
-        assert_eq!(UpstreamState::carry(&other, Some(&first)).protocol(), Protocol::H2c);
-        let second = UpstreamState::carry(&upstream(&[2, 3]), Some(&first));
+        assert_eq!(UpstreamState::carry(&key(), &other, Some(&first)).protocol(), Protocol::H2c);
+        let second = UpstreamState::carry(&key(), &upstream(&[2, 3]), Some(&first));
         assert_eq!(picks(&second, 1, 3), [3, 3, 3]);
     }
 

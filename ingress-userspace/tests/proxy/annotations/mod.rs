@@ -15,6 +15,7 @@ use crate::support::{Client, Origin, Proxy, Response, Table};
 mod access;
 mod balance;
 mod headers;
+mod log;
 mod redirects;
 mod rewrites;
 mod sizes;

@@ -62,7 +62,7 @@ impl Key {
 }
 
 /// Sorted by name.
-const KEYS: [Key; 45] = [
+const KEYS: [Key; 46] = [
     key(
         "affinity",
         "`cookie` keeps a client with a pod by a cookie, which is set with the first response",
@@ -156,6 +156,10 @@ const KEYS: [Key; 45] = [
         |value, asked| networks(value, &mut asked.access.deny),
     )
     .or_refuse(),
+    key("enable-access-log", "whether the access log tells of requests, if there is one", |value, asked| {
+        boolean(value, &mut asked.forwarding.logged)
+    })
+    .default("true"),
     key(
         "enable-cors",
         "whether other sites' pages may use the rules. Only real preflights are answered, other `OPTIONS` reach the pods",
@@ -465,6 +469,7 @@ mod tests {
             ("cors-max-age", "0", "-1"),
             ("denylist-source-range", "::/0", "x"),
             ("load-balance", "ewma", "random"),
+            ("enable-access-log", "false", "no"),
             ("permanent-redirect", "https://b.test$request_uri", "https://b.test$nope"),
             ("permanent-redirect-code", "308", "200"),
             ("proxy-body-size", "8m", "8 megabytes"),

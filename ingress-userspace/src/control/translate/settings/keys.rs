@@ -11,7 +11,10 @@ use super::{
     },
     Globals,
 };
-use crate::{control::change::ObjectName, model::PathMatch};
+use crate::{
+    control::change::ObjectName,
+    model::{LogEscape, LogFormat, PathMatch},
+};
 
 /// One key.
 #[derive(Debug)]
@@ -27,8 +30,11 @@ pub(super) struct Setting {
     pub(super) apply: fn(&str, &mut Globals) -> Read,
 }
 
+/// The format of ingress-nginx.
+const UPSTREAM_INFO: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id"#;
+
 /// Sorted by name.
-const SETTINGS: [Setting; 30] = [
+const SETTINGS: [Setting; 34] = [
     Setting {
         name: "add-headers",
         default: "",
@@ -56,6 +62,13 @@ const SETTINGS: [Setting; 30] = [
         nginx: "",
         meaning: "networks that get 403 where an Ingress does not say, separated by commas",
         apply: |value, globals| networks(value, &mut globals.asked.access.deny),
+    },
+    Setting {
+        name: "disable-access-log",
+        default: "true",
+        nginx: "false",
+        meaning: "whether no line is written of each request, on standard output",
+        apply: |value, globals| boolean(value, &mut globals.log.disabled),
     },
     Setting {
         name: "force-ssl-redirect",
@@ -150,6 +163,24 @@ const SETTINGS: [Setting; 30] = [
         },
     },
     Setting {
+        name: "log-format-escape-json",
+        default: "false",
+        nginx: "false",
+        meaning: "whether values in `log-format-upstream` are escaped as within JSON",
+        apply: |value, globals| boolean(value, &mut globals.log.escapes_json),
+    },
+    Setting {
+        name: "log-format-upstream",
+        default: "",
+        nginx: UPSTREAM_INFO,
+        meaning: "the line: a text with variables of nginx, of which those of sizes count bodies alone; JSON with all that is known if there is none",
+        apply: |value, globals| {
+            LogFormat::parse(value, LogEscape::Default).map_err(|error| format!("a text with variables ({error})"))?;
+            value.clone_into(&mut globals.log.format);
+            Ok(())
+        },
+    },
+    Setting {
         name: "no-tls-redirect-locations",
         default: "",
         nginx: "",
@@ -218,6 +249,17 @@ const SETTINGS: [Setting; 30] = [
         nginx: "false",
         meaning: "whether requests that may have had an effect are sent to another pod, too, where an Ingress does not say",
         apply: |value, globals| boolean(value, &mut globals.asked.forwarding.retry.non_idempotent),
+    },
+    Setting {
+        name: "skip-access-log-urls",
+        default: "",
+        nginx: "",
+        meaning: "paths of requests that no line is written of, separated by commas",
+        apply: |value, globals| {
+            let paths = elements(value).map(PathMatch::exact).collect::<Result<Vec<_>, _>>();
+            globals.log.skip = paths.map_err(|error| format!("paths, separated by commas ({error})"))?.into();
+            Ok(())
+        },
     },
     Setting {
         name: "ssl-redirect",
@@ -349,6 +391,8 @@ mod tests {
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
                     "no-tls-redirect-locations" => "/a, /b",
+                    "log-format-upstream" => "$host",
+                    "skip-access-log-urls" => "/a",
                     "denylist-source-range" | "whitelist-source-range" => "10.0.0.0/8",
                     _ => "X-A, X-B",
                 },
@@ -363,7 +407,7 @@ mod tests {
     #[test]
     fn values_without_a_meaning_change_nothing() {
         for Setting { name, apply, .. } in &SETTINGS {
-            for value in ["no pe", "-1?", "99999999999999999999:", "5t\u{e9}"] {
+            for value in ["no $pe", "-1$?", "9999999999999$9999999:", "5t$\u{e9}"] {
                 let mut globals = Globals::of(&Classes::default());
                 assert!(apply(value, &mut globals).is_err(), "{name} {value}");
                 assert_eq!(globals, Globals::of(&Classes::default()), "{name} {value}");

@@ -20,7 +20,7 @@ use crate::{
         cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{HeaderEdit, HeaderEdits, PathMatch, Settings},
+    model::{AccessLog, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings},
 };
 
 mod keys;
@@ -42,10 +42,22 @@ pub(super) struct Globals {
     pub(super) hsts: Hsts,
     /// Fields that Ingresses may give their responses by a ConfigMap; any if there are none. Default none.
     pub(super) allowed_headers: Vec<HeaderName>,
+    /// Made into the access log of `settings` when all is read.
+    log: Log,
     hidden_headers: Vec<HeaderName>,
     /// ConfigMaps with fields of responses, and of requests.
     add_headers: Option<ObjectName>,
     set_headers: Option<ObjectName>,
+}
+
+/// What is asked for of the access log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Log {
+    disabled: bool,
+    /// As it was written; empty for JSON.
+    format: String,
+    escapes_json: bool,
+    skip: Arc<[PathMatch]>,
 }
 
 /// Whether, and for how long, browsers come over TLS alone (RFC 6797).
@@ -64,6 +76,7 @@ const NGINX: &str = "k8s.io/ingress-nginx";
 /// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that names it.
 pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     let mut globals = read(context);
+    globals.settings.access_log = globals.log.made();
     for name in globals.hidden_headers.clone() {
         globals.asked.response_headers.push(HeaderEdit::Remove(name));
     }
@@ -228,6 +241,7 @@ impl Globals {
             redirect_except: [].into(),
             hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
             allowed_headers: Vec::new(),
+            log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
             hidden_headers: Vec::new(),
             add_headers: None,
             set_headers: None,
@@ -236,6 +250,18 @@ impl Globals {
             keys::apply_nginx_defaults(&mut globals);
         }
         globals
+    }
+}
+
+// === impl Log ===
+
+impl Log {
+    fn made(&self) -> Option<Arc<AccessLog>> {
+        let Self { disabled, format, escapes_json, skip } = self;
+        let escape = if *escapes_json { LogEscape::Json } else { LogEscape::Default };
+        // What could not be parsed was not taken.
+        let format = LogFormat::parse(format, escape).ok().filter(|_| !format.is_empty()).unwrap_or_default();
+        (!disabled).then(|| Arc::new(AccessLog { format, skip: Arc::clone(skip) }))
     }
 }
 

@@ -97,7 +97,7 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 /// Keys, and the values with which they ask for what happens anyway.
-const LATER: [(&str, &str); 84] = [
+const LATER: [(&str, &str); 80] = [
     ("access-log-params", ""),
     ("access-log-path", ""),
     ("allow-backend-server-header", "false"),
@@ -110,7 +110,6 @@ const LATER: [(&str, &str); 84] = [
     ("compute-full-forwarded-for", "false"),
     ("custom-http-errors", ""),
     ("default-type", ""),
-    ("disable-access-log", "false"),
     ("disable-ipv6", "false"),
     ("enable-access-log-for-default-backend", "false"),
     ("enable-brotli", "false"),
@@ -141,9 +140,7 @@ const LATER: [(&str, &str); 84] = [
     ("limit-rate", "0"),
     ("limit-rate-after", "0"),
     ("limit-req-status-code", "503"),
-    ("log-format-escape-json", "false"),
     ("log-format-stream", ""),
-    ("log-format-upstream", ""),
     ("no-auth-locations", "/.well-known/acme-challenge"),
     ("opentelemetry-*", ""),
     ("otel-max-export-batch-size", ""),
@@ -166,7 +163,6 @@ const LATER: [(&str, &str); 84] = [
     ("relative-redirects", "false"),
     ("server-tokens", "false"),
     ("service-upstream", "false"),
-    ("skip-access-log-urls", ""),
     ("ssl-protocols", "TLSv1.2 TLSv1.3"),
     ("ssl-reject-handshake", "false"),
     ("ssl-session-cache", "true"),

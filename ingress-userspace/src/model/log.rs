@@ -1,0 +1,197 @@
+//! What the access log says of each request. It writes nothing.
+
+use std::{fmt, sync::Arc};
+
+use http::HeaderName;
+
+use super::PathMatch;
+
+/// The access log of all hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessLog {
+    pub format: LogFormat,
+    /// Requests for these paths are not told.
+    pub skip: Arc<[PathMatch]>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line, with all that is known.
+    #[default]
+    Json,
+    /// A text with variables, one a line.
+    Template { pieces: Arc<[LogPiece]>, escape: LogEscape },
+}
+
+/// How values that could be taken for something else are written, as clients choose some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogEscape {
+    /// `\xXX` for quotes, backslashes and what is not printable, as nginx does by default.
+    Default,
+    /// As within a JSON string.
+    Json,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogPiece {
+    Text(Box<str>),
+    Field(LogField),
+}
+
+/// Something to say of a request, under the name that nginx and ingress-nginx have for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogField {
+    /// `$remote_addr`.
+    ClientAddress,
+    /// `$remote_user`: who the client says it is (RFC 7617), whether that was asked or not.
+    User,
+    /// `$time_local`, in UTC.
+    TimeCommon,
+    /// `$time_iso8601`, in UTC.
+    TimeIso,
+    /// `$msec`: seconds since 1970, to the millisecond.
+    TimeUnix,
+    /// `$request`: method, target and version.
+    Request,
+    /// `$request_method`.
+    Method,
+    /// `$request_uri`.
+    Target,
+    /// `$uri`.
+    Path,
+    /// `$args`, `$query_string`.
+    Query,
+    /// `$server_protocol`.
+    Version,
+    /// `$scheme`.
+    Scheme,
+    /// `$host`, `$http_host`.
+    Host,
+    /// `$http_NAME`.
+    Header(HeaderName),
+    /// `$status`.
+    Status,
+    /// `$body_bytes_sent`: of the response's body.
+    Sent,
+    /// `$request_length`: of the request's body alone, unlike nginx'.
+    Received,
+    /// `$request_time`: seconds from the head of the request to the end of the response.
+    Took,
+    /// `$req_id`, `$request_id`: what `X-Request-ID` says to the pod.
+    RequestId,
+    /// `$namespace` and `$ingress_name`: whose rule it was.
+    Namespace,
+    Ingress,
+    /// `$proxy_upstream_name`.
+    Upstream,
+    /// `$upstream_addr`: that of the pod that answered.
+    UpstreamAddress,
+    /// `$upstream_status`.
+    UpstreamStatus,
+    /// `$upstream_response_time`, `$upstream_header_time`: seconds until its response began, attempts before it included.
+    UpstreamTime,
+    /// `$proxy_alternative_upstream_name`, `$service_name` and others that there is nothing to say of: `-`.
+    Nothing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`${0}` is no variable of the access log")]
+pub struct LogError(String);
+
+// === impl LogFormat ===
+
+impl LogFormat {
+    /// Parses a text with `$name` and `${name}`.
+    ///
+    /// # Errors
+    /// If a name stands for nothing that is known.
+    pub fn parse(text: &str, escape: LogEscape) -> Result<Self, LogError> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            if !before.is_empty() {
+                pieces.push(LogPiece::Text(before.into()));
+            }
+            let (name, after) = match after.strip_prefix('{').and_then(|after| after.split_once('}')) {
+                Some(found) => found,
+                None => {
+                    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                    after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len()))
+                }
+            };
+            pieces.push(LogPiece::Field(LogField::named(name).ok_or_else(|| LogError(name.to_owned()))?));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(LogPiece::Text(rest.into()));
+        }
+        Ok(Self::Template { pieces: pieces.into(), escape })
+    }
+}
+
+impl LogField {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "remote_addr" | "the_real_ip" => Self::ClientAddress,
+            "remote_user" => Self::User,
+            "time_local" => Self::TimeCommon,
+            "time_iso8601" => Self::TimeIso,
+            "msec" => Self::TimeUnix,
+            "request" => Self::Request,
+            "request_method" => Self::Method,
+            "request_uri" => Self::Target,
+            "uri" | "document_uri" => Self::Path,
+            "args" | "query_string" => Self::Query,
+            "server_protocol" => Self::Version,
+            "scheme" => Self::Scheme,
+            "host" | "http_host" => Self::Host,
+            "status" => Self::Status,
+            "body_bytes_sent" => Self::Sent,
+            "request_length" => Self::Received,
+            "request_time" => Self::Took,
+            "req_id" | "request_id" => Self::RequestId,
+            "namespace" => Self::Namespace,
+            "ingress_name" => Self::Ingress,
+            "proxy_upstream_name" => Self::Upstream,
+            "upstream_addr" => Self::UpstreamAddress,
+            "upstream_status" => Self::UpstreamStatus,
+            "upstream_response_time" | "upstream_header_time" => Self::UpstreamTime,
+            "proxy_alternative_upstream_name" | "upstream_response_length" | "service_name" | "service_port" => {
+                Self::Nothing
+            }
+            _ => Self::Header(HeaderName::try_from(name.strip_prefix("http_")?.replace('_', "-")).ok()?),
+        })
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json => f.write_str("json"),
+            Self::Template { pieces, escape: _ } => write!(f, "template of {} pieces", pieces.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The default of ingress-nginx.
+    const UPSTREAM_INFO: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
+
+    #[test]
+    fn formats_in_use_are_understood() {
+        let Ok(LogFormat::Template { pieces, .. }) = LogFormat::parse(UPSTREAM_INFO, LogEscape::Default) else {
+            panic!("{UPSTREAM_INFO}")
+        };
+        assert_eq!(pieces.len(), 33);
+        assert_eq!(pieces[0], LogPiece::Field(LogField::ClientAddress));
+        for text in ["{\"a\": \"$host\"}", "${status}x", "plain", "$http_x_a-$uri"] {
+            assert!(LogFormat::parse(text, LogEscape::Json).is_ok(), "{text}");
+        }
+        for text in ["$nope", "$", "${status", "$http_"] {
+            assert!(LogFormat::parse(text, LogEscape::Json).is_err(), "{text}");
+        }
+    }
+}

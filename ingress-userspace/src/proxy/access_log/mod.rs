@@ -1,0 +1,153 @@
+//! The access log: one line for each request, when its response has ended. Nothing waits for it: a line that finds the queue
+//! full is dropped and counted.
+
+use std::{
+    cell::Cell,
+    io::Write,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::request::Parts;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+
+use crate::model::{AccessLog, UpstreamKey};
+
+use super::{conn::Conn, headers::RequestId, snapshot::Snapshot};
+
+mod format;
+
+/// Lines that wait to be written.
+const QUEUE_MAX: usize = 32 * 1024;
+
+/// Where lines go.
+#[derive(Clone, Debug)]
+pub struct Sink(NonBlocking);
+
+/// Writes what is left when it is dropped.
+#[derive(Debug)]
+pub struct SinkGuard(#[expect(dead_code, reason = "held for what its drop does")] WorkerGuard);
+
+/// What there is to say of a request.
+pub(super) struct Entry {
+    log: Arc<AccessLog>,
+    sink: Sink,
+    request: Parts,
+    client: IpAddr,
+    secure: bool,
+    begun: Instant,
+    notes: Notes,
+    status: u16,
+    sent: u64,
+}
+
+/// Notes what there is to say of a request while it is served.
+pub(super) struct Teller {
+    log: Arc<AccessLog>,
+    sink: Sink,
+    begun: Instant,
+    notes: Notes,
+}
+
+/// What is found out on the way.
+#[derive(Debug, Default)]
+struct Notes {
+    /// `namespace/name` of the Ingress.
+    owner: Option<Arc<str>>,
+    upstream: Option<UpstreamKey>,
+    answer: Option<UpstreamAnswer>,
+    request_id: Option<RequestId>,
+    /// Bytes of the request's body, as they come.
+    received: Option<Rc<Cell<u64>>>,
+}
+
+/// The response of an endpoint.
+#[derive(Clone, Copy, Debug)]
+struct UpstreamAnswer {
+    address: SocketAddr,
+    status: u16,
+    took: Duration,
+}
+
+// === impl Sink ===
+
+impl Sink {
+    /// A sink that a thread of its own empties into `writer`.
+    pub fn new(writer: impl Write + Send + 'static) -> (Self, SinkGuard) {
+        let builder =
+            NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_MAX).thread_name("access-log");
+        let (sink, guard) = builder.finish(writer);
+        (Self(sink), SinkGuard(guard))
+    }
+
+    /// Lines that were dropped so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.0.error_counter().dropped_lines() as u64
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        // It takes all or counts it as dropped, and does not fail.
+        self.0.write_all(line).unwrap_or_default();
+    }
+}
+
+// === impl Teller ===
+
+impl Teller {
+    /// One for a request that begins now, if it is to be told.
+    pub(super) fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Self> {
+        let (log, sink) = (snapshot.settings.access_log.clone()?, conn.worker.shared.sink.get()?.clone());
+        Some(Self { log, sink, begun: Instant::now(), notes: Notes::default() })
+    }
+
+    /// A rule of `owner` was found; `None` if that does not want it told.
+    pub(super) fn matched(teller: &mut Option<Self>, owner: &Arc<str>, logged: bool) {
+        match teller {
+            Some(teller) if logged => teller.notes.owner = Some(Arc::clone(owner)),
+            _ => *teller = None,
+        }
+    }
+
+    /// `None` if nothing is told of requests for this target.
+    pub(super) fn skip(teller: &mut Option<Self>, target: &str) {
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        *teller = teller.take().filter(|teller| !teller.log.skip.iter().any(|skip| skip.matches(path)));
+    }
+
+    /// It is about to be forwarded. Returns what counts its body.
+    pub(super) fn forwarded(&mut self, request_id: &RequestId, upstream: &UpstreamKey) -> Rc<Cell<u64>> {
+        self.notes.request_id = Some(request_id.clone());
+        self.notes.upstream = Some(upstream.clone());
+        Rc::clone(self.notes.received.get_or_insert_default())
+    }
+
+    /// An endpoint has answered.
+    pub(super) fn answered(&mut self, address: SocketAddr, status: u16) {
+        self.notes.answer = Some(UpstreamAnswer { address, status, took: self.begun.elapsed() });
+    }
+
+    /// The line in the making, with the status that the client gets.
+    pub(super) fn entry(self, conn: &Conn, request: Parts, status: u16) -> Box<Entry> {
+        let Self { log, sink, begun, notes } = self;
+        let (client, secure) = (conn.remote.ip(), conn.secure);
+        Box::new(Entry { log, sink, request, client, secure, begun, notes, status, sent: 0 })
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Bytes of the response's body went out.
+    pub(super) fn sent(&mut self, count: usize) {
+        self.sent += count as u64;
+    }
+
+    /// The response has ended, or the client has gone.
+    pub(super) fn finish(mut self) {
+        let line = format::line(&self, self.begun.elapsed(), jiff::Timestamp::now());
+        self.sink.write(&line);
+    }
+}
