@@ -30,3 +30,5 @@ mod timeouts;
 mod tls;
 #[path = "proxy/ws.rs"]
 mod ws;
+#[path = "proxy/ws_http2.rs"]
+mod ws_http2;

@@ -13,7 +13,6 @@ use hyper::body::Incoming;
 use ingress_common::{HostL7Cell, StatusClass};
 
 use super::{
-    access_log::Entry,
     conn::InFlight,
     counters::{self, Direction},
     headers,
@@ -133,13 +132,6 @@ impl Body {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, rest) = (Source::Own(Bytes::new()), Bytes::new());
         Self { source, rest, bytes, class: StatusClass::Success, in_flight: None }
-    }
-
-    /// Writes a line about the request when it is over.
-    pub(super) fn tell(&mut self, entry: Box<Entry>) {
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.tell(entry);
-        }
     }
 
     /// A response of our own.

@@ -22,13 +22,13 @@ use ingress_common::{HostL7Cell, StatusClass};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    task::AbortHandle,
+    task::{self, AbortHandle},
 };
 
 use crate::model::{HostId, Settings};
 
 use super::{
-    access_log::Entry,
+    access_log::Line,
     counters::Tally,
     headers,
     offers::{Offers, Stream},
@@ -65,8 +65,8 @@ pub(super) struct Conn {
     /// What follows the 101 that hyper is about to send.
     tunnel: RefCell<Option<Box<Tunnel>>>,
     pub(super) offers: Offers,
-    /// Tasks of HTTP/2 streams whose request has not begun.
-    spawned: RefCell<Vec<AbortHandle>>,
+    /// Tasks of HTTP/2 streams whose request, and of tunnels whose copying, has not begun.
+    spawned: RefCell<Vec<Spawned>>,
     /// Host of the latest request, as entered in the flow table.
     host: Cell<Option<HostId>>,
     order: Cell<Order>,
@@ -80,6 +80,13 @@ enum Protocol {
     /// No request has come yet.
     NewHttp2,
     Http2,
+}
+
+/// A task that hyper made.
+struct Spawned {
+    /// The task that hyper was polled by.
+    by: Option<task::Id>,
+    task: AbortHandle,
 }
 
 /// A WebSocket handshake, as its bytes look.
@@ -108,7 +115,7 @@ pub(super) struct InFlight {
     /// Counts for the endpoint that serves it.
     busy: Option<Busy>,
     /// Its line of the access log.
-    entry: Option<Box<Entry>>,
+    line: Option<Line>,
     stream: Stream,
     conn: Rc<Conn>,
 }
@@ -153,7 +160,7 @@ impl Conn {
             }
         }
         let tally = Tally::begin(self.worker.shared.counters.cell(host));
-        InFlight { tally, busy: None, entry: None, stream: self.stream(), conn: Rc::clone(self) }
+        InFlight { tally, busy: None, line: None, stream: self.stream(), conn: Rc::clone(self) }
     }
 
     /// The stream whose task this is.
@@ -162,8 +169,15 @@ impl Conn {
             return Stream::None;
         }
         let mut spawned = self.spawned.borrow_mut();
-        let own = tokio::task::try_id().and_then(|id| spawned.iter().position(|task| task.id() == id));
-        own.map_or(Stream::None, |own| Stream::Open(spawned.swap_remove(own)))
+        let own = task::try_id().and_then(|id| spawned.iter().position(|spawned| spawned.task.id() == id));
+        own.map_or(Stream::None, |own| Stream::Open(spawned.swap_remove(own).task))
+    }
+
+    /// The task that sends what a tunnel has for the client: that of the stream on which it was asked for made it.
+    pub(super) fn take_spawned_by(&self, stream: task::Id) -> Option<AbortHandle> {
+        let mut spawned = self.spawned.borrow_mut();
+        let found = spawned.iter().position(|spawned| spawned.by == Some(stream))?;
+        Some(spawned.swap_remove(found).task)
     }
 
     /// Orders only ever become stricter.
@@ -217,13 +231,6 @@ impl Conn {
         *self.tunnel.borrow_mut() = Some(Box::new(tunnel));
     }
 
-    /// Writes a line about the tunnel that begins when it is over.
-    pub(super) fn tell(&self, entry: Box<Entry>) {
-        if let Some(tunnel) = &mut *self.tunnel.borrow_mut() {
-            tunnel.tell(entry);
-        }
-    }
-
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
@@ -267,14 +274,14 @@ impl InFlight {
     }
 
     /// Writes a line about it when it is over.
-    pub(super) fn tell(&mut self, entry: Box<Entry>) {
-        self.entry = Some(entry);
+    pub(super) fn tell(&mut self, line: Line) {
+        self.line = Some(line);
     }
 
     /// Bytes of the response's body go out.
     pub(super) fn sent(&mut self, count: usize) {
-        if let Some(entry) = &mut self.entry {
-            entry.sent(count);
+        if let Some(line) = &self.line {
+            line.sent(count);
         }
     }
 
@@ -304,8 +311,8 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if let Some(entry) = self.entry.take() {
-            entry.finish();
+        if let Some(line) = self.line.take() {
+            line.finish();
         }
         self.resume();
         self.conn.progress.end_request(self.conn.worker.now());
@@ -416,6 +423,7 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, early: Vec
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(conn.settings.streams_max)
+        .enable_connect_protocol()
         .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
@@ -468,8 +476,8 @@ where
     F: Future<Output = ()> + 'static,
 {
     fn execute(&self, future: F) {
-        let task = tokio::task::spawn_local(future);
-        self.0.spawned.borrow_mut().push(task.abort_handle());
+        let task = task::spawn_local(future).abort_handle();
+        self.0.spawned.borrow_mut().push(Spawned { by: task::try_id(), task });
     }
 }
 

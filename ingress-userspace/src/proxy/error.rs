@@ -37,11 +37,19 @@ pub(super) fn connect() -> Answer {
     closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy"))
 }
 
-/// A WebSocket handshake that is none (RFC 6455, 4.2.2 and 4.4).
+/// A WebSocket handshake that is none (RFC 6455, 4.2.2 and 4.4), or one of another protocol (RFC 9220, 3).
 pub(super) fn handshake(error: HandshakeError) -> Answer {
+    if error == HandshakeError::Protocol {
+        return answer(StatusCode::NOT_IMPLEMENTED, &error.to_string());
+    }
     let mut answer = answer(StatusCode::BAD_REQUEST, &error.to_string());
     answer.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
     answer
+}
+
+/// An endpoint answered a CONNECT by a success that is none: to the client it would be a tunnel.
+pub(super) fn not_switched() -> Answer {
+    answer(StatusCode::BAD_GATEWAY, "the backend did not accept the websocket")
 }
 
 pub(super) fn target_too_long() -> Answer {

@@ -23,6 +23,7 @@ use super::{
     headers::Head,
     pick::{Busy, Choice, Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Transport, Upgraded, h2},
+    websocket::Handshake,
     worker::Worker,
 };
 use crate::model::{Protocol, Retry};
@@ -215,7 +216,7 @@ async fn exchange(
     head: &Head<'_>,
     body: RequestBody,
 ) -> Result<Forwarded, Failure<RequestBody>> {
-    let Some(accept) = head.handshake else {
+    let Some(Handshake { accept, key: _ }) = head.handshake else {
         let response = upstream::exchange(connection, limits, head.method(), |out| head.write(out), body).await?;
         return Ok(Forwarded::Response(response.map(Source::Http1)));
     };

@@ -9,8 +9,9 @@ use crate::route::{Subject, filter::Edits};
 
 use super::{
     authority::Authority,
-    upstream::{Accept, head::tokens, write_header, write_request_line},
+    upstream::{head::tokens, write_header, write_request_line},
     via,
+    websocket::Handshake,
 };
 
 /// What of a request goes into the forwarded head.
@@ -24,8 +25,8 @@ pub(super) struct Head<'r> {
     /// From [`forwarded`].
     pub(super) forwarded: &'r [u8],
     pub(super) request_id: &'r RequestId,
-    /// What must answer it, if it is a WebSocket handshake.
-    pub(super) handshake: Option<&'r Accept>,
+    /// If it is one of WebSocket.
+    pub(super) handshake: Option<&'r Handshake>,
 }
 
 /// What the pod and the log know the request by.
@@ -53,9 +54,11 @@ impl Head<'_> {
         }
         out.extend_from_slice(b"\r\n");
         let nominated = Nominated::of(headers);
+        let has_own_key = handshake.is_some_and(|handshake| handshake.key.is_some());
         for (name, value) in *headers {
             match class(name.as_str()) {
                 _ if edits.replace(name.as_str()) => {}
+                Class::Pass if has_own_key && *name == header::SEC_WEBSOCKET_KEY => {}
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
                 Class::Pass | Class::Drop | Class::Cookie | Class::RequestId | Class::Via => {}
@@ -72,8 +75,13 @@ impl Head<'_> {
         }
         via::write(out, *version, headers);
         edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
-        if handshake.is_some() {
+        if let Some(Handshake { accept: _, key }) = handshake {
             out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
+            if let Some(key) = key {
+                out.extend_from_slice(b"sec-websocket-key: ");
+                out.extend_from_slice(key);
+                out.extend_from_slice(b"\r\n");
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
 use http_body::Body as _;
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_common::StatusClass;
 
 use crate::{
@@ -33,17 +33,23 @@ use super::{
 };
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
-pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let snapshot = conn.worker.snapshot();
+    let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
     let bodiless = parts.method == Method::HEAD;
     // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a body may
     // still be served while the next, which is it, waits.
     let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
+    let client = match opened {
+        Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),
+        _ if asked => Asked::Connection,
+        _ => Asked::Nothing,
+    };
     let mut teller = Teller::of(&conn, &snapshot);
     let mut response = match Matching::of(&conn, &snapshot, &parts) {
-        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming, asked, &mut teller).await,
-        Err(Refusal { host, answer }) => own(conn.begin(host), *answer, bodiless),
+        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming, client, &mut teller).await,
+        Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_ref()), *answer, bodiless),
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if asked && !switched {
@@ -54,10 +60,27 @@ pub(super) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if let Some(teller) = teller {
-        let entry = teller.entry(&conn, parts, response.status().as_u16());
-        if switched { conn.tell(entry) } else { response.body_mut().tell(entry) }
+        teller.fill(&conn, parts, response.status().as_u16());
     }
     Ok(response)
+}
+
+/// Begins a request, and its line of the access log if it is to have one.
+fn begin(conn: &Rc<Conn>, host: HostId, teller: Option<&Teller>) -> InFlight {
+    let mut in_flight = conn.begin(host);
+    if let Some(teller) = teller {
+        in_flight.tell(teller.line());
+    }
+    in_flight
+}
+
+/// What a request may turn into a tunnel.
+enum Asked {
+    Nothing,
+    /// HTTP/1: the whole connection.
+    Connection,
+    /// HTTP/2: its stream, once the answer is sent.
+    Stream(OnUpgrade),
 }
 
 /// A request that is not forwarded because of what it is.
@@ -79,7 +102,7 @@ impl<'r> Matching<'r> {
     fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, Refusal> {
         let Parts { method, uri, version, headers, .. } = parts;
         let unattributed = |answer| Refusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
-        if *method == Method::CONNECT {
+        if *method == Method::CONNECT && !websocket::is_extended_connect(parts) {
             return Err(unattributed(error::connect()));
         }
         let authority =
@@ -107,18 +130,18 @@ impl<'r> Matching<'r> {
         Ok(Self { authority, target, found })
     }
 
-    /// `asked` if this is the request whose answer may make the connection a tunnel.
     async fn act(
         self,
         conn: &Rc<Conn>,
         snapshot: &Snapshot,
         parts: &Parts,
         incoming: Incoming,
-        asked: bool,
+        asked: Asked,
         teller: &mut Option<Teller>,
     ) -> Response<Body> {
         let Self { authority, target, found } = self;
-        let mut in_flight = conn.begin(found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id));
+        let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+        let mut in_flight = begin(conn, host, teller.as_ref());
         let bodiless = parts.method == Method::HEAD;
         let (filters, forwarding, action) = match found.matched {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
@@ -130,8 +153,10 @@ impl<'r> Matching<'r> {
             }
         };
         Teller::skip(teller, &target);
+        // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
+        let connect = parts.method == Method::CONNECT;
         let subject = Subject {
-            method: &parts.method,
+            method: if connect { &Method::GET } else { &parts.method },
             host: &authority.host,
             target: &target,
             headers: &parts.headers,
@@ -144,7 +169,8 @@ impl<'r> Matching<'r> {
             Ok(upstream) => upstream,
             Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject),
         };
-        let handshake = match asked.then(|| websocket::handshake(parts)).transpose() {
+        let may_switch = !matches!(asked, Asked::Nothing);
+        let handshake = match may_switch.then(|| websocket::handshake(parts)).transpose() {
             Ok(handshake) => handshake.flatten(),
             Err(refused) => return own(in_flight, error::handshake(refused), bodiless),
         };
@@ -180,8 +206,11 @@ impl<'r> Matching<'r> {
                 }
                 cookie = session.and_then(|session| session.set(upstream, &served, &subject));
                 match forwarded {
+                    Forwarded::Response(response) if connect && response.status().is_success() => {
+                        own(in_flight, error::not_switched(), bodiless)
+                    }
                     Forwarded::Response(response) => relay(response, bodiless, in_flight),
-                    Forwarded::Switched(response) => switch(conn, response, in_flight),
+                    Forwarded::Switched(response) => switch(conn, asked, response, in_flight),
                 }
             }
             Err(failed) => own(in_flight, error::forward(&failed), bodiless),
@@ -247,13 +276,24 @@ fn relay(response: Response<Source>, bodiless: bool, in_flight: InFlight) -> Res
 }
 
 /// Accepts a WebSocket handshake as the endpoint did; the rest is the tunnel's.
-fn switch(conn: &Conn, response: Response<upstream::Tunnel>, in_flight: InFlight) -> Response<Body> {
+fn switch(conn: &Rc<Conn>, asked: Asked, response: Response<upstream::Tunnel>, in_flight: InFlight) -> Response<Body> {
     let (mut parts, endpoint) = response.into_parts();
-    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     parts.headers.entry(header::SERVER).or_insert(error::SERVER);
     let body = Body::switched(in_flight.cell());
-    conn.switch(Tunnel::new(endpoint, in_flight));
+    let tunnel = Tunnel::new(endpoint, in_flight);
+    match asked {
+        Asked::Stream(opened) => {
+            parts.status = StatusCode::OK;
+            parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+            // The worker's `LocalSet` owns it; it ends with the stream, which ends with the connection.
+            tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
+        }
+        Asked::Connection | Asked::Nothing => {
+            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            conn.switch(tunnel);
+        }
+    }
     Response::from_parts(parts, body)
 }
 

@@ -1,19 +1,25 @@
-//! A client's connection after its WebSocket handshake was accepted: bytes are copied and counted until either side or the
-//! worker ends it. The copying itself is `upstream`'s.
+//! A client's connection, or stream of HTTP/2, after its WebSocket handshake was accepted: bytes are copied and counted until
+//! either side or the worker ends it. The copying itself is `upstream`'s.
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    sync::atomic::Ordering::Relaxed,
     task::{Context, Poll},
 };
 
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use ingress_common::StatusClass;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    task,
+    time::{Sleep, sleep},
 };
 
 use super::{
-    access_log::Entry,
     conn::{Conn, InFlight, Order},
     counters::{Bytes, Direction},
     upstream::{self, Passed},
@@ -36,16 +42,25 @@ pub(super) struct Client<S> {
     pub(super) early: Vec<u8>,
 }
 
+/// How the client takes what is sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Nothing waits for it.
+    Free,
+    /// Something does, but it has taken what was before that.
+    Slow,
+    Stalls,
+}
+
+/// Since when a client of HTTP/2 takes nothing from its stream.
+#[derive(Default)]
+struct Stall(Option<Pin<Box<Sleep>>>);
+
 impl Tunnel {
     pub(super) fn new(endpoint: upstream::Tunnel, in_flight: InFlight) -> Self {
         let cell = in_flight.cell();
         let (received, sent) = (Bytes::new(cell, Direction::In), Bytes::new(cell, Direction::Out));
         Self { endpoint, received, sent, in_flight }
-    }
-
-    /// Writes a line about it when it is over.
-    pub(super) fn tell(&mut self, entry: Box<Entry>) {
-        self.in_flight.tell(entry);
     }
 
     /// Copies until the end. A request that ends as both sides wanted counts as successful, for 101 has no class of its own;
@@ -55,9 +70,8 @@ impl Tunnel {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Client { mut stream, tcp, early } = client;
-        let Passed { up, down, client_blocked: _ } = self.endpoint.begin(tcp(&stream), &early);
-        self.received.add(up);
-        self.sent.add(down);
+        upstream::watch(tcp(&stream));
+        self.begin(&early);
         drop(early);
         let ended = poll_fn(|cx| {
             conn.listen(cx);
@@ -65,9 +79,54 @@ impl Tunnel {
             if conn.ordered() == Order::Close {
                 return Poll::Ready(None);
             }
-            self.poll(cx, conn, &mut stream).map(Some)
+            let (ended, client) = self.poll(cx, &mut stream);
+            match client {
+                Side::Free => conn.progress.wrote(),
+                Side::Slow => {
+                    conn.progress.wrote();
+                    conn.progress.write_pending(conn.worker.now());
+                }
+                Side::Stalls => conn.progress.write_pending(conn.worker.now()),
+            }
+            ended.map(Some)
         })
         .await;
+        self.end(ended);
+    }
+
+    /// The same on a stream of HTTP/2, whose request is served by the task `asked`, once the client has been told. What ends its
+    /// connection ends the stream, and a dead client is found by hyper's PING.
+    pub(super) async fn run_stream(mut self, conn: Rc<Conn>, asked: task::Id, opened: OnUpgrade) {
+        let Ok(upgraded) = opened.await else { return };
+        let sender = conn.take_spawned_by(asked);
+        let (mut stream, mut stalls) = (TokioIo::new(upgraded), Stall::default());
+        self.begin(&[]);
+        let ended = poll_fn(|cx| {
+            let (ended, client) = self.poll(cx, &mut stream);
+            if ended.is_pending() && stalls.poll(cx, client, &conn).is_ready() {
+                conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
+                return Poll::Ready(None);
+            }
+            ended.map(Some)
+        })
+        .await;
+        if !matches!(ended, Some(Ok(()))) {
+            // Without a sender the stream is reset; else it would end as if all were well.
+            if let Some(sender) = sender {
+                sender.abort();
+            }
+        }
+        self.end(ended);
+    }
+
+    /// What either side sent before is under way.
+    fn begin(&mut self, early: &[u8]) {
+        let Passed { up, down, client_blocked: _ } = self.endpoint.begin(early);
+        self.received.add(up);
+        self.sent.add(down);
+    }
+
+    fn end(&mut self, ended: Option<Result<(), upstream::TunnelError>>) {
         match ended {
             Some(Ok(())) => self.in_flight.finish(StatusClass::Success),
             Some(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "tunnel broke off"),
@@ -75,7 +134,7 @@ impl Tunnel {
         }
     }
 
-    fn poll<S>(&mut self, cx: &mut Context<'_>, conn: &Conn, stream: &mut S) -> Poll<Result<(), upstream::TunnelError>>
+    fn poll<S>(&mut self, cx: &mut Context<'_>, stream: &mut S) -> (Poll<Result<(), upstream::TunnelError>>, Side)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -88,11 +147,28 @@ impl Tunnel {
         // A tunnel may be open for days: what passed shows as soon as it rests.
         received.flush();
         sent.flush();
-        if client_blocked && down == 0 {
-            conn.progress.write_pending(conn.worker.now());
-        } else if !client_blocked || down > 0 {
-            conn.progress.wrote();
+        let client = match (client_blocked, down) {
+            (false, _) => Side::Free,
+            // There is room for more only after something was taken.
+            (true, 1..) => Side::Slow,
+            (true, 0) => Side::Stalls,
+        };
+        (ended, client)
+    }
+}
+
+// === impl Stall ===
+
+impl Stall {
+    /// Ready when the client has stalled for too long.
+    fn poll(&mut self, cx: &mut Context<'_>, client: Side, conn: &Conn) -> Poll<()> {
+        if client != Side::Stalls {
+            self.0 = None;
         }
-        ended
+        if client == Side::Free {
+            return Poll::Pending;
+        }
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep(conn.settings.stall_timeout)));
+        sleep.as_mut().poll(cx)
     }
 }

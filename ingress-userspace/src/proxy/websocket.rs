@@ -1,7 +1,8 @@
-//! WebSocket handshakes of clients (RFC 6455, 4.2.1): which requests are one, and what must answer them. It forwards nothing.
+//! WebSocket handshakes of clients: which requests are one, and what must answer them. It forwards nothing.
 //!
-//! A handshake is a request of HTTP/1.1 with one `Upgrade: websocket` and `upgrade` in `Connection`. Any other request that
-//! names an upgrade is an ordinary one, as if it named none (RFC 9110, 7.8).
+//! A handshake is a request of HTTP/1.1 with one `Upgrade: websocket` and `upgrade` in `Connection` (RFC 6455, 4.2.1). Any other
+//! request that names an upgrade is an ordinary one, as if it named none (RFC 9110, 7.8). In HTTP/2 it is a CONNECT with the
+//! `:protocol` `websocket` (RFC 8441, 5), which goes to the endpoint as the same request of HTTP/1.1 with a key of our own.
 
 use aws_lc_rs::digest;
 use base64::{
@@ -9,26 +10,52 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
 use http::{HeaderMap, HeaderName, Method, Version, header, request::Parts};
+use hyper::ext::Protocol;
 
-use super::upstream::{Accept, head::tokens};
+use super::{
+    headers,
+    upstream::{Accept, head::tokens},
+};
 
 /// What an endpoint appends to a key before it is hashed (RFC 6455, 1.3).
 const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// A handshake as it goes to the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handshake {
+    /// What must answer it.
+    pub(super) accept: Accept,
+    /// Its key, if the client sent none that counts.
+    pub(super) key: Option<Key>,
+}
+
+/// The value of `Sec-WebSocket-Key`.
+pub(super) type Key = [u8; 24];
 
 /// Why a handshake is none. The texts are for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("a websocket handshake must be a GET")]
     Method,
+    #[error("no `:protocol` but `websocket` is spoken here")]
+    Protocol,
     #[error("sec-websocket-version must be 13")]
     Version,
     #[error("sec-websocket-key must be 16 bytes in base64")]
     Key,
 }
 
-/// What must answer the handshake; `None` if the request is none.
-pub(super) fn handshake(parts: &Parts) -> Result<Option<Accept>, HandshakeError> {
-    let Parts { method, version, headers, .. } = parts;
+/// Whether the request is a CONNECT that names a protocol to be spoken from then on (RFC 8441, 4).
+pub(super) fn is_extended_connect(parts: &Parts) -> bool {
+    parts.method == Method::CONNECT && parts.extensions.get::<Protocol>().is_some()
+}
+
+/// The handshake; `None` if the request is none.
+pub(super) fn handshake(parts: &Parts) -> Result<Option<Handshake>, HandshakeError> {
+    let Parts { method, version, headers, extensions, .. } = parts;
+    if is_extended_connect(parts) {
+        return extended(extensions.get(), headers).map(Some);
+    }
     if !is_handshake(*version, headers) {
         return Ok(None);
     }
@@ -39,7 +66,23 @@ pub(super) fn handshake(parts: &Parts) -> Result<Option<Accept>, HandshakeError>
         return Err(HandshakeError::Version);
     }
     let key = only(headers, &header::SEC_WEBSOCKET_KEY).ok_or(HandshakeError::Key)?;
-    accept(key).map(Some).ok_or(HandshakeError::Key)
+    let accept = accept(key).ok_or(HandshakeError::Key)?;
+    Ok(Some(Handshake { accept, key: None }))
+}
+
+fn extended(protocol: Option<&Protocol>, headers: &HeaderMap) -> Result<Handshake, HandshakeError> {
+    if protocol.map(Protocol::as_str) != Some("websocket") {
+        return Err(HandshakeError::Protocol);
+    }
+    if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some(b"13") {
+        return Err(HandshakeError::Version);
+    }
+    // It need not be secret: it shows that the endpoint speaks the protocol and that no cache answers (RFC 6455, 1.3).
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&headers::random().to_be_bytes());
+    nonce[8..].copy_from_slice(&headers::random().to_be_bytes());
+    let key: Key = STANDARD.encode(nonce).into_bytes().try_into().map_err(|_longer| HandshakeError::Key)?;
+    Ok(Handshake { accept: accept(&key).ok_or(HandshakeError::Key)?, key: Some(key) })
 }
 
 /// Whether the bytes of a request look like those of a handshake: what follows them on the connection waits.

@@ -284,10 +284,14 @@ fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> bool {
 }
 
 fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
+    read_raw_head(stream, buffer).map(|head| head.to_lowercase())
+}
+
+fn read_raw_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = buffer.drain(..end + 4).collect();
-            return Some(String::from_utf8(head).expect("text").to_lowercase());
+            return Some(String::from_utf8(head).expect("text"));
         }
         if !fill(stream, buffer) {
             return None;
@@ -408,8 +412,13 @@ impl Peer {
     }
 
     pub(crate) fn head(&mut self) -> Option<String> {
-        let head = read_head(&mut self.stream, &mut self.buffer)?;
-        self.heads.lock().expect("unpoisoned").push(head.clone());
+        self.raw_head().map(|head| head.to_lowercase())
+    }
+
+    /// As it was sent.
+    pub(crate) fn raw_head(&mut self) -> Option<String> {
+        let head = read_raw_head(&mut self.stream, &mut self.buffer)?;
+        self.heads.lock().expect("unpoisoned").push(head.to_lowercase());
         Some(head)
     }
 

@@ -4,9 +4,11 @@ use std::{
     io::Read,
     net::Shutdown,
     sync::{Mutex, mpsc},
+    time::Duration,
 };
 
 use ingress_common::HostL7;
+use ingress_userspace::model::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
@@ -232,4 +234,21 @@ fn who_still_sends_after_an_upgrade_that_was_declined_gets_the_last_response() {
     // The response is there, and so is the end, before the body is sent; a reset would take the response away.
     client.send(vec![b'x'; 5_000_000]);
     assert_eq!(client.response().status, 404);
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_cut_off_in_time() {
+    let origin = Origin::start(|peer| {
+        peer.head();
+        peer.send(SWITCH);
+        // More than sockets hold.
+        peer.send(vec![b'x'; 50_000_000]);
+        peer.until_closed();
+    });
+    let settings = Settings { stall_timeout: Duration::from_millis(200), ..Settings::default() };
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings));
+    let (client, _) = open(&proxy, b"");
+    wait_until("it is counted", || proxy.shared.stats().timed_out == 1);
+    wait_until("the request is over", || proxy.count(1).requests.aborted == 1);
+    drop(client);
 }

@@ -2,7 +2,7 @@
 //! full is dropped and counted.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io::Write,
     net::{IpAddr, SocketAddr},
     rc::Rc,
@@ -31,7 +31,7 @@ pub struct Sink(NonBlocking);
 pub struct SinkGuard(#[expect(dead_code, reason = "held for what its drop does")] WorkerGuard);
 
 /// What there is to say of a request.
-pub(super) struct Entry {
+struct Entry {
     log: Arc<AccessLog>,
     sink: Sink,
     request: Parts,
@@ -43,10 +43,15 @@ pub(super) struct Entry {
     sent: u64,
 }
 
+/// The line of a request that is under way, filled in when its response begins. Where it is not, nothing is written.
+#[derive(Clone, Default)]
+pub(super) struct Line(Rc<RefCell<Option<Entry>>>);
+
 /// Notes what there is to say of a request while it is served.
 pub(super) struct Teller {
     log: Arc<AccessLog>,
     sink: Sink,
+    line: Line,
     begun: Instant,
     notes: Notes,
 }
@@ -100,7 +105,7 @@ impl Teller {
     /// One for a request that begins now, if it is to be told.
     pub(super) fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Self> {
         let (log, sink) = (snapshot.settings.access_log.clone()?, conn.worker.shared.sink.get()?.clone());
-        Some(Self { log, sink, begun: Instant::now(), notes: Notes::default() })
+        Some(Self { log, sink, line: Line::default(), begun: Instant::now(), notes: Notes::default() })
     }
 
     /// A rule of `owner` was found; `None` if that does not want it told.
@@ -129,25 +134,34 @@ impl Teller {
         self.notes.answer = Some(UpstreamAnswer { address, status, took: self.begun.elapsed() });
     }
 
-    /// The line in the making, with the status that the client gets.
-    pub(super) fn entry(self, conn: &Conn, request: Parts, status: u16) -> Box<Entry> {
-        let Self { log, sink, begun, notes } = self;
+    /// The line that it fills in.
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// The response begins, with the status that the client gets.
+    pub(super) fn fill(self, conn: &Conn, request: Parts, status: u16) {
+        let Self { log, sink, line, begun, notes } = self;
         let (client, secure) = (conn.remote.ip(), conn.secure);
-        Box::new(Entry { log, sink, request, client, secure, begun, notes, status, sent: 0 })
+        *line.0.borrow_mut() = Some(Entry { log, sink, request, client, secure, begun, notes, status, sent: 0 });
     }
 }
 
-// === impl Entry ===
+// === impl Line ===
 
-impl Entry {
+impl Line {
     /// Bytes of the response's body went out.
-    pub(super) fn sent(&mut self, count: usize) {
-        self.sent += count as u64;
+    pub(super) fn sent(&self, count: usize) {
+        if let Some(entry) = &mut *self.0.borrow_mut() {
+            entry.sent += count as u64;
+        }
     }
 
     /// The response has ended, or the client has gone.
-    pub(super) fn finish(mut self) {
-        let line = format::line(&self, self.begun.elapsed(), jiff::Timestamp::now());
-        self.sink.write(&line);
+    pub(super) fn finish(self) {
+        if let Some(mut entry) = self.0.take() {
+            let line = format::line(&entry, entry.begun.elapsed(), jiff::Timestamp::now());
+            entry.sink.write(&line);
+        }
     }
 }

@@ -97,8 +97,7 @@ impl Tunnel {
 
     /// Takes over the client's side: `early` is what came after its head. Returns what is
     /// under way already.
-    pub fn begin(&mut self, client: &TcpStream, early: &[u8]) -> Passed {
-        watch(client);
+    pub fn begin(&mut self, early: &[u8]) -> Passed {
         if !early.is_empty() {
             self.up.buffer.prepare(false);
             self.up.buffer.extend_from_slice(early);
@@ -181,8 +180,8 @@ impl Flow {
     }
 }
 
-/// Lets the kernel find out whether the peer is still there. A socket that refuses this is as good as closed.
-fn watch(tcp: &TcpStream) {
+/// Lets the kernel find out whether the peer of a tunnel is still there. A socket that refuses this is as good as closed.
+pub fn watch(tcp: &TcpStream) {
     if let Err(error) = SockRef::from(tcp).set_tcp_keepalive(&KEEPALIVE) {
         tracing::debug!(error = &error as &dyn std::error::Error, "no keep-alive");
     }
