@@ -6,6 +6,8 @@ mod annotations;
 mod counters;
 #[path = "proxy/drain.rs"]
 mod drain;
+#[path = "proxy/grpc.rs"]
+mod grpc;
 #[path = "proxy/h2c.rs"]
 mod h2c;
 #[path = "proxy/http2.rs"]
