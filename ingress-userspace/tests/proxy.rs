@@ -14,6 +14,8 @@ mod h2c;
 mod http2;
 #[path = "proxy/https.rs"]
 mod https;
+#[path = "proxy/messages.rs"]
+mod messages;
 #[path = "proxy/refuse.rs"]
 mod refuse;
 #[path = "proxy/requests.rs"]

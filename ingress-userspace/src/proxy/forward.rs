@@ -217,7 +217,14 @@ async fn exchange(
     body: RequestBody,
 ) -> Result<Forwarded, Failure<RequestBody>> {
     let Some(Handshake { accept, key: _ }) = head.handshake else {
-        let response = upstream::exchange(connection, limits, head.method(), |out| head.write(out), body).await?;
+        let write = |out: &mut Vec<u8>| {
+            head.write(out);
+            if head.takes_trailers() {
+                // What is said to one connection only is named as such (RFC 9110, 10.1.4).
+                out.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
+            }
+        };
+        let response = upstream::exchange(connection, limits, head.method(), write, body).await?;
         return Ok(Forwarded::Response(response.map(Source::Http1)));
     };
     let upgraded = Box::pin(upstream::upgrade(connection, limits, *accept, |out| head.write(out), body));

@@ -105,7 +105,7 @@ impl Head<'_> {
         }
     }
 
-    /// Whether the client takes trailers, which HTTP/2 says end to end (RFC 9113, 8.2.2): gRPC insists on it.
+    /// Whether the client takes trailers, and so the endpoint may send them: gRPC insists on being told so (RFC 9113, 8.2.2).
     pub(super) fn takes_trailers(&self) -> bool {
         let mut codings = self.subject.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
         codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))

@@ -30,7 +30,7 @@ fn the_head_says_who_asked_and_drops_what_is_not_the_pods() {
     let mut client = proxy.client();
     client.send(
         "GET //x/./y/../z?q=//&r=.. HTTP/1.1\r\nHost: A.test:81\r\nConnection: keep-alive, x-drop\r\nX-Drop: 1\r\nX-Keep: 2\r\n\
-         X-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nUpgrade: h2c\r\nTE: trailers\r\nX-Request-Id: id-1\r\n\r\n",
+         X-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nUpgrade: h2c\r\nTE: gzip\r\nX-Request-Id: id-1\r\n\r\n",
     );
     let response = client.response();
     let via = response.text().lines().find_map(|line| line.strip_prefix("via: 1.1 xdp-ingress-")).expect("a via");
