@@ -20,6 +20,7 @@ pub mod rule;
 pub mod settings;
 mod template;
 pub mod tls;
+pub mod tree;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
@@ -34,4 +35,5 @@ pub use rule::{Action, HostRoutes, Redirect, RouteTable, Rule, Unavailable};
 pub use settings::Settings;
 pub use template::{Piece, Template, TemplateError, Variable};
 pub use tls::{Certificate, CertificateError};
+pub use tree::Tree;
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey};
