@@ -12,10 +12,10 @@ use std::{
 use expect_test::expect_file;
 use ingress_userspace::control::{
     Origin,
-    change::{Change, Object, ObjectName},
+    change::{Change, Object, ObjectId, ObjectName},
     cluster::Cluster,
     source::manifests::parse,
-    translate::{CatchAll, ExternalNames, Options, Translation, translate},
+    translate::{CatchAll, ExternalNames, Options, Translation, Translator, translate},
 };
 use proptest::prelude::*;
 
@@ -83,8 +83,8 @@ fn translated(name: &str, text: &str) -> (String, String) {
         cluster.apply(change);
     }
     let Translation { table, outcomes, served: _, external_names } = translate(&cluster, &options);
-    let names = external_names.iter().map(|name| format!("external name {name}\n"));
-    let lines = parsed.remarks.iter().chain(&outcomes).map(|outcome| format!("{outcome}\n"));
+    let names = external_names.keys().map(|name| format!("external name {name}\n"));
+    let lines = parsed.remarks.iter().chain(outcomes.keys().map(AsRef::as_ref)).map(|outcome| format!("{outcome}\n"));
     (table.to_string() + &names.collect::<String>(), lines.collect())
 }
 
@@ -190,6 +190,9 @@ fn any_labels() -> impl Strategy<Value = &'static str> {
         "  labels: {acme.cert-manager.io/http01-solver: \"true\"}\n",
         "  annotations: {nginx.ingress.kubernetes.io/backend-protocol: HTTPS}\n",
         "  annotations: {xdp-ingress.io/ssl-redirect: \"false\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/auth-url: \"http://a.test\"}\n",
+        "  annotations: {kubernetes.io/ingress.class: a}\n",
     ])
 }
 
@@ -200,9 +203,9 @@ fn any_ingress() -> impl Strategy<Value = String> {
         any_name(),
         79..82u16,
     );
-    let host = prop::sample::select(vec!["", "a.test", "*.test", "b.test", "bad..host"]);
+    let host = prop::sample::select(vec!["", "a.test", "*.test", "b.test", "*.wild.test", "bad..host"]);
     let rule = (host, prop::collection::vec(path, 0..3));
-    let class = prop::sample::select(vec!["xdp", "a"]);
+    let class = prop::sample::select(vec!["xdp", "a", ""]);
     let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_labels(), class);
     (metadata, any::<bool>(), prop::collection::vec(rule, 0..3), any::<bool>())
         .prop_map(|((namespace, name, age, labels, class), has_default, rules, has_tls)| {
@@ -212,12 +215,15 @@ fn any_ingress() -> impl Strategy<Value = String> {
             if let Some(age) = age {
                 text += &format!("  creationTimestamp: 2026-01-0{}T00:00:00Z\n", age + 1);
             }
-            text += &format!("spec:\n  ingressClassName: {class}\n");
+            text += "spec:\n";
+            if !class.is_empty() {
+                text += &format!("  ingressClassName: {class}\n");
+            }
             if has_default {
                 text += "  defaultBackend: {service: {name: a, port: {number: 80}}}\n";
             }
             if has_tls {
-                text += "  tls: [{secretName: a}, {hosts: [b.test], secretName: b}]\n";
+                text += "  tls: [{secretName: a}, {hosts: [b.test, \"*.wild.test\"], secretName: b}, {hosts: [\"*.test\"]}]\n";
             }
             text += "  rules:\n";
             for (host, paths) in rules {
@@ -247,6 +253,22 @@ fn any_service() -> impl Strategy<Value = String> {
     })
 }
 
+/// A Secret with one of two certificates, or with none that can be used.
+fn any_secret() -> impl Strategy<Value = String> {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/translate");
+    let data = ["tls", "default-certificate"].map(|case| {
+        let text = fs::read_to_string(cases.join(case).join("in.yaml")).expect("a readable case");
+        let at = text.find("stringData:").expect("a Secret");
+        let end = text[at..].find("\n---\n").map_or(text.len() - at, |end| end + 1);
+        text[at..at + end].to_owned()
+    });
+    let broken = "stringData: {tls.crt: none, tls.key: none}\n".to_owned();
+    let data = prop::sample::select(data.into_iter().chain([broken]).collect::<Vec<_>>());
+    (any_name(), any_name(), data).prop_map(|(namespace, name, data)| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{namespace: {namespace}, name: {name}}}\n{data}")
+    })
+}
+
 fn any_config_map() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
         "keep-alive",
@@ -263,10 +285,14 @@ fn any_config_map() -> impl Strategy<Value = String> {
 }
 
 fn any_class() -> impl Strategy<Value = String> {
-    (any_name(), any_name(), prop::option::of(0..2u8)).prop_map(|(name, parameters, age)| {
+    let controller = prop::sample::select(vec!["xdp-ingress.io/controller", "another.io/controller"]);
+    let name = prop::sample::select(vec!["a", "b", "xdp"]);
+    let metadata = (name, prop::option::of(0..2u8), any::<bool>());
+    (metadata, controller, any_name()).prop_map(|((name, age, is_default), controller, parameters)| {
+        let default = if is_default { ", annotations: {ingressclass.kubernetes.io/is-default-class: \"true\"}" } else { "" };
         let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
         format!(
-            "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {name}{age}}}\nspec: {{controller: xdp-ingress.io/controller, \
+            "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {name}{age}{default}}}\nspec: {{controller: {controller}, \
              parameters: {{kind: ConfigMap, name: {parameters}, namespace: a, scope: Namespace}}}}\n"
         )
     })
@@ -302,17 +328,40 @@ fn any_slice() -> impl Strategy<Value = String> {
     )
 }
 
-/// Objects, each of a name of its own, in two random orders.
-fn any_objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
-    let object = prop_oneof![
+fn any_object() -> impl Strategy<Value = String> {
+    prop_oneof![
         6 => any_ingress(),
         4 => any_service(),
         4 => any_slice(),
+        2 => any_secret(),
         1 => any_config_map(),
         1 => any_class(),
         1 => any_node(),
-    ];
-    prop::collection::vec(object, 0..14)
+    ]
+}
+
+/// Something that becomes of a cluster: mostly an object that comes or changes.
+#[derive(Clone, Debug)]
+enum Event {
+    Comes(String),
+    /// One of the objects that are there.
+    Goes(prop::sample::Index),
+    Resolves(Vec<u8>),
+    Forgets,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => any_object().prop_map(Event::Comes),
+        6 => any::<prop::sample::Index>().prop_map(Event::Goes),
+        1 => prop::collection::vec(0..3u8, 0..3).prop_map(Event::Resolves),
+        1 => Just(Event::Forgets),
+    ]
+}
+
+/// Objects, each of a name of its own, in two random orders.
+fn any_objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
+    prop::collection::vec(any_object(), 0..14)
         .prop_map(|texts| {
             let path: Arc<Path> = Path::new("in.yaml").into();
             let parsed = parse(&path, &texts.join("---\n"));
@@ -339,6 +388,64 @@ fn options() -> Options {
         default_backend: Some(ObjectName::new("a", "b")),
         default_certificate: Some(ObjectName::new("a", "c")),
         ..Options::for_manifests()
+    }
+}
+
+/// The change that `event` is; `known` are the objects that are there.
+fn change(event: &Event, known: &mut Vec<ObjectId>) -> Option<Change> {
+    let name: Arc<str> = "a.example".into();
+    Some(match event {
+        Event::Comes(text) => {
+            let path: Arc<Path> = Path::new("in.yaml").into();
+            let parsed = parse(&path, text);
+            assert!(parsed.remarks.is_empty(), "{:?}", parsed.remarks);
+            let object = parsed.objects.into_iter().next()?;
+            known.retain(|id| *id != object.id());
+            known.push(object.id());
+            Change::Apply { object, origin: Origin::Api }
+        }
+        Event::Goes(_) if known.is_empty() => return None,
+        Event::Goes(index) => Change::Remove(known.remove(index.index(known.len()))),
+        Event::Resolves(addresses) => {
+            // Among them one of a node.
+            let addresses = addresses.iter().map(|last| [10, 9, 0, *last].into()).collect();
+            Change::Resolve { name, addresses }
+        }
+        Event::Forgets => Change::Forget { name },
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    /// What has seen every state before says of the last one what is said of it alone.
+    #[test]
+    fn a_translation_does_not_depend_on_those_before(
+        batches in prop::collection::vec(prop::collection::vec(any_event(), 1..4), 1..40),
+    ) {
+        let mut cluster = Cluster::default();
+        let mut translator = Translator::new(options());
+        let (mut known, mut before) = (Vec::new(), Translation::default());
+        for batch in &batches {
+            for change in batch.iter().filter_map(|event| change(event, &mut known)) {
+                cluster.apply(change);
+            }
+            let translation = translator.translate(&cluster);
+            let alone = translate(&cluster, &options());
+            prop_assert_eq!(&translation, &alone, "{}\n{}", translation.table, alone.table);
+            // Hosts and upstreams that stay the same are the same objects.
+            for (pattern, routes) in &translation.table.hosts {
+                if let Some(old) = before.table.hosts.get(pattern).filter(|old| *old == routes) {
+                    prop_assert!(Arc::ptr_eq(old, routes), "{}", pattern);
+                }
+            }
+            for (key, upstream) in &translation.table.upstreams {
+                if let Some(old) = before.table.upstreams.get(key).filter(|old| *old == upstream) {
+                    prop_assert!(Arc::ptr_eq(old, upstream), "{}", key);
+                }
+            }
+            before = translation;
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use ingress_userspace::{
         outcome::{Outcome, Reason, Severity},
     },
     datapath::{self, Datapath},
-    model::{HostId, HostPattern},
+    model::{HostId, HostPattern, Tree, tree::Difference},
     proxy::{CertificateProblem, Shared, Snapshot},
 };
 use tracing::{info, warn};
@@ -24,7 +24,10 @@ pub(super) struct Publisher {
     shared: Arc<Shared>,
     numbers: HostNumbers,
     progress: Arc<Progress>,
-    /// What the log has said already, so that it says it once.
+    /// What the log has said already of the objects, so that it says it once, and how many of it are warnings.
+    outcomes: Tree<Arc<Outcome>, ()>,
+    warnings: usize,
+    /// What it has said of anything else.
     told: BTreeSet<Remark>,
 }
 
@@ -61,7 +64,7 @@ pub(super) enum HostNumbers {
 
 impl Publisher {
     pub(super) fn new(shared: Arc<Shared>, numbers: HostNumbers, progress: Arc<Progress>) -> Self {
-        Self { shared, numbers, progress, told: BTreeSet::new() }
+        Self { shared, numbers, progress, outcomes: Tree::new(), warnings: 0, told: BTreeSet::new() }
     }
 
     /// Makes `translation` what every new request sees, and logs what is new in its outcomes.
@@ -83,51 +86,72 @@ impl Publisher {
         let generation = snapshot.generation;
         self.shared.publish(snapshot);
 
-        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names } = &*self.progress;
+        let progress = Arc::clone(&self.progress);
+        let Progress { hosts, upstreams, warnings, hosts_over_capacity, names } = &*progress;
         named.retain(|(number, _)| *number != HostId::UNATTRIBUTED.0);
         names.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
         hosts.store(table.hosts.len(), Relaxed);
         upstreams.store(table.upstreams.len(), Relaxed);
         hosts_over_capacity.store(over_capacity, Relaxed);
-        let count = outcomes.iter().filter(|outcome| outcome.severity() == Severity::Warning).count();
-        warnings.store(count + problems.len() + usize::from(over_capacity > 0), Relaxed);
+        let (new, resolved) = self.compare(outcomes);
+        warnings.store(self.warnings + problems.len() + usize::from(over_capacity > 0), Relaxed);
 
+        let count = self.warnings;
         info!(generation, hosts = table.hosts.len(), upstreams = table.upstreams.len(), warnings = count, "published");
-        let mut remarks: Vec<Remark> = outcomes.into_iter().map(Remark::from).collect();
-        remarks.extend(problems.into_iter().map(Remark::from));
+        log(&new, &resolved);
+        let mut remarks: BTreeSet<Remark> = problems.into_iter().map(Remark::from).collect();
         if over_capacity > 0 {
             let message = format!(
                 "{over_capacity} hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`"
             );
             let object = "counters".to_owned();
-            remarks.push(Remark { severity: Severity::Warning, reason: "HostCapacity", object, message });
+            remarks.insert(Remark { severity: Severity::Warning, reason: "HostCapacity", object, message });
         }
-        self.tell(remarks);
+        let told = std::mem::replace(&mut self.told, remarks);
+        log(self.told.difference(&told), told.difference(&self.told));
     }
 
-    /// Logs the remarks that were not there the last time; one that comes back is told again.
-    fn tell(&mut self, remarks: Vec<Remark>) {
-        let standing: BTreeSet<Remark> = remarks.into_iter().collect();
-        for Remark { severity, reason, object, message } in standing.difference(&self.told) {
-            match severity {
-                Severity::Warning => warn!(reason, object, "{message}"),
-                Severity::Note => info!(reason, object, "{message}"),
+    /// What `outcomes` say that was not said the last time, and what they say no more. One that comes back is told again.
+    fn compare(&mut self, outcomes: Tree<Arc<Outcome>, ()>) -> (BTreeSet<Remark>, BTreeSet<Remark>) {
+        let (mut new, mut resolved) = (BTreeSet::new(), BTreeSet::new());
+        for Difference { key: outcome, old: _, new: is_said } in self.outcomes.differences(&outcomes) {
+            let is_warning = usize::from(outcome.severity() == Severity::Warning);
+            if is_said.is_some() {
+                self.warnings += is_warning;
+                new.insert(Remark::from(&**outcome));
+            } else {
+                self.warnings -= is_warning;
+                resolved.insert(Remark::from(&**outcome));
             }
         }
-        for Remark { severity: _, reason, object, message } in self.told.difference(&standing) {
-            info!(reason, object, "resolved: {message}");
+        self.outcomes = outcomes;
+        (new, resolved)
+    }
+}
+
+fn log<'r>(new: impl IntoIterator<Item = &'r Remark>, resolved: impl IntoIterator<Item = &'r Remark>) {
+    for Remark { severity, reason, object, message } in new {
+        match severity {
+            Severity::Warning => warn!(reason, object, "{message}"),
+            Severity::Note => info!(reason, object, "{message}"),
         }
-        self.told = standing;
+    }
+    for Remark { severity: _, reason, object, message } in resolved {
+        info!(reason, object, "resolved: {message}");
     }
 }
 
 // === impl Remark ===
 
-impl From<Outcome> for Remark {
-    fn from(outcome: Outcome) -> Self {
-        let severity = outcome.severity();
+impl From<&Outcome> for Remark {
+    fn from(outcome: &Outcome) -> Self {
         let Outcome { object, reason, message } = outcome;
-        Self { severity, reason: reason.as_str(), object: object.to_string(), message }
+        Self {
+            severity: outcome.severity(),
+            reason: reason.as_str(),
+            object: object.to_string(),
+            message: message.clone(),
+        }
     }
 }
 

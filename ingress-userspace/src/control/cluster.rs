@@ -1,11 +1,6 @@
 //! The objects of a cluster as they are known now. It stores and finds; it does not judge.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fmt, net::IpAddr, sync::Arc};
 
 use k8s_openapi::{
     api::{
@@ -20,10 +15,12 @@ use super::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     outcome::{ObjectRef, Origin},
 };
+use crate::model::Tree;
 
 /// Every object that matters, by kind and name.
 ///
-/// Stores are ordered, so that whatever is computed from them does not depend on the order in which objects came.
+/// Stores are ordered, so that whatever is computed from them does not depend on the order in which objects came. A copy
+/// costs nothing, and what has changed since it was made is found at the cost of what has ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
     pub ingresses: Store<Ingress>,
@@ -33,16 +30,15 @@ pub struct Cluster {
     pub config_maps: Store<ConfigMap>,
     pub nodes: Store<Node>,
     /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been asked for.
-    pub resolved: BTreeMap<Arc<str>, Vec<IpAddr>>,
-    slices: Store<EndpointSlice>,
+    pub resolved: Tree<Arc<str>, Vec<IpAddr>>,
+    pub slices: Store<EndpointSlice>,
     /// Slices by the service that their label names.
-    slices_by_service: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+    slices_by_service: Tree<ObjectName, BTreeSet<ObjectName>>,
 }
 
-pub type Store<T> = BTreeMap<ObjectName, Stored<T>>;
+pub type Store<T> = Tree<ObjectName, Stored<T>>;
 
 /// An object and where it came from. `Debug` shows the latter alone: the object may be a Secret.
-#[derive(Clone, PartialEq)]
 pub struct Stored<T> {
     pub object: Arc<T>,
     pub origin: Origin,
@@ -52,6 +48,20 @@ pub struct Stored<T> {
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 // === impl Stored ===
+
+impl<T> Clone for Stored<T> {
+    fn clone(&self) -> Self {
+        Self { object: Arc::clone(&self.object), origin: self.origin.clone() }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Stored<T> {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { object, origin } = self;
+        // Objects are large, and it is the same one nearly always.
+        (Arc::ptr_eq(object, &other.object) || *object == other.object) && *origin == other.origin
+    }
+}
 
 impl<T> fmt::Debug for Stored<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,7 +158,10 @@ impl Cluster {
             Object::Node(object) => drop(self.nodes.insert(name, Stored { object, origin })),
             Object::EndpointSlice(object) => {
                 if let Some(service) = service_of(&object.metadata) {
-                    self.slices_by_service.entry(service).or_default().insert(name.clone());
+                    match self.slices_by_service.get_mut(&service) {
+                        Some(slices) => drop(slices.insert(name.clone())),
+                        None => drop(self.slices_by_service.insert(service, [name.clone()].into())),
+                    }
                 }
                 self.slices.insert(name, Stored { object, origin });
             }
@@ -179,7 +192,8 @@ impl Cluster {
     }
 }
 
-fn service_of(metadata: &ObjectMeta) -> Option<ObjectName> {
+/// The service that the label of an EndpointSlice names.
+pub(super) fn service_of(metadata: &ObjectMeta) -> Option<ObjectName> {
     let service = metadata.labels.as_ref()?.get(SERVICE_NAME)?;
     Some(ObjectName::new(metadata.namespace.as_deref().unwrap_or_default(), service))
 }

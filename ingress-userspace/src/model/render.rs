@@ -32,7 +32,8 @@ impl fmt::Display for RouteTable {
         if let Some(certificate) = fallback_certificate {
             writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
         }
-        for (key, Upstream { protocol, endpoints }) in upstreams {
+        for (key, upstream) in upstreams {
+            let Upstream { protocol, endpoints } = &**upstream;
             let endpoints: Vec<_> = endpoints.iter().map(|e| e.address.to_string()).collect();
             match protocol {
                 Protocol::Http1 => write!(f, "upstream {key}")?,

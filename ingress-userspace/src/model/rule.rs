@@ -1,37 +1,26 @@
 //! The route table: hosts, their rules in order of precedence, and what each rule does.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use super::{Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Template, Upstream, UpstreamKey};
+use super::{Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Template, Tree, Upstream, UpstreamKey};
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
-/// `upstreams`.
+/// `upstreams`. A copy costs nothing, and what differs between two is found at the cost of what differs
+/// ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
-    /// Shared with later tables as long as they stay the same, see [`RouteTable::share`].
-    pub hosts: BTreeMap<HostPattern, Arc<HostRoutes>>,
+    pub hosts: Tree<HostPattern, Arc<HostRoutes>>,
     /// What serves a request that no host or no path matched; `None` answers 404.
     pub default: Option<Action>,
     /// How `default` forwards.
     pub forwarding: Arc<Forwarding>,
-    pub upstreams: BTreeMap<UpstreamKey, Upstream>,
+    pub upstreams: Tree<UpstreamKey, Arc<Upstream>>,
     /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so the
     /// fallback certificate stands in, rather than a less specific one that may be another owner's.
-    pub certificates: BTreeMap<HostPattern, Option<Arc<Certificate>>>,
+    pub certificates: Tree<HostPattern, Option<Arc<Certificate>>>,
     /// What serves a name without a usable certificate; `None` leaves it to a self-signed one.
     pub fallback_certificate: Option<Arc<Certificate>>,
     pub settings: Settings,
-}
-
-impl RouteTable {
-    /// Takes from `previous` what is equal, so that whoever uses both sees by a pointer what has not changed.
-    pub fn share(&mut self, previous: &Self) {
-        for (pattern, routes) in &mut self.hosts {
-            if let Some(known) = previous.hosts.get(pattern).filter(|known| *known == routes) {
-                *routes = Arc::clone(known);
-            }
-        }
-    }
 }
 
 /// The rules of one host.

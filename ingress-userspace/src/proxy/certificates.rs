@@ -2,28 +2,35 @@
 //! ciphers.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::Arc,
 };
 
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 
-use crate::model::{Certificate, Host, HostPattern, host};
+use crate::{
+    model::{Certificate, HostPattern, Tree, host, tree::Difference},
+    route::Names,
+};
 
 /// All certificates of a snapshot.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Certificates {
-    exact: HashMap<Host, Loaded>,
+    exact: Names<Loaded>,
     /// Keyed by the name after `*.`.
-    wildcard: HashMap<Host, Loaded>,
+    wildcard: Names<Loaded>,
     any: Option<Loaded>,
     /// What serves names without a usable certificate.
     fallback: Option<Loaded>,
+    /// What they were loaded from.
+    source: Tree<HostPattern, Option<Arc<Certificate>>>,
+    /// By the name that is without its certificate; `None` for the fallback.
+    problems: BTreeMap<Option<HostPattern>, CertificateProblem>,
 }
 
 /// A certificate that cannot be used; its names are served with the fallback certificate meanwhile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CertificateProblem {
     /// [`Certificate::origin`].
     pub origin: Arc<str>,
@@ -39,39 +46,47 @@ struct Loaded {
 }
 
 impl Certificates {
-    /// Loads what `previous` does not hold already.
+    /// Loads what `previous` does not hold already; returns all problems, also those that `previous` had.
     pub(super) fn load(
         previous: Option<&Self>,
-        table: &BTreeMap<HostPattern, Option<Arc<Certificate>>>,
+        table: &Tree<HostPattern, Option<Arc<Certificate>>>,
         fallback: Option<&Arc<Certificate>>,
     ) -> (Self, Vec<CertificateProblem>) {
         let provider = super::tls::provider();
-        let mut certificates = Self::default();
-        let mut problems = Vec::new();
+        let mut certificates = previous.cloned().unwrap_or_default();
         // One Secret usually serves several names.
-        let mut loaded: HashMap<*const Certificate, Loaded> = HashMap::new();
-        let mut loaded = |source: &Arc<Certificate>, known: Option<&Loaded>| {
-            let entry = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
-                // An unusable certificate is loaded again, so that its problem is reported for every snapshot.
-                let known = known.filter(|known| known.key.is_some() && known.is(source));
-                known.cloned().unwrap_or_else(|| match load(source, &provider) {
-                    Ok(key) => Loaded { source: Some(Arc::clone(source)), key: Some(Arc::new(key)) },
-                    Err(reason) => {
-                        problems.push(CertificateProblem { origin: Arc::clone(&source.origin), reason });
-                        Loaded { source: Some(Arc::clone(source)), key: None }
-                    }
-                })
+        let mut loaded: HashMap<*const Certificate, (Loaded, Option<CertificateProblem>)> = HashMap::new();
+        let mut load = |source: &Arc<Certificate>| {
+            let loaded = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
+                let (key, problem) = match load(source, &provider) {
+                    Ok(key) => (Some(Arc::new(key)), None),
+                    Err(reason) => (None, Some(CertificateProblem { origin: Arc::clone(&source.origin), reason })),
+                };
+                (Loaded { source: Some(Arc::clone(source)), key }, problem)
             });
-            entry.clone()
+            loaded.clone()
         };
-        for (pattern, source) in table {
-            let known = previous.and_then(|previous| previous.get(pattern));
-            let entry = source.as_ref().map(|source| loaded(source, known)).unwrap_or_default();
-            certificates.insert(pattern, entry);
+        let known = std::mem::replace(&mut certificates.source, table.clone());
+        for Difference { key: pattern, old: _, new } in known.differences(table) {
+            let (entry, problem) = match new {
+                None => (None, None),
+                Some(None) => (Some(Loaded::default()), None),
+                Some(Some(source)) => {
+                    let (entry, problem) = load(source);
+                    (Some(entry), problem)
+                }
+            };
+            certificates.set(pattern, entry);
+            certificates.note(Some(pattern), problem);
         }
-        let known = previous.and_then(|previous| previous.fallback.as_ref());
-        certificates.fallback = fallback.map(|source| loaded(source, known));
-        (certificates, problems)
+        let known = certificates.fallback.as_ref().and_then(|fallback| fallback.source.as_ref());
+        if known != fallback {
+            let (entry, problem) = fallback.map(load).unzip();
+            certificates.fallback = entry;
+            certificates.note(None, problem.flatten());
+        }
+        let problems: BTreeSet<_> = certificates.problems.values().cloned().collect();
+        (certificates, problems.into_iter().collect())
     }
 
     /// The certificate for a server name in lower case; `None` if there is neither one nor a usable fallback.
@@ -83,35 +98,28 @@ impl Certificates {
         own.or_else(|| self.fallback.as_ref()?.key.clone())
     }
 
-    fn insert(&mut self, pattern: &HostPattern, entry: Loaded) {
+    fn set(&mut self, pattern: &HostPattern, entry: Option<Loaded>) {
         match pattern {
-            HostPattern::Exact(name) => drop(self.exact.insert(name.clone(), entry)),
-            HostPattern::Wildcard(base) => drop(self.wildcard.insert(base.clone(), entry)),
-            HostPattern::Any => self.any = Some(entry),
+            HostPattern::Exact(name) => self.exact.set(name, entry),
+            HostPattern::Wildcard(base) => self.wildcard.set(base, entry),
+            HostPattern::Any => self.any = entry,
         }
     }
 
-    fn get(&self, pattern: &HostPattern) -> Option<&Loaded> {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.get(name),
-            HostPattern::Wildcard(base) => self.wildcard.get(base),
-            HostPattern::Any => self.any.as_ref(),
+    fn note(&mut self, pattern: Option<&HostPattern>, problem: Option<CertificateProblem>) {
+        match problem {
+            Some(problem) => drop(self.problems.insert(pattern.cloned(), problem)),
+            None => drop(self.problems.remove(&pattern.cloned())),
         }
-    }
-}
-
-impl Loaded {
-    fn is(&self, source: &Arc<Certificate>) -> bool {
-        self.source.as_ref().is_some_and(|own| Arc::ptr_eq(own, source) || own == source)
     }
 }
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { exact, wildcard, any, fallback } = self;
+        let Self { exact, wildcard, any, fallback, source: _, problems: _ } = self;
         f.debug_struct("Certificates")
-            .field("exact", &exact.len())
-            .field("wildcard", &wildcard.len())
+            .field("exact", &exact.values().count())
+            .field("wildcard", &wildcard.values().count())
             .field("any", &any.is_some())
             .field("fallback", &fallback.is_some())
             .finish()
@@ -148,7 +156,7 @@ mod tests {
         Arc::new(Certificate::from_pem(origin, cert.as_bytes(), key.as_bytes()).expect("valid pem"))
     }
 
-    fn table(entries: &[(&str, &Arc<Certificate>)]) -> BTreeMap<HostPattern, Option<Arc<Certificate>>> {
+    fn table(entries: &[(&str, &Arc<Certificate>)]) -> Tree<HostPattern, Option<Arc<Certificate>>> {
         let entry = |(host, certificate): &(&str, &Arc<Certificate>)| {
             (HostPattern::parse(host).expect("valid host"), Some(Arc::clone(certificate)))
         };

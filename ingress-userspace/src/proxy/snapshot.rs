@@ -6,10 +6,10 @@
 //! previous ────┘  (ids, health and loaded keys carry over)
 //! ```
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
-    model::{Forwarding, HostId, HostPattern, RouteTable, Settings, Upstream, UpstreamKey},
+    model::{Forwarding, HostId, HostPattern, RouteTable, Settings, Tree, Upstream, UpstreamKey, tree::Difference},
     route::{Routes, UpstreamId},
 };
 
@@ -29,14 +29,14 @@ pub struct Snapshot {
     pub settings: Settings,
     /// How requests are forwarded that no route names.
     pub(super) forwarding: Arc<Forwarding>,
-    /// By [`UpstreamId`]; `None` for a number whose upstream is gone.
-    upstreams: Vec<Option<Arc<UpstreamState>>>,
-    ids: HashMap<UpstreamKey, UpstreamId>,
+    upstreams: Upstreams,
 }
 
 impl Snapshot {
     /// Compiles `table`, carrying over from `previous` what belongs to the same key: upstream numbers, endpoint health,
     /// and keys of certificates that did not change.
+    ///
+    /// Costs what differs from the table of `previous`.
     ///
     /// Total: a certificate that cannot be used is reported and its names are served with the fallback certificate.
     pub fn compile(
@@ -49,13 +49,13 @@ impl Snapshot {
             &table.certificates,
             table.fallback_certificate.as_ref(),
         );
-        let mut numbering = Numbering::new(previous, table);
+        let mut upstreams = previous.map(|snapshot| snapshot.upstreams.clone()).unwrap_or_default();
+        upstreams.update(&table.upstreams);
         let previous_routes = previous.map(|snapshot| &snapshot.routes);
-        let routes = Routes::compile(previous_routes, table, |key| numbering.id(key), host_id);
-        let Numbering { ids, upstreams, .. } = numbering;
+        let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), host_id);
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
-        (Self { generation, routes, certificates, settings, forwarding, upstreams, ids }, problems)
+        (Self { generation, routes, certificates, settings, forwarding, upstreams }, problems)
     }
 
     /// What bounds an exchange with an endpoint.
@@ -73,58 +73,77 @@ impl Snapshot {
 
     /// The upstream a route of this snapshot names.
     pub(super) fn upstream(&self, id: UpstreamId) -> Option<&UpstreamState> {
-        self.upstreams.get(id.0 as usize)?.as_deref()
+        self.upstreams.get(id).map(Arc::as_ref)
     }
 
     /// The number of `key`, the same in later snapshots for as long as the key is in the table.
     #[must_use]
     pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {
-        self.ids.get(key).copied()
+        self.upstreams.ids.get(key).copied()
     }
 }
 
-/// Gives every upstream its number: the previous one, else one that is free.
-struct Numbering<'p> {
-    ids: HashMap<UpstreamKey, UpstreamId>,
-    upstreams: Vec<Option<Arc<UpstreamState>>>,
-    /// Numbers below the length that no key holds, and that no key of the previous snapshot held either.
+/// The upstreams of a snapshot, each under its number: the previous one, else one that is free.
+///
+/// Copies share what is the same in both: states lie in blocks, of which a change copies one.
+#[derive(Clone, Debug, Default)]
+struct Upstreams {
+    ids: Tree<UpstreamKey, UpstreamId>,
+    /// By number; `None` for one whose upstream is gone.
+    blocks: Vec<Arc<[Option<Arc<UpstreamState>>; BLOCK]>>,
+    /// Numbers below `next` that no key holds, and that no key of the snapshot before held either.
     free: Vec<u32>,
-    previous: Option<&'p Snapshot>,
+    next: u32,
+    /// What it was made from.
+    source: Tree<UpstreamKey, Arc<Upstream>>,
 }
 
-impl<'p> Numbering<'p> {
-    fn new(previous: Option<&'p Snapshot>, table: &RouteTable) -> Self {
-        let previous_len = previous.map_or(0, |snapshot| snapshot.upstreams.len());
-        let mut numbering = Self {
-            ids: HashMap::with_capacity(table.upstreams.len()),
-            upstreams: vec![None; previous_len],
-            free: previous.map_or_else(Vec::new, |snapshot| {
-                let free = snapshot.upstreams.iter().enumerate().filter(|(_, state)| state.is_none());
-                free.filter_map(|(number, _)| u32::try_from(number).ok()).collect()
-            }),
-            previous,
-        };
-        for (key, upstream) in &table.upstreams {
-            numbering.insert(key, upstream);
+/// States in one block.
+const BLOCK: usize = 256;
+
+impl Upstreams {
+    fn get(&self, UpstreamId(number): UpstreamId) -> Option<&Arc<UpstreamState>> {
+        let number = number as usize;
+        self.blocks.get(number / BLOCK)?[number % BLOCK].as_ref()
+    }
+
+    /// Makes these the upstreams of `table`.
+    fn update(&mut self, table: &Tree<UpstreamKey, Arc<Upstream>>) {
+        let known = std::mem::replace(&mut self.source, table.clone());
+        let mut freed = Vec::new();
+        for Difference { key, old: _, new } in known.differences(table) {
+            match new {
+                Some(upstream) => drop(self.insert(key, upstream)),
+                None => {
+                    if let Some(id) = self.ids.remove(key) {
+                        self.set(id, None);
+                        freed.push(id.0);
+                    }
+                }
+            }
         }
-        numbering
+        self.free.extend(freed);
     }
 
     fn insert(&mut self, key: &UpstreamKey, upstream: &Upstream) -> UpstreamId {
-        let previous = self.previous.and_then(|snapshot| {
-            let id = snapshot.upstream_id(key)?;
-            Some((id, snapshot.upstreams.get(id.0 as usize)?.as_ref()?))
+        let known = self.ids.get(key).copied();
+        let state = UpstreamState::carry(key, upstream, known.and_then(|id| self.get(id)));
+        let id = known.unwrap_or_else(|| {
+            let id = UpstreamId(self.free.pop().unwrap_or(self.next));
+            self.next = self.next.max(id.0 + 1);
+            self.ids.insert(key.clone(), id);
+            id
         });
-        let state = UpstreamState::carry(key, upstream, previous.map(|(_, state)| state));
-        let number = previous.map(|(id, _)| id.0).or_else(|| self.free.pop()).unwrap_or_else(|| {
-            self.upstreams.push(None);
-            u32::try_from(self.upstreams.len() - 1).unwrap_or(u32::MAX)
-        });
-        if let Some(slot) = self.upstreams.get_mut(number as usize) {
-            *slot = Some(state);
+        self.set(id, Some(state));
+        id
+    }
+
+    fn set(&mut self, UpstreamId(number): UpstreamId, state: Option<Arc<UpstreamState>>) {
+        let number = number as usize;
+        if self.blocks.len() <= number / BLOCK {
+            self.blocks.resize_with(number / BLOCK + 1, || Arc::new([const { None }; BLOCK]));
         }
-        self.ids.insert(key.clone(), UpstreamId(number));
-        UpstreamId(number)
+        Arc::make_mut(&mut self.blocks[number / BLOCK])[number % BLOCK] = state;
     }
 
     fn id(&mut self, key: &UpstreamKey) -> UpstreamId {
@@ -146,7 +165,7 @@ mod tests {
         for (service, port) in services {
             let key = UpstreamKey::new("default", service, "80");
             let endpoints = vec![Endpoint { address: ([10, 0, 0, 1], *port).into() }];
-            table.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() });
+            table.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() }.into());
             let rule = Rule {
                 path: PathMatch::prefix("/").expect("valid path"),
                 owner: (*service).into(),

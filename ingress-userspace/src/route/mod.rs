@@ -6,21 +6,32 @@
 //! `/` within the longest prefix of that host, whatever the length of the request's path. Regular expressions are tried one
 //! after the other, each in time linear to the path.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use crate::model::{
-    Action, Filter, Forwarding, Host, HostId, HostPattern, HostRoutes, PathMatch, Pattern, Redirect, RouteTable, Rule,
+    Action, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch, Pattern, Redirect, RouteTable, Rule, Tree,
     Unavailable, UpstreamKey, host, path,
 };
 
+mod names;
+
+pub use names::Names;
+
 /// All hosts, arranged for [`Routes::find`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Routes {
-    exact: HashMap<Host, Arc<HostEntry>>,
+    exact: Names<Arc<HostEntry>>,
     /// Keyed by the name after `*.`.
-    wildcard: HashMap<Host, Arc<HostEntry>>,
+    wildcard: Names<Arc<HostEntry>>,
     any: Option<Arc<HostEntry>>,
     default: Option<Target>,
+    /// What it was compiled from.
+    source: Tree<HostPattern, Arc<HostRoutes>>,
+    /// Hosts without a number of their own.
+    unnumbered: BTreeSet<HostPattern>,
 }
 
 /// One host and its rules.
@@ -28,8 +39,6 @@ pub struct Routes {
 pub struct HostEntry {
     pub pattern: HostPattern,
     pub id: HostId,
-    /// What it was compiled from.
-    source: Arc<HostRoutes>,
     exact: HashMap<Box<str>, Route>,
     /// Keyed by [`path::elements`].
     prefix: HashMap<Box<str>, Route>,
@@ -82,8 +91,9 @@ pub enum Matched<'r> {
 impl Routes {
     /// Arranges `table`, asking `upstream` and `host_id` for the number of each upstream and host.
     ///
-    /// A host whose rules are the same object as in `previous` keeps its entry, and nothing is asked about it: an upstream that
-    /// both tables name has one number in both. One without a number of its own is asked about again.
+    /// Costs what differs from the table of `previous`. A host whose rules are the same as in `previous` keeps its entry, and
+    /// nothing is asked about it: an upstream that both tables name has one number in both. One without a number of its own is
+    /// asked about again.
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
@@ -99,18 +109,22 @@ impl Routes {
             fallback_certificate: _,
             settings: _,
         } = table;
-        let mut routes = Self::default();
-        for (pattern, rules) in hosts {
-            let known = previous.and_then(|previous| previous.entry(pattern));
-            let known = known.filter(|entry| Arc::ptr_eq(&entry.source, rules) && entry.id != HostId::UNATTRIBUTED);
-            let entry = match known {
-                Some(entry) => Arc::clone(entry),
-                None => Arc::new(HostEntry::compile(pattern, host_id(pattern), rules, &mut upstream)),
-            };
+        let mut routes = previous.cloned().unwrap_or_default();
+        let source = std::mem::replace(&mut routes.source, hosts.clone());
+        let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
+        let unnumbered = std::mem::take(&mut routes.unnumbered);
+        for pattern in changed.collect::<BTreeSet<_>>().union(&unnumbered.iter().collect()) {
+            let entry = hosts.get(*pattern).map(|rules| {
+                let id = host_id(pattern);
+                if id == HostId::UNATTRIBUTED {
+                    routes.unnumbered.insert((*pattern).clone());
+                }
+                Arc::new(HostEntry::compile(pattern, id, rules, &mut upstream))
+            });
             match pattern {
-                HostPattern::Exact(name) => drop(routes.exact.insert(name.clone(), entry)),
-                HostPattern::Wildcard(base) => drop(routes.wildcard.insert(base.clone(), entry)),
-                HostPattern::Any => routes.any = Some(entry),
+                HostPattern::Exact(name) => routes.exact.set(name, entry),
+                HostPattern::Wildcard(base) => routes.wildcard.set(base, entry),
+                HostPattern::Any => routes.any = entry,
             }
         }
         routes.default = default.as_ref().map(|action| Target::compile(action, &mut upstream));
@@ -129,14 +143,6 @@ impl Routes {
             None => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
         };
         Found { host: entry, matched }
-    }
-
-    fn entry(&self, pattern: &HostPattern) -> Option<&Arc<HostEntry>> {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.get(name),
-            HostPattern::Wildcard(base) => self.wildcard.get(base),
-            HostPattern::Any => self.any.as_ref(),
-        }
     }
 
     fn host(&self, name: &str) -> Option<&HostEntry> {
@@ -159,14 +165,13 @@ impl HostEntry {
     fn compile(
         pattern: &HostPattern,
         id: HostId,
-        routes: &Arc<HostRoutes>,
+        routes: &HostRoutes,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
-        let HostRoutes { rules, fallback } = &**routes;
+        let HostRoutes { rules, fallback } = routes;
         let mut entry = Self {
             pattern: pattern.clone(),
             id,
-            source: Arc::clone(routes),
             exact: HashMap::new(),
             prefix: HashMap::new(),
             longest_prefix: 0,

@@ -1,7 +1,7 @@
 //! What a well-formed request becomes.
 
 use ingress_userspace::{
-    model::{Action, Filter, Unavailable},
+    model::{Action, Filter, HostPattern, Unavailable},
     proxy::Options,
 };
 
@@ -120,10 +120,9 @@ fn a_request_about_the_server_is_not_redirected() {
     let filters = vec![Filter::RedirectHttps { status: 308, except: [].into() }];
     let mut table = Table::default().host_with("a.test", &[origin.address], filters);
     // Only the fallback of a host takes `*`.
-    for routes in table.0.hosts.values_mut() {
-        let routes = std::sync::Arc::make_mut(routes);
-        routes.fallback = routes.rules.pop();
-    }
+    let pattern = HostPattern::parse("a.test").expect("valid host");
+    let routes = std::sync::Arc::make_mut(table.0.hosts.get_mut(&pattern).expect("known"));
+    routes.fallback = routes.rules.pop();
     let proxy = Proxy::start(&table);
     let mut client = proxy.client();
     let response = client.send("OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n").response();

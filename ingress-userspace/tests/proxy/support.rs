@@ -64,13 +64,15 @@ impl Table {
         let key = key(host);
         let mut endpoints: Vec<_> = endpoints.iter().map(|&address| Endpoint { address }).collect();
         endpoints.sort();
-        self.0.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() });
+        self.0.upstreams.insert(key.clone(), Upstream { endpoints, ..Upstream::default() }.into());
         self.rule(host, filters, Action::Forward(key))
     }
 
     /// What all pods speak.
     pub(crate) fn speaking(mut self, protocol: Protocol) -> Self {
-        self.0.upstreams.values_mut().for_each(|upstream| upstream.protocol = protocol);
+        for key in self.0.upstreams.clone().keys() {
+            Arc::make_mut(self.0.upstreams.get_mut(key).expect("known")).protocol = protocol;
+        }
         self
     }
 
@@ -91,8 +93,10 @@ impl Table {
     pub(crate) fn path(mut self, host: &str, path: &str, action: Action) -> Self {
         let path = PathMatch::prefix(path).expect("valid path");
         let rule = Rule { path, owner: "p".into(), filters: vec![], action, forwarding: Arc::default() };
-        let routes = self.0.hosts.entry(HostPattern::parse(host).expect("valid host")).or_default();
-        Arc::make_mut(routes).rules.insert(0, rule);
+        let pattern = HostPattern::parse(host).expect("valid host");
+        let mut routes = self.0.hosts.remove(&pattern).unwrap_or_default();
+        Arc::make_mut(&mut routes).rules.insert(0, rule);
+        self.0.hosts.insert(pattern, routes);
         self
     }
 

@@ -130,7 +130,7 @@ async fn the_server_name_chooses_the_certificate() {
 async fn the_fallback_certificate_is_that_of_the_table() {
     let (mut table, _) = with_certificate(Table::default(), "a.test");
     let (other, fallback) = with_certificate(Table::default(), "b.test");
-    table.0.fallback_certificate = other.0.certificates.into_values().next().flatten();
+    table.0.fallback_certificate = other.0.certificates.values().next().cloned().flatten();
     table.0.certificates.insert(HostPattern::parse("c.test").expect("valid host"), None);
     let proxy = Proxy::start(&table);
     let config = config(&[]);

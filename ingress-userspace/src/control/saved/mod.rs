@@ -127,7 +127,7 @@ impl Content {
         services.insert(ObjectName::new("default", "kubernetes"));
         secrets.extend(options.default_certificate.clone());
         let mut objects: Vec<Object> = Vec::new();
-        for name in &translation.served {
+        for name in translation.served.keys() {
             let Some(Stored { object: ingress, origin: _ }) = cluster.ingresses.get(name) else { continue };
             services.extend(backends(ingress).map(|service| ObjectName::new(&name.namespace, service)));
             let tls = ingress.spec.iter().flat_map(|spec| spec.tls.iter().flatten());
@@ -145,7 +145,7 @@ impl Content {
         objects.extend(cluster.classes.values().map(|stored| Object::IngressClass(Arc::clone(&stored.object))));
         objects.extend(cluster.config_maps.values().map(|stored| Object::ConfigMap(Arc::clone(&stored.object))));
         objects.extend(cluster.nodes.values().map(|stored| Object::Node(Arc::clone(&stored.object))));
-        let wanted = |name: &Arc<str>| translation.external_names.contains(name);
+        let wanted = |name: &Arc<str>| translation.external_names.contains_key(name);
         let resolved = cluster.resolved.iter().filter(|(name, _)| wanted(name));
         let resolved = resolved.map(|(name, addresses)| (Arc::clone(name), addresses.clone())).collect();
         Self { objects, resolved }

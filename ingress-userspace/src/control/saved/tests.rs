@@ -42,7 +42,7 @@ fn cluster() -> Cluster {
 fn content(keys: PrivateKeys) -> Content {
     let (cluster, options) = (cluster(), translate::Options::default());
     let mut translation = translate::translate(&cluster, &options);
-    translation.external_names.insert("db.test".into());
+    translation.external_names.insert("db.test".into(), ());
     Content::of(&cluster, &translation, &options, keys)
 }
 

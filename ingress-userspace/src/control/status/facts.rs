@@ -84,7 +84,7 @@ impl Facts {
     pub(super) fn gather(cluster: &Cluster, translation: &Translation, manager: &str) -> Self {
         let ingresses = cluster.ingresses.iter().filter(|(_, stored)| stored.origin == Origin::Api);
         let ingresses = ingresses.filter_map(|(name, stored)| {
-            let standing = if translation.served.contains(name) {
+            let standing = if translation.served.contains_key(name) {
                 Standing::Served
             } else if is_marked(&stored.object, manager) && !entries(&stored.object).is_empty() {
                 Standing::Left
@@ -93,7 +93,7 @@ impl Facts {
             };
             Some(Claim { ingress: Arc::clone(&stored.object), standing })
         });
-        let problems = translation.outcomes.iter().filter_map(|outcome| Problem::of(outcome, cluster));
+        let problems = translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster));
         Self { ingresses: ingresses.collect(), problems: problems.collect() }
     }
 }

@@ -8,16 +8,14 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use super::Context;
 use crate::{
-    control::{
-        change::ObjectName,
-        cluster::{Cluster, Stored},
-    },
+    control::{change::ObjectName, cluster::Stored},
     model::Host,
 };
 
 /// Addresses of this cluster's own machinery.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Machinery {
     nodes: BTreeSet<IpAddr>,
     api_server: BTreeSet<IpAddr>,
@@ -52,14 +50,14 @@ pub(super) fn check_name(name: &str) -> Result<Host, String> {
 // === impl Machinery ===
 
 impl Machinery {
-    pub(super) fn of(cluster: &Cluster) -> Self {
-        let nodes = cluster.nodes.values().filter_map(|Stored { object, origin: _ }| object.status.as_ref());
+    pub(super) fn of(context: &mut Context<'_>) -> Self {
+        let nodes = context.nodes().values().filter_map(|Stored { object, origin: _ }| object.status.as_ref());
         let nodes = nodes.flat_map(|status| status.addresses.iter().flatten());
         let name = ObjectName::new("default", "kubernetes");
-        let service = cluster.services.get(&name).and_then(|Stored { object, origin: _ }| object.spec.as_ref());
+        let service = context.service(&name).and_then(|Stored { object, origin: _ }| object.spec.as_ref());
         let service_ips =
             service.into_iter().flat_map(|spec| spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
-        let slices = cluster.slices_of(&name).flat_map(|(_, stored)| stored.object.endpoints.iter().flatten());
+        let slices = context.slices_of(&name).flat_map(|(_, stored)| stored.object.endpoints.iter().flatten());
         let endpoints = slices.flat_map(|endpoint| &endpoint.addresses);
         Self {
             nodes: nodes.filter_map(|address| parse(&address.address)).collect(),

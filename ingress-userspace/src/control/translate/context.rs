@@ -2,25 +2,33 @@
 //! everything that was looked up is known afterwards.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
 };
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Secret, Service},
+    core::v1::{ConfigMap, Node, Secret, Service},
     discovery::v1::EndpointSlice,
     networking::v1::IngressClass,
 };
 
-use super::{Options, address::Machinery, settings::Globals, topology::Place};
+use super::{
+    Options,
+    address::Machinery,
+    records::Part,
+    secret,
+    service::{self, Destination, Gathered},
+    settings::Globals,
+    topology::Place,
+};
 use crate::{
     control::{
         change::{Kind, ObjectId, ObjectName},
         cluster::{Cluster, Store, Stored},
         outcome::{ObjectRef, Outcome, Reason},
     },
-    model::{Upstream, UpstreamKey},
+    model::{Certificate, UpstreamKey},
 };
 
 /// Something that was looked up, whether it was there or not. What was made of it is out of date when it changes.
@@ -30,6 +38,8 @@ pub(super) enum Dependency {
     Object(ObjectId),
     /// Every IngressClass.
     Classes,
+    /// Every node.
+    Nodes,
     /// The EndpointSlices of a service.
     SlicesOf(ObjectName),
     /// The addresses of an external name. Whoever has looked for them wants them resolved.
@@ -38,6 +48,8 @@ pub(super) enum Dependency {
     Place,
     /// The addresses of nodes and of the API server.
     Machinery,
+    /// What an upstream speaks and what is wrong with it; its endpoints are no part of it.
+    Upstream(UpstreamKey),
 }
 
 /// What a part of a translation is made from, and what there is to say about it.
@@ -47,6 +59,18 @@ pub(super) struct Trace {
     pub(super) outcomes: Vec<Outcome>,
 }
 
+/// A certificate, or what is wrong with it.
+type Usable = Result<Arc<Certificate>, String>;
+
+/// What is made once for all parts that ask for it, and kept from one translation to the next.
+#[derive(Default)]
+pub(super) struct Memo {
+    pub(super) machinery: Option<Arc<Machinery>>,
+    pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
+    /// By the Secret they were read from; another object of its name is read anew.
+    pub(super) certificates: HashMap<ObjectName, (Arc<Secret>, Usable)>,
+}
+
 /// What all parts of one translation share.
 pub(super) struct Context<'c> {
     cluster: &'c Cluster,
@@ -54,25 +78,18 @@ pub(super) struct Context<'c> {
     pub(super) options: &'c Options,
     pub(super) globals: Globals,
     place: Place<'c>,
-    /// Made when an external name is first looked at.
-    machinery: Option<Machinery>,
+    pub(super) memo: Memo,
+    /// What was made for the memo, and from what.
+    made: Vec<(Part, Trace)>,
     trace: Trace,
-    pub(super) upstreams: BTreeMap<UpstreamKey, Upstream>,
 }
 
 // === impl Context ===
 
 impl<'c> Context<'c> {
-    pub(super) fn new(cluster: &'c Cluster, options: &'c Options) -> Self {
-        Self {
-            cluster,
-            options,
-            globals: Globals::of(&options.classes),
-            place: Place::of(options, cluster),
-            machinery: None,
-            trace: Trace::default(),
-            upstreams: BTreeMap::new(),
-        }
+    pub(super) fn new(cluster: &'c Cluster, options: &'c Options, globals: Globals, memo: Memo) -> Self {
+        let place = Place::of(options, cluster);
+        Self { cluster, options, globals, place, memo, made: Vec::new(), trace: Trace::default() }
     }
 
     /// Says something about `object`.
@@ -128,10 +145,53 @@ impl<'c> Context<'c> {
         self.place
     }
 
-    pub(super) fn machinery(&mut self) -> &Machinery {
+    pub(super) fn nodes(&mut self) -> &'c Store<Node> {
+        self.trace.reads.insert(Dependency::Nodes);
+        &self.cluster.nodes
+    }
+
+    pub(super) fn machinery(&mut self) -> Arc<Machinery> {
         self.trace.reads.insert(Dependency::Machinery);
-        let Self { cluster, machinery, .. } = self;
-        machinery.get_or_insert_with(|| Machinery::of(cluster))
+        if let Some(known) = &self.memo.machinery {
+            return Arc::clone(known);
+        }
+        let (machinery, trace) = self.traced(Machinery::of);
+        let machinery = Arc::new(machinery);
+        self.made.push((Part::Machinery, trace));
+        self.memo.machinery = Some(Arc::clone(&machinery));
+        machinery
+    }
+
+    /// The upstream of `destination`, and its key. The endpoints must not be looked at, as nobody notes that.
+    pub(super) fn upstream(&mut self, destination: &Destination) -> (UpstreamKey, Arc<Gathered>) {
+        let key = destination.key();
+        self.trace.reads.insert(Dependency::Upstream(key.clone()));
+        if let Some((_, known)) = self.memo.upstreams.get(&key) {
+            return (key, Arc::clone(known));
+        }
+        let (gathered, trace) = self.traced(|context| service::gather(destination, context));
+        let gathered = Arc::new(gathered);
+        self.made.push((Part::Upstream(key.clone()), trace));
+        self.memo.upstreams.insert(key.clone(), (destination.clone(), Arc::clone(&gathered)));
+        (key, gathered)
+    }
+
+    /// The certificate in `stored`, which is the Secret `name`, or what is wrong with it.
+    pub(super) fn certificate(&mut self, name: &ObjectName, stored: &Stored<Secret>) -> Usable {
+        let Stored { object, origin: _ } = stored;
+        if let Some((secret, known)) = self.memo.certificates.get(name)
+            && Arc::ptr_eq(secret, object)
+        {
+            return known.clone();
+        }
+        let certificate = secret::read(name, object).map(Arc::new);
+        self.memo.certificates.insert(name.clone(), (Arc::clone(object), certificate.clone()));
+        certificate
+    }
+
+    /// What was made for the memo since this was asked, each with its trace.
+    pub(super) fn take_made(&mut self) -> Vec<(Part, Trace)> {
+        std::mem::take(&mut self.made)
     }
 
     /// Runs `make`, and returns apart from all else what it looked up and said.
@@ -153,7 +213,8 @@ mod tests {
     #[test]
     fn what_is_looked_up_is_known_whether_it_was_there_or_not() {
         let (cluster, options) = (Cluster::default(), Options::default());
-        let mut context = Context::new(&cluster, &options);
+        let globals = Globals::of(&options.classes);
+        let mut context = Context::new(&cluster, &options, globals, Memo::default());
         let name = ObjectName::new("n", "a");
         let object =
             |kind, namespace: &str| Dependency::Object(ObjectId { kind, name: ObjectName::new(namespace, "a") });
@@ -164,6 +225,7 @@ mod tests {
                 assert!(context.config_map(&name).is_none());
                 assert!(context.class("a").is_none());
                 assert!(context.classes().is_empty());
+                assert!(context.nodes().is_empty());
                 assert_eq!(context.slices_of(&name).count(), 0);
                 assert!(context.addresses(&"a.test".into()).is_none());
                 context.place();
@@ -174,6 +236,7 @@ mod tests {
                 object(Kind::Secret, "n"),
                 object(Kind::ConfigMap, "n"),
                 Dependency::Classes,
+                Dependency::Nodes,
                 Dependency::SlicesOf(name.clone()),
                 Dependency::Addresses("a.test".into()),
                 Dependency::Place,

@@ -7,12 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Context, ExternalNames, address, annotations::shorten, ingress};
+use super::{Context, ExternalNames, address, annotations::shorten, ingress, service::Finding};
 use crate::{
-    control::{
-        change::ObjectName,
-        outcome::{ObjectRef, Reason},
-    },
+    control::{change::ObjectName, outcome::Reason},
     model::Endpoint,
 };
 
@@ -25,27 +22,28 @@ pub(super) enum Lead {
     Refused,
 }
 
-/// Follows `external_name` of `service` to `port`. What is wrong with it is reported on `object`.
+/// Follows `external_name` of `service` to `port`. What is wrong with it is added to `findings`.
 pub(super) fn follow(
     service: &ObjectName,
     external_name: &str,
     port: u16,
-    object: &ObjectRef,
+    findings: &mut Vec<Finding>,
     context: &mut Context<'_>,
 ) -> Lead {
+    let mut find = |reason, message| findings.push(Finding { reason, message });
     let shown = shorten(external_name);
     if context.options.external_names == ExternalNames::Refuse {
         let message = format!(
             "service `{service}` is of type ExternalName, which `--disable-svc-external-name` refuses; use one with endpoints"
         );
-        context.report(object, Reason::ExternalNameRefused, message);
+        find(Reason::ExternalNameRefused, message);
         return Lead::Refused;
     }
     if let Ok(address) = external_name.parse::<IpAddr>() {
         let (allowed, refused) = judge(&[address], context);
         if let Some((_, why)) = refused {
             let message = format!("service `{service}` leads to `{shown}`, {why}, which is refused; name another");
-            context.report(object, Reason::ExternalNameRefused, message);
+            find(Reason::ExternalNameRefused, message);
             return Lead::Refused;
         }
         return Lead::Endpoints(endpoints(allowed, port));
@@ -56,7 +54,7 @@ pub(super) fn follow(
             let why = ingress::shorten(&why);
             let message =
                 format!("service `{service}` has an external name that is refused: {why}; give a fully qualified name");
-            context.report(object, Reason::ExternalNameRefused, message);
+            find(Reason::ExternalNameRefused, message);
             return Lead::Refused;
         }
     };
@@ -64,14 +62,14 @@ pub(super) fn follow(
     if addresses.is_empty() {
         let message =
             format!("external name `{shown}` of service `{service}` has no address; correct it or its DNS records");
-        context.report(object, Reason::NoReadyEndpoints, message);
+        find(Reason::NoReadyEndpoints, message);
     }
     let (allowed, refused) = judge(addresses, context);
     if let Some((address, why)) = refused {
         let message = format!(
             "external name `{shown}` of service `{service}` has address `{address}`, {why}, which is not used; correct its DNS records"
         );
-        context.report(object, Reason::ExternalNameRefused, message);
+        find(Reason::ExternalNameRefused, message);
     }
     Lead::Endpoints(endpoints(allowed, port))
 }

@@ -1,14 +1,17 @@
 //! Turns one Ingress into what it claims: rules by host, default backends, certificates. It knows no other Ingress.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressSpec, IngressTLS,
 };
 
 use super::{
-    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS,
-    annotations::{self, Policy, Service},
+    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Precedence, RulesClaim,
+    annotations::{self, Policy, Redirect, Service},
     options::CatchAll,
     protocol::Wanted,
     service,
@@ -23,23 +26,25 @@ use crate::{
 };
 
 /// What `ingress` asks for. Everything it cannot have is reported on `object`.
-pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, context: &mut Context<'_>) -> Claims {
+pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, context: &mut Context<'_>) -> Claims {
+    let mut claims =
+        Claims { precedence: Precedence::of(name, ingress), redirect: Redirect::Never, hosts: Vec::new(), object };
+    let object = &claims.object;
     let Some(spec) = &ingress.spec else {
         context.report(object, Reason::NoBackend, "there is no `spec`; add rules or a default backend".into());
-        return Claims::default();
+        return claims;
     };
     if let Some(message) = too_large(ingress, spec) {
         context.report(object, Reason::TooLarge, message);
-        return Claims::default();
+        return claims;
     }
-    let standing = Standing::of(ingress);
-    let policy = match standing {
+    let policy = match claims.precedence.standing {
         // What answers a challenge is public by its nature; its annotations are meant for other controllers.
         Standing::Solver => Policy::of_solver(),
         Standing::Ordinary => annotations::read(ingress, object, context),
     };
     if policy.service == Service::Withhold {
-        return Claims::default();
+        return claims;
     }
     // `ingress_class_name` is `class`' concern.
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
@@ -51,11 +56,10 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
-            Some(backend) => hosts.push(HostClaim {
-                pattern: HostPattern::Any,
-                rules: Vec::new(),
-                fallback: Some(builder.rule(everything(), backend)),
-            }),
+            Some(backend) => {
+                let fallback = Some(builder.rule(everything(), backend));
+                hosts.push((HostPattern::Any, RulesClaim { rules: Vec::new(), fallback }));
+            }
             None => builder.context.report(
                 object,
                 Reason::NoBackend,
@@ -64,27 +68,41 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: &ObjectRef, c
         }
     }
     hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
-    let mut tls: BTreeSet<_> =
-        hosts.iter().map(|host| &host.pattern).filter(|host| is_covered(host, &tls_hosts)).cloned().collect();
-    tls.extend(tls_hosts);
-    let mut claims = Claims { standing, hosts, tls, redirect, certificates };
-    if context.options.catch_all == CatchAll::Refuse {
-        refuse_catch_all(&mut claims, object, context);
-    }
-    claims
-}
-
-/// Takes from `claims` what is for all hosts.
-fn refuse_catch_all(claims: &mut Claims, object: &ObjectRef, context: &mut Context<'_>) {
-    let Claims { standing: _, hosts, tls, redirect: _, certificates } = claims;
-    let before = hosts.len() + certificates.len();
-    hosts.retain(|host| host.pattern != HostPattern::Any);
-    certificates.retain(|(pattern, _)| *pattern != HostPattern::Any);
-    tls.remove(&HostPattern::Any);
-    if hosts.len() + certificates.len() < before {
+    claims.redirect = redirect;
+    let mut by_host = by_host(hosts, &tls_hosts, certificates);
+    if context.options.catch_all == CatchAll::Refuse
+        && by_host.remove(&HostPattern::Any).is_some_and(|claim| claim.rules.is_some() || claim.certificate.is_some())
+    {
         let message = "it claims all hosts, which `--disable-catch-all` refuses; give its rules a host".to_owned();
         context.report(object, Reason::CatchAllRefused, message);
     }
+    claims.hosts = by_host.into_iter().collect();
+    claims
+}
+
+/// Brings together what is asked for each host.
+fn by_host(
+    hosts: Vec<(HostPattern, RulesClaim)>,
+    tls: &BTreeSet<HostPattern>,
+    certificates: Vec<(HostPattern, ObjectName)>,
+) -> BTreeMap<HostPattern, HostClaim> {
+    let mut claims: BTreeMap<HostPattern, HostClaim> = BTreeMap::new();
+    for (pattern, RulesClaim { rules, fallback }) in hosts {
+        let has_tls = is_covered(&pattern, tls);
+        let claim = claims.entry(pattern).or_default();
+        claim.has_tls = has_tls;
+        let all = claim.rules.get_or_insert_default();
+        all.rules.extend(rules);
+        // Two rules for the same host share the one default backend.
+        all.fallback = all.fallback.take().or(fallback);
+    }
+    for pattern in tls {
+        claims.entry(pattern.clone()).or_default().has_tls = true;
+    }
+    for (pattern, name) in certificates {
+        claims.entry(pattern).or_default().certificate.get_or_insert(name);
+    }
+    claims
 }
 
 /// Whether one of the hosts of `tls` covers every host of `pattern`.
@@ -183,7 +201,11 @@ struct Builder<'b, 'c> {
 // === impl Builder ===
 
 impl Builder<'_, '_> {
-    fn host(&mut self, rule: &IngressRule, default_backend: Option<&IngressBackend>) -> Option<HostClaim> {
+    fn host(
+        &mut self,
+        rule: &IngressRule,
+        default_backend: Option<&IngressBackend>,
+    ) -> Option<(HostPattern, RulesClaim)> {
         let IngressRule { host, http } = rule;
         let pattern = match HostPattern::parse(host.as_deref().unwrap_or_default()) {
             Ok(pattern) => pattern,
@@ -207,7 +229,7 @@ impl Builder<'_, '_> {
             rules.push(self.with(root, Action::Redirect(location)));
         }
         let fallback = default_backend.map(|backend| self.rule(everything(), backend));
-        Some(HostClaim { pattern, rules, fallback })
+        Some((pattern, RulesClaim { rules, fallback }))
     }
 
     fn path(&mut self, pattern: &HostPattern, path: &HTTPIngressPath) -> Option<Rule> {

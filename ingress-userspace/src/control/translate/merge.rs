@@ -1,39 +1,38 @@
-//! Merges the claims of all Ingresses into hosts: the first to claim a host and path has it. It does not know what an Ingress
-//! looks like.
+//! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress looks like.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
 };
 
-use super::{Claims, Context, HostClaim, MAX_LENT, annotations::Redirect, secret, settings::Globals, solver::Standing};
+use super::{
+    Claims, Context, HostClaim, MAX_LENT, Precedence, RulesClaim, annotations::Redirect, secret, settings::Globals,
+    solver::Standing,
+};
 use crate::{
     control::outcome::{ObjectRef, Reason},
-    model::{
-        Action, Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, RouteTable, Rule, Upstream, UpstreamKey,
-        path,
-    },
+    model::{Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, Rule, path},
 };
 
-/// The claims of all Ingresses so far.
+/// What the claims on one host come to.
 #[derive(Default)]
 pub(super) struct Merged {
-    hosts: BTreeMap<HostPattern, MergedHost>,
-    /// Hosts to which any Ingress gives TLS.
-    tls: BTreeSet<HostPattern>,
-    /// The Ingress that has the host, and its certificate if it is usable.
-    certificates: BTreeMap<HostPattern, (ObjectRef, Option<Arc<Certificate>>)>,
+    /// `None` if nobody has rules for it.
+    pub(super) host: Option<MergedHost>,
+    /// `None` if nobody has a certificate for it; the inner `None` if it is not usable.
+    pub(super) certificate: Option<Option<Arc<Certificate>>>,
 }
 
-#[derive(Clone, Default)]
-struct MergedHost {
+/// The rules of one host, as they are until it is known whether it borrows others.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct MergedHost {
     rules: BTreeMap<PathMatch, MergedRule>,
     fallback: Option<MergedRule>,
-    /// The less specific host whose rules it has beside those of solvers.
-    lender: Option<HostPattern>,
+    /// Whether any Ingress gives it TLS.
+    has_tls: bool,
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct MergedRule {
     rule: Rule,
     owner: ObjectRef,
@@ -41,126 +40,105 @@ struct MergedRule {
     redirect: Redirect,
 }
 
-// === impl Merged ===
-
-impl Merged {
-    pub(super) fn add(&mut self, claims: Claims, object: &ObjectRef, context: &mut Context<'_>) {
-        let Claims { standing, hosts, tls, redirect, certificates } = claims;
-        self.tls.extend(tls);
-        for HostClaim { pattern, rules, fallback } in hosts {
-            let host = self.hosts.entry(pattern.clone()).or_default();
-            for rule in rules {
-                if let Some(winner) = host.winner(&rule.path, object) {
-                    let what = format!("path `{}` of host `{pattern}`", rule.path);
-                    report_conflict(context, object, (&winner.owner, winner.standing), &what);
-                } else {
-                    host.rules
-                        .insert(rule.path.clone(), MergedRule { rule, owner: object.clone(), standing, redirect });
-                }
-            }
-            let Some(rule) = fallback else { continue };
-            match &host.fallback {
-                None => host.fallback = Some(MergedRule { rule, owner: object.clone(), standing, redirect }),
-                // Two rules of one Ingress for the same host share its one default backend.
-                Some(winner) if winner.owner == *object => {}
-                Some(winner) => {
-                    let what = format!("the default backend of host `{pattern}`");
-                    report_conflict(context, object, (&winner.owner, winner.standing), &what);
-                }
-            }
+/// Merges what `claims`, in order of precedence, say of the host `pattern`.
+pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut Context<'_>) -> Merged {
+    let mut host = MergedHost::default();
+    let mut is_routed = false;
+    let mut certificate: Option<(&ObjectRef, Option<Arc<Certificate>>)> = None;
+    for claims in claims {
+        let Some(HostClaim { rules, has_tls, certificate: wanted }) = claims.of(pattern) else { continue };
+        host.has_tls |= *has_tls;
+        if let Some(rules) = rules {
+            is_routed = true;
+            host.add(pattern, rules, claims, context);
         }
-        for (pattern, name) in certificates {
-            match self.certificates.entry(pattern) {
-                Entry::Vacant(entry) => {
-                    let certificate = secret::certificate(&name, entry.key(), object, context);
-                    entry.insert((object.clone(), certificate));
-                }
-                Entry::Occupied(entry) if entry.get().0 == *object => {}
-                Entry::Occupied(entry) => {
-                    // The same Secret asked for twice is how several Ingresses of one host are usually written.
-                    let (winner, certificate) = entry.get();
-                    if certificate.as_ref().is_none_or(|certificate| *certificate.origin != *name.to_string()) {
-                        let what = format!("the certificate of host `{}`", entry.key());
-                        report_conflict(context, object, (winner, Standing::Ordinary), &what);
-                    }
-                }
+        let Some(name) = wanted else { continue };
+        match &certificate {
+            None => certificate = Some((&claims.object, secret::certificate(name, pattern, &claims.object, context))),
+            // The same Secret asked for twice is how several Ingresses of one host are usually written.
+            Some((_, Some(certificate))) if *certificate.origin == *name.to_string() => {}
+            Some((winner, _)) => {
+                let what = format!("the certificate of host `{pattern}`");
+                report_conflict(context, &claims.object, (winner, Standing::Ordinary), &what);
             }
         }
     }
+    Merged { host: is_routed.then_some(host), certificate: certificate.map(|(_, certificate)| certificate) }
+}
 
-    /// The table of these claims, with those of `upstreams` that they and `default` lead to.
-    pub(super) fn into_table(
-        self,
-        default: Option<Action>,
-        mut upstreams: BTreeMap<UpstreamKey, Upstream>,
-        globals: Globals,
-    ) -> RouteTable {
-        let Self { hosts, tls, certificates } = self;
-        let hosts: BTreeMap<_, _> = hosts
-            .into_iter()
-            .map(|(pattern, MergedHost { rules, fallback, lender })| {
-                let has_tls = tls.contains(&pattern) || lender.is_some_and(|lender| tls.contains(&lender));
-                let rules = rules.into_values().map(|rule| rule.settle(has_tls, &globals)).collect();
-                let fallback = fallback.map(|rule| rule.settle(has_tls, &globals));
-                (pattern, Arc::new(HostRoutes { rules, fallback }))
-            })
-            .collect();
-        // A rule that lost to an older one may have been the only one with its upstream.
-        let used: BTreeSet<&UpstreamKey> = hosts
-            .values()
-            .flat_map(|routes| routes.rules.iter().chain(&routes.fallback))
-            .map(|rule| &rule.action)
-            .chain(&default)
-            .filter_map(|action| match action {
-                Action::Forward(key) => Some(key),
-                Action::Refuse(_) | Action::Redirect(_) => None,
-            })
-            .collect();
-        upstreams.retain(|key, _| used.contains(key));
-        let certificates = certificates.into_iter().map(|(pattern, (_, certificate))| (pattern, certificate)).collect();
-        let Globals { settings, asked, .. } = globals;
-        let forwarding = Arc::new(asked.forwarding);
-        RouteTable { hosts, default, forwarding, upstreams, certificates, fallback_certificate: None, settings }
-    }
-
-    /// A host that only solvers name is served by a less specific one but for the challenge, and must go on to be: it would
-    /// answer 404 as long as the challenge lasts, because hosts do not fall through to less specific ones.
-    ///
-    /// Every borrower has the rules for itself, so what is lent in all is bounded: two Ingresses of some thousand hosts and
-    /// paths would otherwise multiply to more than any node's memory.
-    pub(super) fn lend_to_solvers(&mut self, context: &mut Context<'_>) {
-        let mut lent_so_far = 0;
-        let borrowers = self.hosts.iter().filter(|(_, host)| host.is_for_solvers()).map(|(pattern, _)| pattern);
-        for pattern in borrowers.cloned().collect::<Vec<_>>() {
-            let HostPattern::Exact(name) = &pattern else { continue };
-            let wildcard = name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard);
-            let lenders = wildcard.into_iter().chain([HostPattern::Any]);
-            let found = lenders.into_iter().find_map(|lender| Some((self.hosts.get(&lender)?, lender)));
-            let Some((lent, lender)) = found else { continue };
+/// What becomes of the hosts that only solvers name. Such a host is served by a less specific one but for the challenge, and
+/// must go on to be: it would answer 404 as long as the challenge lasts, because hosts do not fall through to less specific
+/// ones.
+///
+/// Every borrower has the rules for itself, so what is lent in all is bounded: two Ingresses of some thousand hosts and
+/// paths would otherwise multiply to more than any node's memory.
+pub(super) fn lend(
+    borrowers: &BTreeMap<HostPattern, MergedHost>,
+    lenders: &BTreeMap<HostPattern, MergedHost>,
+    context: &mut Context<'_>,
+) -> Vec<(HostPattern, HostRoutes)> {
+    let mut lent_so_far = 0;
+    let mut settled = Vec::new();
+    for (pattern, host) in borrowers {
+        let mut lender = lender_of(pattern, lenders);
+        if let Some((name, lent)) = lender {
             if lent_so_far + lent.rules.len() > MAX_LENT {
                 let message = format!(
-                    "rules of `{lender}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
+                    "rules of `{name}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
                 );
-                if let Some(rule) = self.hosts.get(&pattern).and_then(|host| host.rules.values().next()) {
+                if let Some(rule) = host.rules.values().next() {
                     context.report(&rule.owner, Reason::TooLarge, message);
                 }
-                continue;
+                lender = None;
+            } else {
+                lent_so_far += lent.rules.len();
             }
-            lent_so_far += lent.rules.len();
-            let MergedHost { rules, fallback, lender: _ } = lent.clone();
-            let Some(host) = self.hosts.get_mut(&pattern) else { continue };
-            for (path, rule) in rules {
-                host.rules.entry(path).or_insert(rule);
-            }
-            host.fallback = fallback;
-            host.lender = Some(lender);
         }
+        settled.push((pattern.clone(), host.settle(lender.map(|(_, lent)| lent), &context.globals)));
     }
+    settled
+}
+
+/// The less specific host that serves what is not of `pattern` alone.
+fn lender_of<'l>(
+    pattern: &HostPattern,
+    lenders: &'l BTreeMap<HostPattern, MergedHost>,
+) -> Option<(&'l HostPattern, &'l MergedHost)> {
+    let HostPattern::Exact(name) = pattern else { return None };
+    let wildcard = name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard);
+    wildcard.into_iter().chain([HostPattern::Any]).find_map(|lender| lenders.get_key_value(&lender))
 }
 
 // === impl MergedHost ===
 
 impl MergedHost {
+    fn add(&mut self, pattern: &HostPattern, claim: &RulesClaim, claims: &Claims, context: &mut Context<'_>) {
+        let Claims { object, precedence: Precedence { standing, .. }, redirect, hosts: _ } = claims;
+        let RulesClaim { rules, fallback } = claim;
+        let merged = |rule: &Rule| MergedRule {
+            rule: rule.clone(),
+            owner: object.clone(),
+            standing: *standing,
+            redirect: *redirect,
+        };
+        for rule in rules {
+            if let Some(winner) = self.winner(&rule.path, object) {
+                let what = format!("path `{}` of host `{pattern}`", rule.path);
+                report_conflict(context, object, (&winner.owner, winner.standing), &what);
+            } else {
+                self.rules.insert(rule.path.clone(), merged(rule));
+            }
+        }
+        let Some(rule) = fallback else { return };
+        match &self.fallback {
+            None => self.fallback = Some(merged(rule)),
+            Some(winner) => {
+                let what = format!("the default backend of host `{pattern}`");
+                report_conflict(context, object, (&winner.owner, winner.standing), &what);
+            }
+        }
+    }
+
     /// Who has `path` already, so that `object` cannot have it.
     ///
     /// `/a/` and `/a` are the same set of paths as prefixes, so one Ingress has both or neither.
@@ -178,9 +156,26 @@ impl MergedHost {
     }
 
     /// Whether it is there for challenges alone.
-    fn is_for_solvers(&self) -> bool {
+    pub(super) fn is_for_solvers(&self) -> bool {
         let mut rules = self.rules.values().peekable();
         self.fallback.is_none() && rules.peek().is_some() && rules.all(|rule| rule.standing == Standing::Solver)
+    }
+
+    /// The routes of this host, with the rules of `lender` beside its own.
+    pub(super) fn settle(&self, lender: Option<&Self>, globals: &Globals) -> HostRoutes {
+        let Self { rules, fallback, has_tls } = self;
+        let has_tls = *has_tls || lender.is_some_and(|lender| lender.has_tls);
+        let mut all: BTreeMap<&PathMatch, &MergedRule> = rules.iter().collect();
+        for (path, rule) in lender.iter().flat_map(|lender| &lender.rules) {
+            if let Entry::Vacant(entry) = all.entry(path) {
+                entry.insert(rule);
+            }
+        }
+        let fallback = fallback.as_ref().or_else(|| lender?.fallback.as_ref());
+        HostRoutes {
+            rules: all.into_values().map(|rule| rule.settle(has_tls, globals)).collect(),
+            fallback: fallback.map(|rule| rule.settle(has_tls, globals)),
+        }
     }
 }
 
@@ -188,8 +183,9 @@ impl MergedHost {
 
 impl MergedRule {
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
-    fn settle(self, has_tls: bool, globals: &Globals) -> Rule {
-        let Self { mut rule, owner: _, standing: _, redirect } = self;
+    fn settle(&self, has_tls: bool, globals: &Globals) -> Rule {
+        let Self { rule, owner: _, standing: _, redirect } = self;
+        let mut rule = rule.clone();
         let redirects = match redirect {
             Redirect::Never => false,
             Redirect::WithTls => has_tls,

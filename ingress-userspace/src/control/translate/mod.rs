@@ -9,10 +9,14 @@
 //! ConfigMap ──settings──> Globals ───────────────────────────────┘
 //! ```
 //!
-//! Each Ingress becomes its claims by itself; claims are merged oldest Ingress first, so the first to claim a host and
-//! path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims are there. One bad object never blocks another, and a rule that cannot be honoured answers an error.
+//! Each Ingress becomes its claims by itself; claims are merged host by host, oldest Ingress first, so the first to claim a
+//! path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims on it are there. One
+//! bad object never blocks another, and a rule that cannot be honoured answers an error.
+//!
+//! A change costs what it touches: [`Translator`] keeps each part with what it was made from ([`records`]), and makes anew
+//! those that were made from what has changed.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::{
     api::networking::v1::Ingress,
@@ -20,11 +24,11 @@ use k8s_openapi::{
 };
 
 use super::{
-    change::{Kind, ObjectName},
-    cluster::{Cluster, Stored},
-    outcome::Outcome,
+    change::ObjectName,
+    cluster::Cluster,
+    outcome::{ObjectRef, Outcome},
 };
-use crate::model::{HostPattern, RouteTable, Rule};
+use crate::model::{HostPattern, RouteTable, Rule, Tree};
 
 mod address;
 mod annotations;
@@ -36,32 +40,34 @@ mod ingress;
 mod merge;
 mod options;
 mod protocol;
+mod records;
 mod secret;
 mod service;
 mod settings;
 mod solver;
 mod topology;
+mod translator;
 mod values;
 
 use annotations::Redirect;
 pub(in crate::control) use annotations::references as annotation_references;
 pub use class::Classes;
-use context::{Context, Dependency, Trace};
-use merge::Merged;
+use context::Context;
 pub use options::{CatchAll, ExternalNames, Options};
 pub(in crate::control) use settings::references as settings_references;
 use solver::Standing;
+pub use translator::Translator;
 
-/// A route table and what there is to say about the objects it came from.
+/// A route table and what there is to say about the objects it came from. A copy costs nothing, and to compare two costs what
+/// differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     pub table: RouteTable,
-    /// Sorted, without duplicates.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Tree<Arc<Outcome>, ()>,
     /// The Ingresses that are ours, whatever is wrong with them.
-    pub served: BTreeSet<ObjectName>,
+    pub served: Tree<ObjectName, ()>,
     /// DNS names whose addresses matter, for [`Cluster::resolved`].
-    pub external_names: BTreeSet<Arc<str>>,
+    pub external_names: Tree<Arc<str>, ()>,
 }
 
 /// What the API server allows all annotations of an object to hold together (apimachinery, `TotalAnnotationSizeLimitB`);
@@ -75,48 +81,48 @@ const MAX_PATHS: usize = 10_000;
 /// Rules that hosts of solvers borrow, all together.
 const MAX_LENT: usize = 100_000;
 
-/// Translates everything that is ours according to `options`.
+/// Translates everything that is ours according to `options`: what a [`Translator`] says that has seen nothing before.
 #[must_use]
 pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
-    let mut context = Context::new(cluster, options);
-    let ((table, served), trace) = context.traced(|context| table(cluster, context));
-    let Trace { reads, mut outcomes } = trace;
-    outcomes.sort();
-    outcomes.dedup();
-    let external_names = reads.into_iter().filter_map(|read| match read {
-        Dependency::Addresses(name) => Some(name),
-        _ => None,
-    });
-    Translation { table, outcomes, served, external_names: external_names.collect() }
+    Translator::new(options.clone()).translate(cluster)
 }
 
-/// The table, and the Ingresses that are ours.
-fn table(cluster: &Cluster, context: &mut Context<'_>) -> (RouteTable, BTreeSet<ObjectName>) {
-    context.globals = settings::globals(context);
-    let options = context.options;
-    let mut merged = Merged::default();
-    let mut served = BTreeSet::new();
-    for (name, stored) in by_precedence(cluster) {
-        let object = stored.refer(Kind::Ingress, name);
-        if class::is_ours(&stored.object, &object, context) {
-            served.insert(name.clone());
-            let claims = ingress::claims(name, &stored.object, &object, context);
-            merged.add(claims, &object, context);
-        }
-    }
-    merged.lend_to_solvers(context);
-    let default = options.default_backend.as_ref().and_then(|name| service::default(name, context));
-    let fallback_certificate = options.default_certificate.as_ref().and_then(|name| secret::fallback(name, context));
-    let (upstreams, globals) = (std::mem::take(&mut context.upstreams), context.globals.clone());
-    (RouteTable { fallback_certificate, ..merged.into_table(default, upstreams, globals) }, served)
+/// What one Ingress asks for.
+#[derive(PartialEq, Eq)]
+struct Claims {
+    object: ObjectRef,
+    precedence: Precedence,
+    /// What its rules make of plain HTTP.
+    redirect: Redirect,
+    /// Sorted by host, each once.
+    hosts: Vec<(HostPattern, HostClaim)>,
 }
 
-/// Solvers of challenges first, as each is there for one path and for a short time; then the oldest first, then by namespace
-/// and name. Objects without a timestamp, as files have them, come after those with one.
-fn by_precedence(cluster: &Cluster) -> Vec<(&ObjectName, &Stored<Ingress>)> {
-    let mut ingresses: Vec<_> = cluster.ingresses.iter().collect();
-    ingresses.sort_by_cached_key(|(name, stored)| (Standing::of(&stored.object), age(&stored.object.metadata), *name));
-    ingresses
+/// Who has what several claim: solvers of challenges first, as each is there for one path and for a short time; then the
+/// oldest, then by namespace and name. Objects without a timestamp, as files have them, come after those with one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Precedence {
+    standing: Standing,
+    age: (bool, Option<Time>),
+    name: ObjectName,
+}
+
+/// What one Ingress asks for one host.
+#[derive(Default, PartialEq, Eq)]
+struct HostClaim {
+    /// `None` if it has no rules for it.
+    rules: Option<RulesClaim>,
+    /// Whether it gives the host TLS: its `tls` names the host, or covers it and it has rules for it.
+    has_tls: bool,
+    /// The Secret, of the same namespace, for this name.
+    certificate: Option<ObjectName>,
+}
+
+#[derive(Default, PartialEq, Eq)]
+struct RulesClaim {
+    /// Without filters, which follow from the claims of all.
+    rules: Vec<Rule>,
+    fallback: Option<Rule>,
 }
 
 /// Orders objects, oldest first.
@@ -125,22 +131,19 @@ fn age(metadata: &ObjectMeta) -> (bool, Option<Time>) {
     (created.is_none(), created)
 }
 
-/// What one Ingress asks for.
-#[derive(Default)]
-struct Claims {
-    standing: Standing,
-    hosts: Vec<HostClaim>,
-    /// Hosts to which it gives TLS: those that its `tls` names, and those of its rules that these cover.
-    tls: BTreeSet<HostPattern>,
-    /// What its rules make of plain HTTP.
-    redirect: Redirect,
-    /// Secrets, of the same namespace, by the name that selects them.
-    certificates: Vec<(HostPattern, ObjectName)>,
+// === impl Claims ===
+
+impl Claims {
+    fn of(&self, pattern: &HostPattern) -> Option<&HostClaim> {
+        let at = self.hosts.binary_search_by(|(host, _)| host.cmp(pattern)).ok()?;
+        self.hosts.get(at).map(|(_, claim)| claim)
+    }
 }
 
-struct HostClaim {
-    pattern: HostPattern,
-    /// Without filters, which follow from the claims of all.
-    rules: Vec<Rule>,
-    fallback: Option<Rule>,
+// === impl Precedence ===
+
+impl Precedence {
+    fn of(name: &ObjectName, ingress: &Ingress) -> Self {
+        Self { standing: Standing::of(ingress), age: age(&ingress.metadata), name: name.clone() }
+    }
 }

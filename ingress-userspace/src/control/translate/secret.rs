@@ -9,7 +9,6 @@ use super::Context;
 use crate::{
     control::{
         change::{Kind, ObjectName},
-        cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
     model::{Certificate, Host, HostPattern},
@@ -27,8 +26,7 @@ pub(super) fn certificate(
         context.report(ingress, Reason::SecretNotFound, message);
         return None;
     };
-    let Stored { object, origin: _ } = stored;
-    let certificate = match read(name, object) {
+    let certificate = match context.certificate(name, stored) {
         Ok(certificate) => certificate,
         Err(reason) => {
             let secret = stored.refer(Kind::Secret, name);
@@ -39,7 +37,7 @@ pub(super) fn certificate(
         }
     };
     if covers(&certificate, pattern) {
-        return Some(Arc::new(certificate));
+        return Some(certificate);
     }
     let message = format!(
         "the certificate of secret `{name}` has no name for host `{pattern}`; issue one that has, the default certificate serves it"
@@ -55,8 +53,8 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
         context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
         return None;
     };
-    match read(name, &stored.object) {
-        Ok(certificate) => Some(Arc::new(certificate)),
+    match context.certificate(name, stored) {
+        Ok(certificate) => Some(certificate),
         Err(reason) => {
             let message =
                 format!("{reason}; `--default-ssl-certificate` names it, a self-signed certificate stands in");
@@ -66,7 +64,11 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
     }
 }
 
-fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, String> {
+/// Reads a TLS Secret.
+///
+/// # Errors
+/// What is wrong with it, without quoting it.
+pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, String> {
     let field = |key: &str| {
         let written = secret.string_data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes);
         let stored = || secret.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());

@@ -1,6 +1,6 @@
 //! Resolves the backend of a rule to an upstream. It does not know rules.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort},
@@ -22,13 +22,40 @@ use crate::{
     model::{Action, Protocol, Unavailable, Upstream, UpstreamKey},
 };
 
+/// A port of a service as rules lead to it.
+///
+/// Of ports that share a number, which an API server refuses, the first TCP port counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) service: ObjectName,
+    pub(super) port: i32,
+    /// What is spoken in place of what the port says.
+    pub(super) protocol: Option<Protocol>,
+}
+
+/// What is behind a [`Destination`].
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// `None` if requests must not be sent there.
+    pub(super) upstream: Option<Arc<Upstream>>,
+    /// What whoever leads there is to be told.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What is wrong with a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
 /// How an Ingress names a port.
 enum Port<'b> {
     Name(&'b str),
     Number(i32),
 }
 
-/// What a rule with `backend` does. Upstreams are added to the context; problems are reported on `ingress`.
+/// What a rule with `backend` does. Problems are reported on `ingress`.
 pub(super) fn resolve(
     namespace: &str,
     backend: &IngressBackend,
@@ -91,9 +118,7 @@ fn forward(
     let found = match (&port, port.as_ref().and_then(|port| port.find(service))) {
         (_, Some(found)) => Some(Cow::Borrowed(found)),
         // A service with an external name needs no ports of its own: there is nothing to map them to.
-        (Some(Port::Number(number)), None) if external_name.is_some() => {
-            Some(Cow::Owned(ServicePort { port: *number, ..ServicePort::default() }))
-        }
+        (Some(Port::Number(number)), None) if external_name.is_some() => Some(Cow::Owned(bare(*number))),
         _ => None,
     };
     let Some(found) = found else {
@@ -102,73 +127,76 @@ fn forward(
         context.report(object, Reason::PortNotFound, message);
         return Action::Refuse(Unavailable::NoPort);
     };
-    let key = UpstreamKey::new(&name.namespace, &name.name, &found.port.to_string());
-    let own = match external_name {
-        None => Some(pods(name, &found, &key, object, context)),
-        Some(external_name) => outside(name, external_name, &found, &key, object, context),
-    };
-    let Some(own) = own else { return Action::Refuse(Unavailable::Backend) };
+    let own = Destination { service: name.clone(), port: found.port, protocol: None };
+    let (key, gathered) = context.upstream(&own);
+    for Finding { reason, message } in &gathered.findings {
+        context.report(object, *reason, message.clone());
+    }
+    let Some(upstream) = &gathered.upstream else { return Action::Refuse(Unavailable::Backend) };
     match wanted {
         // What speaks another protocol shares no connections with the rest, so it is another upstream.
-        Wanted::This(protocol) if protocol != own => {
-            let port = format!("{}+{protocol}", found.port);
-            let other = UpstreamKey::new(&name.namespace, &name.name, &port);
-            if !context.upstreams.contains_key(&other) {
-                let endpoints = context.upstreams.get(&key).map(|own| own.endpoints.clone()).unwrap_or_default();
-                context.upstreams.insert(other.clone(), Upstream { protocol, endpoints });
-            }
-            Action::Forward(other)
+        Wanted::This(protocol) if protocol != upstream.protocol => {
+            Action::Forward(context.upstream(&Destination { protocol: Some(protocol), ..own }).0)
         }
         Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => Action::Forward(key),
     }
 }
 
-/// Adds the endpoints that slices give, which are read once for all rules that lead to them.
-fn pods(
-    name: &ObjectName,
-    port: &ServicePort,
-    key: &UpstreamKey,
-    object: &ObjectRef,
-    context: &mut Context<'_>,
-) -> Protocol {
-    if !context.upstreams.contains_key(key) {
-        let upstream = endpoints::collect(name, port, context);
-        context.upstreams.insert(key.clone(), upstream);
-    }
-    let (protocol, is_empty) = match context.upstreams.get(key) {
-        Some(Upstream { protocol, endpoints }) => (*protocol, endpoints.is_empty()),
-        None => (Protocol::default(), true),
-    };
-    if is_empty {
-        let message =
-            format!("port `{}` of service `{name}` has no ready endpoint; check its pods and selector", port.port);
-        context.report(object, Reason::NoReadyEndpoints, message);
-    }
-    protocol
+/// Gathers what is behind `destination`.
+pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
+    let Destination { service: name, port: number, protocol } = destination;
+    let mut findings = Vec::new();
+    let upstream = context.service(name).and_then(|stored| {
+        let service = &stored.object;
+        let found = Port::Number(*number).find(service);
+        match external_name(service) {
+            None => found.map(|port| pods(name, port, &mut findings, context)),
+            Some(external_name) => {
+                let port = found.map_or_else(|| Cow::Owned(bare(*number)), Cow::Borrowed);
+                outside(name, external_name, &port, &mut findings, context)
+            }
+        }
+    });
+    let upstream = upstream.map(|own| Upstream { protocol: protocol.unwrap_or(own.protocol), ..own });
+    Gathered { upstream: upstream.map(Arc::new), findings }
 }
 
-/// Adds the addresses of an external name; `None` if it is refused.
+/// The endpoints that slices give.
+fn pods(name: &ObjectName, port: &ServicePort, findings: &mut Vec<Finding>, context: &mut Context<'_>) -> Upstream {
+    let upstream = endpoints::collect(name, port, context);
+    if upstream.endpoints.is_empty() {
+        let message =
+            format!("port `{}` of service `{name}` has no ready endpoint; check its pods and selector", port.port);
+        findings.push(Finding { reason: Reason::NoReadyEndpoints, message });
+    }
+    upstream
+}
+
+/// The addresses of an external name; `None` if it is refused.
 fn outside(
     name: &ObjectName,
     external_name: &str,
     port: &ServicePort,
-    key: &UpstreamKey,
-    object: &ObjectRef,
+    findings: &mut Vec<Finding>,
     context: &mut Context<'_>,
-) -> Option<Protocol> {
+) -> Option<Upstream> {
     let number = endpoints::target(port).or_else(|| u16::try_from(port.port).ok()).filter(|number| *number != 0);
     let Some(number) = number else {
         let message = format!("port `{}` of service `{name}` is no port number; correct the backend", port.port);
-        context.report(object, Reason::PortNotFound, message);
+        findings.push(Finding { reason: Reason::PortNotFound, message });
         return None;
     };
-    let Lead::Endpoints(endpoints) = external::follow(name, external_name, number, object, context) else {
+    let Lead::Endpoints(endpoints) = external::follow(name, external_name, number, findings, context) else {
         return None;
     };
     let service = endpoints::reference(name, context);
     let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
-    context.upstreams.insert(key.clone(), Upstream { protocol, endpoints });
-    Some(protocol)
+    Some(Upstream { protocol, endpoints })
+}
+
+/// A port that a service does not list.
+fn bare(number: i32) -> ServicePort {
+    ServicePort { port: number, ..ServicePort::default() }
 }
 
 /// The name that a service of type ExternalName stands for.
@@ -191,6 +219,28 @@ fn offered(service: &Service) -> String {
         })
         .collect();
     if ports.is_empty() { "none".into() } else { ports.join(", ") }
+}
+
+// === impl Destination ===
+
+impl Destination {
+    pub(super) fn key(&self) -> UpstreamKey {
+        let Self { service: ObjectName { namespace, name }, port, protocol } = self;
+        match protocol {
+            None => UpstreamKey::new(namespace, name, &port.to_string()),
+            Some(protocol) => UpstreamKey::new(namespace, name, &format!("{port}+{protocol}")),
+        }
+    }
+}
+
+// === impl Gathered ===
+
+impl Gathered {
+    /// Whether everything but the endpoints is the same.
+    pub(super) fn looks_like(&self, other: &Self) -> bool {
+        let protocol = |gathered: &Self| gathered.upstream.as_ref().map(|upstream| upstream.protocol);
+        protocol(self) == protocol(other) && self.findings == other.findings
+    }
 }
 
 // === impl Port ===

@@ -9,7 +9,7 @@
 //!
 //! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile.
 
-use std::{collections::BTreeSet, future::Future, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, watch};
 
@@ -26,8 +26,10 @@ use super::{
         names::{self, Dns, Names},
     },
     status,
-    translate::{Translation, translate},
+    translate::{Translation, Translator},
 };
+
+use crate::model::Tree;
 
 mod keeper;
 
@@ -62,7 +64,7 @@ pub async fn run(
             }
         }
     };
-    let mut state = State::default();
+    let mut state = State::new(options);
     let mut keeper = Keeper::new(file);
     let result = tokio::select! {
         () = shutdown => Ok(()),
@@ -84,6 +86,7 @@ async fn follow(
 ) {
     let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
     let (sender, mut resolved) = source::queue();
+    let mut names = Tree::new();
     let translations = async move {
         loop {
             tokio::select! {
@@ -102,14 +105,13 @@ async fn follow(
                 () = keeper.is_due() => keeper.save(state.content(options)),
             }
             options.contact.set_serves_saved(state.restored.is_some());
-            let translation = state.translate(options);
+            let translation = state.translate();
             state.tell(status);
             let Some(translation) = translation else { continue };
-            wanted.send_if_modified(|wanted| {
-                let is_new = *wanted != translation.external_names;
-                wanted.clone_from(&translation.external_names);
-                is_new
-            });
+            if names != translation.external_names {
+                names.clone_from(&translation.external_names);
+                wanted.send_replace(names.keys().cloned().collect());
+            }
             if state.is_confirmed {
                 keeper.mark();
             }
@@ -131,8 +133,8 @@ fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut State) {
     }
 }
 
-#[derive(Default)]
 struct State {
+    translator: Translator,
     cluster: Cluster,
     remarks: Vec<Outcome>,
     published: Option<Translation>,
@@ -149,6 +151,19 @@ struct State {
 // === impl State ===
 
 impl State {
+    fn new(options: &Options) -> Self {
+        Self {
+            translator: Translator::new(options.translate.clone()),
+            cluster: Cluster::default(),
+            remarks: Vec::new(),
+            published: None,
+            is_confirmed: false,
+            is_changed: false,
+            is_news: false,
+            restored: None,
+        }
+    }
+
     fn apply(&mut self, batch: Batch) {
         let Batch { changes, remarks, unread: _ } = batch;
         for change in changes {
@@ -176,9 +191,10 @@ impl State {
             for object in unread.iter().filter_map(|id| cluster.named(id)) {
                 self.cluster.apply(Change::Apply { object, origin: Origin::Api });
             }
-            for (name, addresses) in cluster.resolved {
-                self.cluster.resolved.entry(name).or_insert(addresses);
-            }
+            let mut resolved = cluster.resolved;
+            resolved
+                .extend(self.cluster.resolved.iter().map(|(name, addresses)| (Arc::clone(name), addresses.clone())));
+            self.cluster.resolved = resolved;
         }
     }
 
@@ -190,7 +206,7 @@ impl State {
     }
 
     /// The translation of what is known now, if it differs from the last.
-    fn translate(&mut self, options: &Options) -> Option<Translation> {
+    fn translate(&mut self) -> Option<Translation> {
         let (cluster, remark) = match &self.restored {
             Some(Restored { cluster, age }) => (cluster, Some(serving_saved(*age))),
             None if self.is_confirmed => (&self.cluster, None),
@@ -199,15 +215,11 @@ impl State {
         if !std::mem::take(&mut self.is_changed) && self.published.is_some() {
             return None;
         }
-        let mut translation = translate(cluster, &options.translate);
-        translation.outcomes.extend(self.remarks.iter().cloned().chain(remark));
-        translation.outcomes.sort();
-        translation.outcomes.dedup();
-        if let Some(published) = &self.published {
-            translation.table.share(&published.table);
-            if *published == translation {
-                return None;
-            }
+        let mut translation = self.translator.translate(cluster);
+        let remarks = self.remarks.iter().cloned().chain(remark);
+        translation.outcomes.extend(remarks.map(|remark| (Arc::new(remark), ())));
+        if self.published.as_ref() == Some(&translation) {
+            return None;
         }
         self.published = Some(translation.clone());
         self.is_news = true;

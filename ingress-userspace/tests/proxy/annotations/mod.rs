@@ -98,7 +98,7 @@ impl Ingress {
             cluster.apply(Change::Apply { object, origin: Source::File(Arc::clone(&path)) });
         }
         let translation = translate(&cluster, options);
-        let outcomes = translation.outcomes.iter().map(|outcome| format!("{outcome}\n")).collect();
+        let outcomes = translation.outcomes.keys().map(|outcome| format!("{outcome}\n")).collect();
         Site { proxy: Proxy::start(&Table(translation.table)), outcomes }
     }
 }

@@ -1,0 +1,106 @@
+//! Values by host name: found by one hash, and copied at the cost of what has changed. It knows no wildcards.
+
+use std::{
+    array,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use hashbrown::HashTable;
+
+use crate::model::Host;
+
+/// A map from names to values whose copies share what is the same in both.
+///
+/// Names are spread over shards by their hash, and a change copies its shard: a 256th of a large configuration.
+#[derive(Clone, Debug)]
+pub struct Names<V> {
+    shards: Box<[Arc<Shard<V>>; SHARDS]>,
+    hasher: RandomState,
+}
+
+type Shard<V> = HashTable<(Host, V)>;
+
+const SHARDS: usize = 256;
+
+/// The shard of a hash. The table within it goes by the lowest and the highest bits.
+fn shard(hash: u64) -> usize {
+    usize::from(hash.to_be_bytes()[3])
+}
+
+// === impl Names ===
+
+impl<V> Default for Names<V> {
+    fn default() -> Self {
+        let empty = Arc::new(Shard::new());
+        Self { shards: Box::new(array::from_fn(|_| Arc::clone(&empty))), hasher: RandomState::new() }
+    }
+}
+
+impl<V> Names<V> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&V> {
+        let hash = self.hasher.hash_one(name);
+        self.shards[shard(hash)].find(hash, |(host, _)| host.as_str() == name).map(|(_, value)| value)
+    }
+
+    /// All values, in no particular order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.shards.iter().flat_map(|shard| shard.iter()).map(|(_, value)| value)
+    }
+}
+
+impl<V: Clone> Names<V> {
+    /// Sets the value of `name`; `None` takes it out.
+    pub fn set(&mut self, name: &Host, value: Option<V>) {
+        let Self { shards, hasher } = self;
+        let hash = hasher.hash_one(name.as_str());
+        let shard = Arc::make_mut(&mut shards[shard(hash)]);
+        match (shard.find_entry(hash, |(host, _)| host == name), value) {
+            (Ok(mut entry), Some(value)) => entry.get_mut().1 = value,
+            (Ok(entry), None) => drop(entry.remove()),
+            (Err(_), Some(value)) => {
+                shard.insert_unique(hash, (name.clone(), value), |(host, _)| hasher.hash_one(host.as_str()));
+            }
+            (Err(_), None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn it_is_a_map_whose_copies_stay_as_they_were() {
+        let host = |number: u32| Host::parse(&format!("h{number}.test")).expect("valid");
+        let (mut names, mut model) = (Names::default(), BTreeMap::new());
+        let check = |names: &Names<u32>, model: &BTreeMap<u32, u32>| {
+            for number in 0..3_000 {
+                assert_eq!(names.get(host(number).as_str()), model.get(&number), "{number}");
+            }
+            let mut values: Vec<_> = names.values().collect();
+            values.sort();
+            let mut expect: Vec<_> = model.values().collect();
+            expect.sort();
+            assert_eq!(values, expect);
+        };
+        for number in 0..2_000 {
+            names.set(&host(number), Some(number));
+            model.insert(number, number);
+        }
+        let (copy, as_it_was) = (names.clone(), model.clone());
+        for number in 1_000..3_000 {
+            let value = (number % 3 > 0).then_some(number + 1);
+            names.set(&host(number), value);
+            match value {
+                Some(value) => drop(model.insert(number, value)),
+                None => drop(model.remove(&number)),
+            }
+        }
+        check(&names, &model);
+        check(&copy, &as_it_was);
+    }
+}
