@@ -1,4 +1,5 @@
-//! What statuses and events are made of, gathered from the cluster and its translation. It judges nothing.
+//! What statuses and events are made of, read from the cluster and its translation where it is asked for: by the leader alone.
+//! It judges nothing.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,20 +14,22 @@ use k8s_openapi::{
 use super::{Kind, MANAGER, ObjectName};
 use crate::control::{
     Translation,
-    cluster::Cluster,
+    cluster::{Cluster, Stored},
     outcome::{ObjectRef, Origin, Outcome, Reason, Severity},
 };
 
-/// All that matters here, as of one moment.
+/// All that matters here, as of one moment. To make it costs nothing, as every replica does so after every change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// The Ingresses that are served, and those that are not but bear a status of ours.
-    pub(super) ingresses: Vec<Claim>,
-    pub(super) problems: BTreeSet<Problem>,
+    cluster: Cluster,
+    translation: Translation,
+    /// The field manager of what is ours.
+    manager: Arc<str>,
 }
 
+/// An Ingress whose status is ours to write.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
+pub(super) struct Bearer {
     pub(super) ingress: Arc<Ingress>,
     pub(super) standing: Standing,
 }
@@ -81,20 +84,39 @@ fn is_marked(ingress: &Ingress, manager: &str) -> bool {
 // === impl Facts ===
 
 impl Facts {
-    pub(super) fn gather(cluster: &Cluster, translation: &Translation, manager: &str) -> Self {
-        let ingresses = cluster.ingresses.iter().filter(|(_, stored)| stored.origin == Origin::Api);
-        let ingresses = ingresses.filter_map(|(name, stored)| {
-            let standing = if translation.served.contains_key(name) {
-                Standing::Served
-            } else if is_marked(&stored.object, manager) && !entries(&stored.object).is_empty() {
-                Standing::Left
-            } else {
-                return None;
-            };
-            Some(Claim { ingress: Arc::clone(&stored.object), standing })
-        });
-        let problems = translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster));
-        Self { ingresses: ingresses.collect(), problems: problems.collect() }
+    pub(super) fn new(cluster: &Cluster, translation: &Translation, manager: &Arc<str>) -> Self {
+        Self { cluster: cluster.clone(), translation: translation.clone(), manager: Arc::clone(manager) }
+    }
+
+    /// The Ingresses that are served, and those that are not but bear a status of ours.
+    pub(super) fn bearers(&self) -> impl Iterator<Item = Bearer> {
+        self.cluster.ingresses.keys().filter_map(|name| self.bearer(name))
+    }
+
+    /// The Ingress `name`, if it is one of [`Facts::bearers`].
+    pub(super) fn bearer(&self, name: &ObjectName) -> Option<Bearer> {
+        let Self { cluster, translation, manager } = self;
+        let Stored { object, origin } = cluster.ingresses.get(name)?;
+        let standing = if translation.served.contains_key(name) {
+            Standing::Served
+        } else if is_marked(object, manager) && !entries(object).is_empty() {
+            Standing::Left
+        } else {
+            return None;
+        };
+        (*origin == Origin::Api).then(|| Bearer { ingress: Arc::clone(object), standing })
+    }
+
+    /// The Ingresses of which there may be something else to say than in `before`.
+    pub(super) fn changed_since(&self, before: &Self) -> BTreeSet<ObjectName> {
+        let ingresses = before.cluster.ingresses.differences(&self.cluster.ingresses).into_iter();
+        let served = before.translation.served.differences(&self.translation.served).into_iter();
+        ingresses.map(|difference| difference.key).chain(served.map(|difference| difference.key)).cloned().collect()
+    }
+
+    pub(super) fn problems(&self) -> BTreeSet<Problem> {
+        let Self { cluster, translation, manager: _ } = self;
+        translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster)).collect()
     }
 }
 

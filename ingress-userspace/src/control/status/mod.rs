@@ -103,7 +103,7 @@ pub enum Leadership {
 #[derive(Debug)]
 pub(super) struct Task {
     /// The field manager of what is ours.
-    manager: String,
+    manager: Arc<str>,
     facts: Option<watch::Sender<Arc<Facts>>>,
     running: JoinSet<()>,
 }
@@ -160,13 +160,13 @@ impl Task {
                 let client = source::kube::connect(config.kubeconfig.as_deref(), &Contact::default()).await?;
                 Ok(Self::with_client(client, options.clone()))
             }
-            _ => Ok(Self { manager: String::new(), facts: None, running: JoinSet::new() }),
+            _ => Ok(Self { manager: Arc::default(), facts: None, running: JoinSet::new() }),
         }
     }
 
     fn with_client(client: Client, options: Options) -> Self {
         let (facts, receiver) = watch::channel(Arc::default());
-        let manager = manager(&options.controller);
+        let manager = manager(&options.controller).into();
         let mut running = JoinSet::new();
         running.spawn(run(client, options, receiver));
         Self { manager, facts: Some(facts), running }
@@ -175,7 +175,7 @@ impl Task {
     /// Hands over what is served now, in place of what was handed over before.
     pub(super) fn tell(&self, cluster: &Cluster, translation: &Translation) {
         if let Some(facts) = &self.facts {
-            facts.send_replace(Arc::new(Facts::gather(cluster, translation, &self.manager)));
+            facts.send_replace(Arc::new(Facts::new(cluster, translation, &self.manager)));
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     ObjectName,
     addresses::Address,
-    facts::{Claim, Standing, entries},
+    facts::{Bearer, Standing, entries},
 };
 
 /// One status to write.
@@ -57,6 +57,8 @@ struct Attempt {
 pub(super) struct Plan {
     pub(super) writes: Vec<Write>,
     pub(super) next: Option<Instant>,
+    /// The Ingresses that are to be looked at again although nothing changes: those of `writes`, and those that wait.
+    pub(super) again: BTreeSet<ObjectName>,
 }
 
 /// How long an Ingress must be left before its status is cleared: a class that is deleted and created anew is no reason to take
@@ -69,10 +71,12 @@ pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
     addresses.iter().map(|address| Entry { address: address.clone(), ports: ports.clone() }).collect()
 }
 
-/// What to write so that every Ingress that is served shows `wanted`; `None` if that is not known. `interval` is how long a
-/// status that was written and yet differs stays so.
+/// What to write so that every one of `bearers` that is served shows `wanted`; `None` if that is not known. `interval` is how
+/// long a status that was written and yet differs stays so.
+///
+/// Of the Ingresses that are not among `bearers` nothing is known to have changed, or to wait, since the last plan.
 pub(super) fn plan(
-    claims: &[Claim],
+    bearers: &[Bearer],
     wanted: Option<&Arc<[Entry]>>,
     ledger: &mut Ledger,
     interval: Duration,
@@ -81,7 +85,7 @@ pub(super) fn plan(
     let mut plan = Plan::default();
     let mut left = BTreeMap::new();
     let nothing: Arc<[Entry]> = Arc::default();
-    for Claim { ingress, standing } in claims {
+    for Bearer { ingress, standing } in bearers {
         let name = ObjectName::of(&ingress.metadata);
         let target = match (standing, wanted) {
             (Standing::Served, Some(wanted)) => wanted,
@@ -90,7 +94,7 @@ pub(super) fn plan(
                 let since = *ledger.left.get(&name).unwrap_or(&now);
                 left.insert(name.clone(), since);
                 if now < since + LEFT_FOR {
-                    plan.wake(since + LEFT_FOR);
+                    plan.wake(&name, since + LEFT_FOR);
                     continue;
                 }
                 &nothing
@@ -102,9 +106,12 @@ pub(super) fn plan(
         let uid: Arc<str> = ingress.metadata.uid.as_deref().unwrap_or_default().into();
         match ledger.written.get(&name) {
             Some(Attempt { uid: last, entries, at }) if *last == uid && entries == target && now < *at + interval => {
-                plan.wake(*at + interval);
+                plan.wake(&name, *at + interval);
             }
-            _ => plan.writes.push(Write { name, uid, entries: Arc::clone(target) }),
+            _ => {
+                plan.again.insert(name.clone());
+                plan.writes.push(Write { name, uid, entries: Arc::clone(target) });
+            }
         }
     }
     ledger.left = left;
@@ -120,7 +127,8 @@ fn is_shown(wanted: &[Entry], present: &[IngressLoadBalancerIngress]) -> bool {
 // === impl Plan ===
 
 impl Plan {
-    fn wake(&mut self, at: Instant) {
+    fn wake(&mut self, name: &ObjectName, at: Instant) {
+        self.again.insert(name.clone());
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 }
@@ -201,7 +209,7 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(60);
 
-    fn claim(standing: Standing, present: &Value) -> Claim {
+    fn bearer(standing: Standing, present: &Value) -> Bearer {
         let mut ingress: Ingress = serde_json::from_value(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
             "metadata": {"name": "a", "namespace": "n", "uid": "u",
@@ -211,7 +219,7 @@ mod tests {
         }))
         .expect("an Ingress");
         reduce(&mut ingress);
-        Claim { ingress: Arc::new(ingress), standing }
+        Bearer { ingress: Arc::new(ingress), standing }
     }
 
     fn addresses(texts: &[&str]) -> Arc<[Entry]> {
@@ -250,33 +258,38 @@ mod tests {
             (&[], json!([v4]), true),
         ] {
             let wanted = addresses(texts);
-            let claims = [claim(Standing::Served, &present)];
-            let Plan { writes, next } = plan(&claims, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
-            assert_eq!((writes.len(), next), (usize::from(is_written), None), "{texts:?} {present}");
+            let bearers = [bearer(Standing::Served, &present)];
+            let Plan { writes, next, again } =
+                plan(&bearers, Some(&wanted), &mut Ledger::default(), INTERVAL, Instant::now());
+            assert_eq!(
+                (writes.len(), again.len(), next),
+                (usize::from(is_written), usize::from(is_written), None),
+                "{texts:?} {present}"
+            );
             assert!(writes.iter().all(|write| write.entries == wanted));
         }
     }
 
     #[test]
     fn what_is_not_known_changes_nothing() {
-        let claims = [claim(Standing::Served, &json!([{"ip": "192.0.2.1"}])), claim(Standing::Served, &json!([]))];
-        let Plan { writes, next } = plan(&claims, None, &mut Ledger::default(), INTERVAL, Instant::now());
-        assert_eq!((writes, next), (Vec::new(), None));
+        let bearers = [bearer(Standing::Served, &json!([{"ip": "192.0.2.1"}])), bearer(Standing::Served, &json!([]))];
+        let Plan { writes, next, again } = plan(&bearers, None, &mut Ledger::default(), INTERVAL, Instant::now());
+        assert_eq!((writes, again, next), (Vec::new(), BTreeSet::new(), None));
     }
 
     #[test]
     fn what_is_left_is_cleared_after_a_while() {
-        let claims = [claim(Standing::Left, &json!([{"ip": "192.0.2.1"}]))];
+        let bearers = [bearer(Standing::Left, &json!([{"ip": "192.0.2.1"}]))];
         let mut ledger = Ledger::default();
         let start = Instant::now();
-        let mut at = |claims: &[Claim], now| plan(claims, None, &mut ledger, INTERVAL, now);
-        let first = at(&claims, start);
-        assert_eq!((first.writes.len(), first.next), (0, Some(start + LEFT_FOR)));
+        let mut at = |bearers: &[Bearer], now| plan(bearers, None, &mut ledger, INTERVAL, now);
+        let first = at(&bearers, start);
+        assert_eq!((first.writes.len(), first.again.len(), first.next), (0, 1, Some(start + LEFT_FOR)));
         // It is served again in between: the wait begins anew.
-        at(&[claim(Standing::Served, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
+        at(&[bearer(Standing::Served, &json!([{"ip": "192.0.2.1"}]))], start + LEFT_FOR / 2);
         let again = start + LEFT_FOR;
-        assert_eq!(at(&claims, again).next, Some(again + LEFT_FOR));
-        let cleared = at(&claims, again + LEFT_FOR).writes;
+        assert_eq!(at(&bearers, again).next, Some(again + LEFT_FOR));
+        let cleared = at(&bearers, again + LEFT_FOR).writes;
         assert_eq!(cleared.len(), 1);
         assert_eq!(
             cleared[0].body(),
@@ -288,23 +301,23 @@ mod tests {
     #[test]
     fn what_was_written_is_not_written_again_within_the_interval() {
         let other = json!([{"ip": "198.51.100.1"}]);
-        let claims = [claim(Standing::Served, &other)];
+        let bearers = [bearer(Standing::Served, &other)];
         let (wanted, news) = (addresses(&["192.0.2.1"]), addresses(&["192.0.2.2"]));
         let mut ledger = Ledger::default();
         let start = Instant::now();
-        let writes = plan(&claims, Some(&wanted), &mut ledger, INTERVAL, start).writes;
+        let writes = plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start).writes;
         ledger.note(writes[0].clone(), start);
-        let held = plan(&claims, Some(&wanted), &mut ledger, INTERVAL, start);
-        assert_eq!((held.writes.len(), held.next), (0, Some(start + INTERVAL)));
+        let held = plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start);
+        assert_eq!((held.writes.len(), held.again.len(), held.next), (0, 1, Some(start + INTERVAL)));
         assert_eq!(
-            plan(&claims, Some(&news), &mut ledger, INTERVAL, start).writes.len(),
+            plan(&bearers, Some(&news), &mut ledger, INTERVAL, start).writes.len(),
             1,
             "new addresses do not wait"
         );
-        let mut recreated = claim(Standing::Served, &other);
+        let mut recreated = bearer(Standing::Served, &other);
         Arc::make_mut(&mut recreated.ingress).metadata.uid = Some("v".into());
         assert_eq!(plan(&[recreated], Some(&wanted), &mut ledger, INTERVAL, start).writes.len(), 1, "nor a new object");
-        assert_eq!(plan(&claims, Some(&wanted), &mut ledger, INTERVAL, start + INTERVAL).writes.len(), 1);
+        assert_eq!(plan(&bearers, Some(&wanted), &mut ledger, INTERVAL, start + INTERVAL).writes.len(), 1);
     }
 
     #[test]

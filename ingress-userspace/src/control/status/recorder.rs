@@ -36,7 +36,7 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
     loop {
         if facts.has_changed().unwrap_or_default() {
             let known = Arc::clone(&facts.borrow_and_update());
-            let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems, Instant::now()));
+            let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems(), Instant::now()));
             let more = dropped.saturating_sub(before);
             if more > 0 {
                 tracing::warn!(dropped = more, "too many problems to write events about; the log has them all");

@@ -11,9 +11,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::facts::{Claim, Problem, Standing};
+use super::facts::Standing;
 use super::*;
-use crate::control::outcome::Reason;
+use crate::control::outcome::{Origin, Outcome, Reason};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -204,22 +204,30 @@ fn ingress(name: &str, addresses: &[&str]) -> Arc<Ingress> {
     let ports = json!([{"port": 80, "protocol": "TCP"}, {"port": 443, "protocol": "TCP"}]);
     let entries: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ports": ports})).collect();
     let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
-        "metadata": {"name": name, "namespace": "n", "uid": format!("uid-{name}")},
+        "metadata": {"name": name, "namespace": "n", "uid": format!("uid-{name}"), "managedFields": [{"manager": MANAGER}]},
         "status": {"loadBalancer": {"ingress": entries}}});
     Arc::new(serde_json::from_value(ingress).expect("an Ingress"))
 }
 
-fn facts(claims: &[(Arc<Ingress>, Standing)], problems: &[&str]) -> Arc<Facts> {
-    let claim =
-        |(ingress, standing): &(Arc<Ingress>, Standing)| Claim { ingress: Arc::clone(ingress), standing: *standing };
-    let problem = |message: &&str| Problem {
-        kind: Kind::Ingress,
-        name: ObjectName::new("n", "a"),
-        uid: "uid-a".into(),
+fn facts(bearers: &[(Arc<Ingress>, Standing)], problems: &[&str]) -> Arc<Facts> {
+    let (mut cluster, mut translation) = (Cluster::default(), Translation::default());
+    let troubled = (!problems.is_empty()).then(|| (ingress("a", &[]), None));
+    for (ingress, standing) in
+        bearers.iter().map(|(ingress, standing)| (Arc::clone(ingress), Some(*standing))).chain(troubled)
+    {
+        let object = Object::Ingress(ingress);
+        if standing == Some(Standing::Served) {
+            translation.served.insert(object.id().name, ());
+        }
+        cluster.apply(Change::Apply { object, origin: Origin::Api });
+    }
+    let outcome = |message: &&str| Outcome {
+        object: ObjectName::new("n", "a").refer(Kind::Ingress, &Origin::Api),
         reason: Reason::ServiceNotFound,
-        message: (*message).into(),
+        message: (*message).to_owned(),
     };
-    Arc::new(Facts { ingresses: claims.iter().map(claim).collect(), problems: problems.iter().map(problem).collect() })
+    translation.outcomes.extend(problems.iter().map(|problem| (Arc::new(outcome(problem)), ())));
+    Arc::new(Facts::new(&cluster, &translation, &MANAGER.into()))
 }
 
 fn served(name: &str, addresses: &[&str]) -> Arc<Facts> {

@@ -1,6 +1,6 @@
 //! Writes statuses as planned, some at a time, and clears them when the last replica leaves. It decides nothing about them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::networking::v1::Ingress;
@@ -19,7 +19,7 @@ use super::{
     Options, Updates, WriteResult,
     access::{Access, Failure, Trouble, ask},
     addresses::Address,
-    facts::{Claim, Facts, Standing},
+    facts::{Bearer, Facts, Standing},
     manager,
     plan::{Entry, Ledger, Plan, Write, plan, wanted},
     replicas, request_timeout,
@@ -48,11 +48,21 @@ pub(super) async fn keep(
 ) {
     let mut ledger = Ledger::default();
     let mut trouble = Trouble::new(PATCH);
+    let (mut before, mut shown): (Option<Arc<Facts>>, Option<Arc<[Entry]>>) = (None, None);
+    let mut due = BTreeSet::new();
     loop {
         let entries = addresses.borrow_and_update().as_deref().map(|addresses| wanted(addresses, &options.ports));
         let known = Arc::clone(&facts.borrow_and_update());
-        let Plan { mut writes, next } =
-            plan(&known.ingresses, entries.as_ref(), &mut ledger, options.interval, Instant::now());
+        let bearers: Vec<Bearer> = match &before {
+            Some(before) if shown == entries => {
+                due.append(&mut known.changed_since(before));
+                due.iter().filter_map(|name| known.bearer(name)).collect()
+            }
+            _ => known.bearers().collect(),
+        };
+        let Plan { mut writes, next, again } =
+            plan(&bearers, entries.as_ref(), &mut ledger, options.interval, Instant::now());
+        (before, shown, due) = (Some(known), entries, again);
         if writes.is_empty() {
             ledger.prune(options.interval, Instant::now());
             tokio::select! {
@@ -137,9 +147,8 @@ pub(super) async fn farewell(client: &Client, options: &Options, facts: &watch::
     let nothing: Arc<[Entry]> = Arc::default();
     // Nothing is served from now on, and there is no time to wait with what was left before.
     let known = Arc::clone(&facts.borrow());
-    let claims: Vec<Claim> =
-        known.ingresses.iter().map(|claim| Claim { standing: Standing::Served, ..claim.clone() }).collect();
-    let writes = plan(&claims, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
+    let bearers: Vec<Bearer> = known.bearers().map(|bearer| Bearer { standing: Standing::Served, ..bearer }).collect();
+    let writes = plan(&bearers, Some(&nothing), &mut Ledger::default(), options.interval, Instant::now()).writes;
     let number = writes.len();
     let mut trouble = Trouble::new(PATCH);
     if write_all(client, options, writes, &mut Ledger::default(), &mut trouble).await.is_none() {
