@@ -75,11 +75,14 @@ pub(super) struct Restored {
     pub(super) age: Duration,
 }
 
-/// What is to be saved. `Debug` shows no object.
+/// What is to be saved: what a translation used. To make it costs nothing; its parts are gathered where it is written. `Debug`
+/// shows no object.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
-    objects: Vec<Object>,
-    resolved: BTreeMap<Arc<str>, Vec<IpAddr>>,
+    pub(super) cluster: Cluster,
+    pub(super) translation: Translation,
+    pub(super) options: translate::Options,
+    pub(super) keys: PrivateKeys,
 }
 
 /// Raised when a reader of the old version would misunderstand the new.
@@ -115,13 +118,9 @@ struct Written<'c>(&'c Object);
 // === impl Content ===
 
 impl Content {
-    /// The objects that `translation` of `cluster` used.
-    pub(super) fn of(
-        cluster: &Cluster,
-        translation: &Translation,
-        options: &translate::Options,
-        keys: PrivateKeys,
-    ) -> Self {
+    /// The objects that the translation used.
+    fn objects(&self) -> Vec<Object> {
+        let Self { cluster, translation, options, keys } = self;
         let (mut services, mut secrets) = (BTreeSet::new(), BTreeSet::new());
         services.extend(options.default_backend.clone());
         services.insert(ObjectName::new("default", "kubernetes"));
@@ -140,19 +139,19 @@ impl Content {
             let slices = cluster.slices_of(name);
             objects.extend(slices.map(|(_, stored)| Object::EndpointSlice(Arc::clone(&stored.object))));
         }
-        let secret = |name| cluster.secrets.get(name).map(|stored| Object::Secret(saved_secret(&stored.object, keys)));
+        let secret = |name| cluster.secrets.get(name).map(|stored| Object::Secret(saved_secret(&stored.object, *keys)));
         objects.extend(secrets.iter().filter_map(secret));
         objects.extend(cluster.classes.values().map(|stored| Object::IngressClass(Arc::clone(&stored.object))));
         objects.extend(cluster.config_maps.values().map(|stored| Object::ConfigMap(Arc::clone(&stored.object))));
         objects.extend(cluster.nodes.values().map(|stored| Object::Node(Arc::clone(&stored.object))));
-        let wanted = |name: &Arc<str>| translation.external_names.contains_key(name);
-        let resolved = cluster.resolved.iter().filter(|(name, _)| wanted(name));
-        let resolved = resolved.map(|(name, addresses)| (Arc::clone(name), addresses.clone())).collect();
-        Self { objects, resolved }
+        objects
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
+    /// The addresses of the names that the translation wants.
+    fn resolved(&self) -> BTreeMap<&str, &[IpAddr]> {
+        let Self { cluster, translation, options: _, keys: _ } = self;
+        let wanted = cluster.resolved.iter().filter(|(name, _)| translation.external_names.contains_key(*name));
+        wanted.map(|(name, addresses)| (&**name, addresses.as_slice())).collect()
     }
 }
 
@@ -202,15 +201,11 @@ impl File {
             return Err(Error::Directory { path: directory.into() });
         }
         // Two processes of a node, in an update, save to one place; one after the other.
-        let lock = fs::File::open(directory).map_err(|source| Error::Write { path: path.clone(), source })?;
-        let locked = Flock::lock(lock, FlockArg::LockExclusive);
-        let lock = locked.map_err(|(_, errno)| Error::Write { path: path.clone(), source: errno.into() })?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let new = directory.join(name);
+        let _lock = self.lock()?;
+        let new = self.beside(".new");
         let written = put(&new, content, now).and_then(|size| {
             fs::rename(&new, path)?;
-            lock.sync_all()?;
+            fs::File::open(directory)?.sync_all()?;
             Ok(size)
         });
         written.map_err(|source| {
@@ -218,6 +213,27 @@ impl File {
             drop(fs::remove_file(&new));
             Error::Write { path: path.clone(), source }
         })
+    }
+
+    /// Waits for the lock of this place: a file beside it that no other user can open, and so none can hold. It stays, for who
+    /// removed it might remove one that another holds by now.
+    fn lock(&self) -> Result<Flock<fs::File>, Error> {
+        let path = self.beside(".lock");
+        let error = |source| Error::Write { path: path.clone(), source };
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(&path).map_err(error)?;
+        let metadata = file.metadata().map_err(error)?;
+        if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
+            return Err(Error::Foreign { path });
+        }
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| error(errno.into()))
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(suffix);
+        directory(&self.path).join(name)
     }
 
     /// What is in the file; `None` if there is none. Blocks.
@@ -272,11 +288,11 @@ fn put(new: &Path, content: &Content, now: SystemTime) -> io::Result<u64> {
         return Err(error);
     }
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
-    let Content { objects, resolved } = content;
+    let objects = content.objects();
     let document = Document {
         version: VERSION,
         written_unix_seconds: now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
-        resolved: resolved.iter().map(|(name, addresses)| (&**name, addresses.as_slice())).collect(),
+        resolved: content.resolved(),
         objects: objects.iter().map(Written).collect(),
     };
     let mut writer = BufWriter::new(file);

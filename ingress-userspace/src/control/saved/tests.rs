@@ -43,7 +43,7 @@ fn content(keys: PrivateKeys) -> Content {
     let (cluster, options) = (cluster(), translate::Options::default());
     let mut translation = translate::translate(&cluster, &options);
     translation.external_names.insert("db.test".into(), ());
-    Content::of(&cluster, &translation, &options, keys)
+    Content { cluster, translation, options, keys }
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -84,7 +84,10 @@ fn private_keys_are_written_only_when_they_are_asked_for() {
         assert!(text.contains("Y2VydA=="), "the certificate is kept");
         let mode = fs::metadata(&file.path).expect("metadata").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1, "nothing is left beside the file");
+        let mut left: Vec<_> =
+            fs::read_dir(root.path()).expect("a directory").map(|entry| entry.expect("an entry").file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["saved.json", "saved.json.lock"], "nothing else is left beside the file");
     }
 }
 
@@ -128,4 +131,23 @@ fn a_link_is_neither_read_nor_written_through() {
     symlink(root.path(), &linked).expect("a link");
     let beside = File { path: linked.join("saved.json"), private_keys: PrivateKeys::Leave };
     assert!(matches!(beside.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Directory { .. })));
+}
+
+#[test]
+fn nobody_else_can_hold_the_lock() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let file = file(&root, PrivateKeys::Leave);
+    // Whoever may read the directory can lock it.
+    let directory = fs::File::open(root.path()).expect("a directory");
+    let _held = Flock::lock(directory, FlockArg::LockExclusiveNonblock).expect("locked");
+    file.write(&content(PrivateKeys::Leave), at(0)).expect("written");
+    let lock = root.path().join("saved.json.lock");
+    assert_eq!(fs::metadata(&lock).expect("a file").mode() & 0o777, 0o600);
+    // One that others could open is not waited for, and one that leads elsewhere not followed.
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).expect("changed");
+    assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Foreign { .. })));
+    fs::remove_file(&lock).expect("removed");
+    symlink(root.path().join("elsewhere"), &lock).expect("linked");
+    assert!(matches!(file.write(&content(PrivateKeys::Leave), at(0)), Err(Error::Write { .. })));
+    assert!(!root.path().join("elsewhere").exists());
 }

@@ -82,9 +82,9 @@ impl Keeper {
         let (Some(file), Some(content)) = (&self.file, content) else { return };
         let file = Arc::clone(file);
         self.writing = Some(spawn_blocking(move || {
-            let (path, objects) = (file.path.display(), content.len());
+            let path = file.path.display();
             match file.write(&content, SystemTime::now()) {
-                Ok(bytes) => tracing::debug!(%path, bytes, objects, "configuration saved"),
+                Ok(bytes) => tracing::debug!(%path, bytes, "configuration saved"),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(%path, error, "cannot save the configuration; a restart without an API server serves an older one");

@@ -198,11 +198,16 @@ impl State {
         }
     }
 
-    /// What is served, as the source told it, to be saved. Objects are shared, not copied.
+    /// What is served, as the source told it, to be saved.
     fn content(&self, options: &Options) -> Option<Content> {
         let Options { translate, saved, contact: _, status: _ } = options;
         let translation = self.published.as_ref().filter(|_| self.is_confirmed)?;
-        Some(Content::of(&self.cluster, translation, translate, saved.as_ref()?.private_keys))
+        Some(Content {
+            cluster: self.cluster.clone(),
+            translation: translation.clone(),
+            options: translate.clone(),
+            keys: saved.as_ref()?.private_keys,
+        })
     }
 
     /// The translation of what is known now, if it differs from the last.
