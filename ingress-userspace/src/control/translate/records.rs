@@ -1,7 +1,7 @@
 //! What each part of a translation was made from, and what there is to say about it. It makes no part itself.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -33,7 +33,7 @@ pub(super) enum Part {
 #[derive(Default)]
 pub(super) struct Records {
     parts: HashMap<Part, Record>,
-    dependents: BTreeSet<(Dependency, Part)>,
+    dependents: HashMap<Dependency, Dependents>,
     /// Dependencies that lost their last dependent, and may have got another since.
     orphans: Vec<Dependency>,
     /// What all parts say.
@@ -42,6 +42,12 @@ pub(super) struct Records {
     repeated: BTreeMap<Arc<Outcome>, usize>,
     /// The names whose addresses any part asked for.
     external_names: Tree<Arc<str>, ()>,
+}
+
+/// The parts that were made from one dependency: one for most, all Ingresses for their class.
+enum Dependents {
+    One(Part),
+    Many(HashSet<Part>),
 }
 
 /// Sorted, without duplicates.
@@ -61,14 +67,17 @@ impl Records {
         let new = Record { reads: reads.into_iter().collect(), outcomes: outcomes.into_iter().collect() };
         let old = self.parts.remove(&part).unwrap_or_default();
         for read in new.reads.iter().filter(|read| old.reads.binary_search(read).is_err()) {
-            self.dependents.insert((read.clone(), part.clone()));
+            match self.dependents.get_mut(read) {
+                Some(dependents) => dependents.add(part.clone()),
+                None => drop(self.dependents.insert(read.clone(), Dependents::One(part.clone()))),
+            }
             if let Dependency::Addresses(name) = read {
                 self.external_names.insert(Arc::clone(name), ());
             }
         }
         for read in old.reads.iter().filter(|read| new.reads.binary_search(read).is_err()) {
-            self.dependents.remove(&(read.clone(), part.clone()));
-            if self.dependents_of(read).next().is_none() {
+            if self.dependents.get_mut(read).is_some_and(|dependents| !dependents.remove(&part)) {
+                self.dependents.remove(read);
                 self.orphans.push(read.clone());
             }
         }
@@ -89,16 +98,19 @@ impl Records {
     }
 
     /// The parts that were made from `dependency`.
-    pub(super) fn dependents_of<'r>(&'r self, dependency: &'r Dependency) -> impl Iterator<Item = &'r Part> {
-        // The first of all parts.
-        let first = (dependency.clone(), Part::Globals);
-        self.dependents.range(first..).take_while(move |(read, _)| read == dependency).map(|(_, part)| part)
+    pub(super) fn dependents_of(&self, dependency: &Dependency) -> impl Iterator<Item = &Part> {
+        let (one, many) = match self.dependents.get(dependency) {
+            None => (None, None),
+            Some(Dependents::One(part)) => (Some(part), None),
+            Some(Dependents::Many(parts)) => (None, Some(parts)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
     }
 
     /// A dependency that nothing is made from any more.
     pub(super) fn take_orphan(&mut self) -> Option<Dependency> {
         while let Some(orphan) = self.orphans.pop() {
-            if self.dependents_of(&orphan).next().is_none() {
+            if !self.dependents.contains_key(&orphan) {
                 if let Dependency::Addresses(name) = &orphan {
                     self.external_names.remove(name);
                 }
@@ -129,6 +141,28 @@ impl Records {
             Some(1) => drop(self.repeated.remove(outcome)),
             Some(times) => *times -= 1,
             None => drop(self.outcomes.remove(outcome)),
+        }
+    }
+}
+
+// === impl Dependents ===
+
+impl Dependents {
+    fn add(&mut self, part: Part) {
+        match self {
+            Self::One(one) => *self = Self::Many([one.clone(), part].into()),
+            Self::Many(parts) => drop(parts.insert(part)),
+        }
+    }
+
+    /// Takes `part` out; returns whether any remains.
+    fn remove(&mut self, part: &Part) -> bool {
+        match self {
+            Self::One(one) => one != part,
+            Self::Many(parts) => {
+                parts.remove(part);
+                !parts.is_empty()
+            }
         }
     }
 }
