@@ -320,6 +320,37 @@ mod tests {
     }
 
     #[test]
+    fn one_object_does_not_take_the_room_of_others() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let mut standing: BTreeSet<Problem> =
+            (0..MAX_OF_OBJECT + 7).map(|number| problem("a", Reason::InvalidPath, &format!("{number:03}"))).collect();
+        standing.insert(problem("z", Reason::InvalidPath, "x"));
+        assert_eq!(chronicle.observe(&standing, start), 7);
+        assert_eq!(chronicle.standing.len(), MAX_OF_OBJECT + 1);
+        // Those that are followed stay so, and some of the others are when there is room.
+        assert_eq!(chronicle.observe(&standing, start), 7);
+        standing.retain(|problem| &*problem.message >= "010");
+        assert_eq!(chronicle.observe(&standing, start), 0);
+        assert_eq!(chronicle.standing.len(), MAX_OF_OBJECT + 7 - 10 + 1);
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_put_behind_the_others() {
+        let start = Instant::now();
+        let mut chronicle = Chronicle::new(start);
+        let [a, b] = ["a", "b"].map(|name| problem(name, Reason::InvalidPath, "x"));
+        chronicle.observe(&[a.clone(), b.clone()].into(), start);
+        assert_eq!(chronicle.next(start), Next::Tell(a.clone(), 0));
+        let until = start + Duration::from_secs(10);
+        chronicle.put_off(&a, until);
+        assert_eq!(tell(&mut chronicle, start), (vec![(b, 0)], Some(until)));
+        assert_eq!(tell(&mut chronicle, until).0, [(a.clone(), 0)]);
+        // Having been told, it is not put off any more.
+        assert_eq!(tell(&mut chronicle, until + REPEAT).0.len(), 2);
+    }
+
+    #[test]
     fn an_event_says_what_who_and_where() {
         let missing = problem("web", Reason::ServiceNotFound, "service `n/api` does not exist; create it");
         let event = event(&missing, "xdp-ingress.io/controller", "xdp-ingress-x7k2p", Timestamp::UNIX_EPOCH);

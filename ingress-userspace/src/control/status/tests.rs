@@ -375,6 +375,30 @@ async fn one_object_that_is_refused_does_not_hold_others_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_role_that_forbids_is_told_from_a_policy_of_some_objects() {
+    let known = |refused: usize| {
+        let names = (0..refused).map(|number| format!("a{number:02}")).chain(["b".to_owned()]);
+        let bearers: Vec<_> = names.map(|name| (ingress(&name, &[]), Standing::Served)).collect();
+        facts(&bearers, &[])
+    };
+    // As many as may be refused before the rest of a round is given up …
+    let server = Server::new();
+    server.refuse("patch status n/a", 403);
+    let (_a, _) = replica(&server, "a", known(writer::REFUSED_MAX));
+    let b = server.until("patch status n/b", 1).await[0].at;
+    assert!(b < Duration::from_secs(1), "{b:?}");
+    assert_eq!(server.seen("patch status n/a").len(), writer::REFUSED_MAX);
+    // … and more.
+    let server = Server::new();
+    server.refuse("patch status n/a", 403);
+    let (_a, _) = replica(&server, "a", known(60));
+    let attempts = server.until("patch status", 3 * writer::REFUSED_MAX).await;
+    let mut rounds: BTreeMap<Duration, usize> = BTreeMap::new();
+    attempts.iter().for_each(|entry| *rounds.entry(entry.at).or_default() += 1);
+    assert!(rounds.len() >= 3 && rounds.values().all(|writes| *writes <= writer::REFUSED_MAX + 1), "{rounds:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_replica_clears_and_one_of_several_does_not() {
     let deleted = |mut pod: Value| {
         pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();

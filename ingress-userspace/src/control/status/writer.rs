@@ -37,7 +37,7 @@ const PATCH: Access = Access {
 };
 
 /// Writes of one round that may be forbidden before the rest is given up for now.
-const REFUSED_MAX: usize = 8;
+pub(super) const REFUSED_MAX: usize = 8;
 
 /// Keeps statuses as they are wanted, until it is dropped.
 pub(super) async fn keep(
