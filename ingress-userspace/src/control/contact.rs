@@ -19,7 +19,8 @@ const PLURALS: [&str; 4] = ["ingresses", "ingressclasses", "services", "endpoint
 
 #[derive(Debug, Default)]
 struct Signs {
-    began: OnceLock<Instant>,
+    /// When, and for which namespace: all if there is none.
+    began: OnceLock<(Instant, Option<Arc<str>>)>,
     /// Milliseconds since `began` and one, 0 for never, by kind.
     last: [AtomicU64; PLURALS.len()],
     serves_saved: AtomicBool,
@@ -33,7 +34,7 @@ impl Contact {
     /// An event, a bookmark (about one a minute) and an answered list are signs of life. What is served is at most this old.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
-        let began = *self.0.began.get()?;
+        let (began, _) = self.0.began.get()?;
         let oldest = self.0.last.iter().map(|last| last.load(Relaxed).saturating_sub(1)).min().unwrap_or_default();
         Some(began.elapsed().saturating_sub(Duration::from_millis(oldest)))
     }
@@ -44,13 +45,22 @@ impl Contact {
         self.0.serves_saved.load(Relaxed)
     }
 
-    pub(super) fn begin(&self) {
-        self.0.began.get_or_init(Instant::now);
+    /// Begins to measure, for the objects of `namespace`, or of all.
+    pub(super) fn begin(&self, namespace: Option<&str>) {
+        self.0.began.get_or_init(|| (Instant::now(), namespace.map(Into::into)));
     }
 
-    /// Notes a sign of life of the watches of `plural`, as in the path of a request.
-    pub(super) fn note(&self, plural: &str) {
-        let Some(began) = self.0.began.get() else { return };
+    /// Notes a sign of life of the watch with this path. One of another namespace, as of the default backend, says nothing of
+    /// those without which nothing can be served.
+    pub(super) fn note(&self, path: &str) {
+        let Some((began, watched)) = self.0.began.get() else { return };
+        let mut segments = path.rsplit('/');
+        let plural = segments.next().unwrap_or_default();
+        let (name, key) = (segments.next(), segments.next());
+        let namespace = name.filter(|_| key == Some("namespaces"));
+        if namespace.is_some() && namespace != watched.as_deref() {
+            return;
+        }
         let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         for (last, _) in self.0.last.iter().zip(PLURALS).filter(|(_, of)| *of == plural) {
             last.fetch_max(now, Relaxed);
@@ -72,17 +82,35 @@ mod tests {
     async fn the_age_is_that_of_the_watch_that_has_been_silent_longest() {
         let contact = Contact::default();
         assert_eq!(contact.age(), None, "nothing is followed");
-        contact.begin();
+        contact.begin(None);
         advance(Duration::from_secs(5)).await;
         for plural in ["ingresses", "ingressclasses", "services", "secrets"] {
-            contact.note(plural);
+            contact.note(&format!("/api/v1/{plural}"));
         }
         assert_eq!(contact.age(), Some(Duration::from_secs(5)), "no slices yet");
         advance(Duration::from_secs(2)).await;
-        contact.note("endpointslices");
+        contact.note("/apis/discovery.k8s.io/v1/endpointslices");
         assert_eq!(contact.age(), Some(Duration::from_secs(2)));
         advance(Duration::from_secs(1)).await;
-        contact.note("services");
+        contact.note("/api/v1/services");
         assert_eq!(contact.age(), Some(Duration::from_secs(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_of_another_namespace_is_no_sign_of_life() {
+        let contact = Contact::default();
+        contact.begin(Some("n"));
+        let note = |plurals: &[&str], namespace: &str| {
+            plurals.iter().for_each(|plural| contact.note(&format!("/base/api/v1{namespace}/{plural}")));
+        };
+        advance(Duration::from_secs(5)).await;
+        note(&["ingressclasses"], "");
+        note(&["ingresses", "services", "endpointslices"], "/namespaces/n");
+        assert_eq!(contact.age(), Some(Duration::ZERO));
+        advance(Duration::from_secs(5)).await;
+        note(&["ingressclasses"], "");
+        note(&["ingresses"], "/namespaces/n");
+        note(&["services", "endpointslices"], "/namespaces/default");
+        assert_eq!(contact.age(), Some(Duration::from_secs(5)));
     }
 }

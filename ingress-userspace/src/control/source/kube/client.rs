@@ -138,14 +138,14 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let contact = self.contact.clone();
-        let plural = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let path = request.uri().path().to_owned();
         let response = self.inner.call(request);
         Box::pin(async move {
             let response = response.await?;
             let is_success = response.status().is_success();
             let note: Note = Box::new(move |frame| {
                 if is_success {
-                    contact.note(&plural);
+                    contact.note(&path);
                 }
                 frame
             });

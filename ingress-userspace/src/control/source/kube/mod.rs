@@ -92,7 +92,7 @@ pub async fn follow(
     batches: mpsc::Sender<Batch>,
 ) -> Result<(), Error> {
     let KubernetesConfig { kubeconfig, namespace } = config;
-    contact.begin();
+    contact.begin(namespace.as_deref());
     let client = connect(kubeconfig.as_deref(), contact).await?;
     follow_client(client, namespace.as_deref(), options, batches).await;
     Ok(())

@@ -115,7 +115,7 @@ async fn bookmarks_are_no_changes_but_signs_of_life() {
     let server = server();
     server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
     let contact = Contact::default();
-    contact.begin();
+    contact.begin(None);
     let inner = {
         let server = Arc::clone(&server);
         tower::service_fn(move |request: Request<Body>| {
