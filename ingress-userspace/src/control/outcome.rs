@@ -36,6 +36,8 @@ pub enum Origin {
 /// Why a remark was made. The names are stable: they become reasons of Kubernetes events and labels of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
+    /// A canary for a path that no other Ingress has; it has no effect.
+    CanaryWithoutMain,
     /// The Ingress claims all hosts, and the operator has refused that; those claims are dropped.
     CatchAllRefused,
     /// The Ingress' class is named twice and differently, or names nothing that exists.
@@ -147,6 +149,7 @@ impl Reason {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::CanaryWithoutMain => "CanaryWithoutMain",
             Self::CatchAllRefused => "CatchAllRefused",
             Self::ClassMismatch => "ClassMismatch",
             Self::CertHostMismatch => "CertHostMismatch",

@@ -8,6 +8,7 @@
 //! protocol engine in this module, and nothing in it says "Ingress": other APIs translate into the same types.
 
 mod balance;
+mod canary;
 pub mod filter;
 mod forwarding;
 pub mod host;
@@ -24,6 +25,7 @@ pub mod tree;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
+pub use canary::{Canary, CanaryRule, CanaryValue, Split};
 pub use filter::{Access, Cors, Filter, HeaderEdit, HeaderEdits, HeaderText, Origins, Rewrite};
 pub use forwarding::Forwarding;
 pub use host::{Host, HostError, HostId, HostPattern};

@@ -49,6 +49,14 @@ impl Pattern {
         Self::new(text, &format!("^(?:{text})$"), false)
     }
 
+    /// What a value must hold somewhere; case matters.
+    ///
+    /// # Errors
+    /// As [`Pattern::of_path`].
+    pub fn within(text: &str) -> Result<Self, PatternError> {
+        Self::new(text, text, false)
+    }
+
     fn new(text: &str, anchored: &str, ignores_case: bool) -> Result<Self, PatternError> {
         // Alone, so that a parenthesis too many cannot reach out of the group that anchors it.
         regex_syntax_of(text)?;

@@ -64,6 +64,7 @@ impl fmt::Display for Action {
                 let Redirect { status, location } = &**redirect;
                 write!(f, "-> redirect({status}) {location}")
             }
+            Self::Split(split) => write!(f, "-> {split}"),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Template, Tree, Upstream, UpstreamKey};
+use super::{
+    Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Split, Template, Tree, Upstream, UpstreamKey,
+};
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
 /// `upstreams`. A copy costs nothing, and what differs between two is found at the cost of what differs
@@ -51,6 +53,8 @@ pub enum Action {
     /// The rule stands but cannot be honoured; it answers 503 rather than leave its path to another rule.
     Refuse(Unavailable),
     Redirect(Arc<Redirect>),
+    /// To one of several upstreams.
+    Split(Arc<Split>),
 }
 
 /// Sends the client elsewhere.

@@ -10,7 +10,7 @@ use ingress_common::StatusClass;
 use crate::{
     model::{Balance, Filter, HostId},
     route::{
-        Found, Matched, Route, Subject, Target, UpstreamId,
+        Found, Matched, Route, Subject, Target, UpstreamId, canary,
         filter::{self, Edits, Verdict},
         template::render,
     },
@@ -165,7 +165,7 @@ impl<'r> Matching<'r> {
             https_port: conn.worker.options.https_port,
         };
         let mut edits = Edits::default();
-        let upstream = match decide(filters, action, &subject, &mut edits) {
+        let upstream = match decide(snapshot, filters, action, &subject, &mut edits) {
             Ok(upstream) => upstream,
             Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject),
         };
@@ -224,6 +224,7 @@ impl<'r> Matching<'r> {
 
 /// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
 fn decide<'r>(
+    snapshot: &Snapshot,
     filters: &'r [Filter],
     action: &Target,
     subject: &Subject<'_>,
@@ -239,6 +240,9 @@ fn decide<'r>(
     }
     match action {
         Target::Forward(id) => Ok(*id),
+        Target::Split(branches) => Ok(canary::choose(branches, subject, fastrand::f64, |id| {
+            snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty())
+        })),
         Target::Refuse(why) => Err(error::refused(*why).into()),
         Target::Redirect(redirect) => {
             Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into())

@@ -12,8 +12,8 @@ use std::{
 };
 
 use crate::model::{
-    Action, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch, Pattern, Redirect, RouteTable, Rule, Tree,
-    Unavailable, UpstreamKey, host, path,
+    Action, Canary, CanaryRule, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch, Pattern, Redirect,
+    RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
 mod names;
@@ -63,6 +63,14 @@ pub enum Target {
     Forward(UpstreamId),
     Refuse(Unavailable),
     Redirect(Arc<Redirect>),
+    Split(Arc<Branches>),
+}
+
+/// The upstreams that share the requests of one rule.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Branches {
+    pub main: UpstreamId,
+    pub canaries: Vec<(CanaryRule, UpstreamId)>,
 }
 
 /// Index of an upstream in a snapshot; the same number for the same key in every later snapshot.
@@ -249,10 +257,17 @@ impl Target {
             Action::Forward(key) => Self::Forward(upstream(key)),
             Action::Refuse(why) => Self::Refuse(*why),
             Action::Redirect(redirect) => Self::Redirect(Arc::clone(redirect)),
+            Action::Split(split) => {
+                let Split { main, canaries } = &**split;
+                let main = upstream(main);
+                let canaries = canaries.iter().map(|Canary { when, upstream: key }| (when.clone(), upstream(key)));
+                Self::Split(Arc::new(Branches { main, canaries: canaries.collect() }))
+            }
         }
     }
 }
 
+pub mod canary;
 pub mod filter;
 pub mod template;
 

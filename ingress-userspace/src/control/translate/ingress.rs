@@ -27,8 +27,13 @@ use crate::{
 
 /// What `ingress` asks for. Everything it cannot have is reported on `object`.
 pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, context: &mut Context<'_>) -> Claims {
-    let mut claims =
-        Claims { precedence: Precedence::of(name, ingress), redirect: Redirect::Never, hosts: Vec::new(), object };
+    let mut claims = Claims {
+        precedence: Precedence::of(name, ingress),
+        redirect: Redirect::Never,
+        canary: None,
+        hosts: Vec::new(),
+        object,
+    };
     let object = &claims.object;
     let Some(spec) = &ingress.spec else {
         context.report(object, Reason::NoBackend, "there is no `spec`; add rules or a default backend".into());
@@ -43,15 +48,12 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         Standing::Solver => Policy::of_solver(),
         Standing::Ordinary => annotations::read(ingress, object, context),
     };
-    if policy.service == Service::Withhold {
-        return claims;
-    }
     // `ingress_class_name` is `class`' concern.
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
-    let redirect = policy.redirect;
+    (claims.redirect, claims.canary) = (policy.redirect, policy.canary.clone());
     let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
@@ -68,13 +70,17 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         }
     }
     hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
-    claims.redirect = redirect;
     let mut by_host = by_host(hosts, &tls_hosts, certificates);
     if context.options.catch_all == CatchAll::Refuse
         && by_host.remove(&HostPattern::Any).is_some_and(|claim| claim.rules.is_some() || claim.certificate.is_some())
     {
         let message = "it claims all hosts, which `--disable-catch-all` refuses; give its rules a host".to_owned();
         context.report(object, Reason::CatchAllRefused, message);
+    }
+    if claims.canary.is_some() {
+        for claim in by_host.values_mut() {
+            (claim.has_tls, claim.certificate) = (false, None);
+        }
     }
     claims.hosts = by_host.into_iter().collect();
     claims
@@ -259,7 +265,7 @@ impl Builder<'_, '_> {
 
     fn rule(&mut self, path: PathMatch, backend: &IngressBackend) -> Rule {
         let action = match &self.policy {
-            Policy { service: Service::Refuse | Service::Withhold, .. } => Action::Refuse(Unavailable::Policy),
+            Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
             Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
             Policy { protocol, .. } => {

@@ -1,9 +1,6 @@
 //! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress looks like.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Claims, Context, HostClaim, MAX_LENT, Precedence, RulesClaim, annotations::Redirect, secret, settings::Globals,
@@ -11,7 +8,9 @@ use super::{
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
-    model::{Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, Rule, path},
+    model::{
+        Action, Canary, CanaryRule, Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, Rule, Split, path,
+    },
 };
 
 /// What the claims on one host come to.
@@ -45,6 +44,7 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
     let mut host = MergedHost::default();
     let mut is_routed = false;
     let mut certificate: Option<(&ObjectRef, Option<Arc<Certificate>>)> = None;
+    let (canaries, claims): (Vec<_>, Vec<_>) = claims.iter().partition(|claims| claims.canary.is_some());
     for claims in claims {
         let Some(HostClaim { rules, has_tls, certificate: wanted }) = claims.of(pattern) else { continue };
         host.has_tls |= *has_tls;
@@ -61,6 +61,11 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
                 let what = format!("the certificate of host `{pattern}`");
                 report_conflict(context, &claims.object, (winner, Standing::Ordinary), &what);
             }
+        }
+    }
+    for claims in canaries {
+        if let (Some(when), Some(HostClaim { rules: Some(rules), .. })) = (&claims.canary, claims.of(pattern)) {
+            host.split(pattern, rules, when, &claims.object, context);
         }
     }
     Merged { host: is_routed.then_some(host), certificate: certificate.map(|(_, certificate)| certificate) }
@@ -113,7 +118,7 @@ fn lender_of<'l>(
 
 impl MergedHost {
     fn add(&mut self, pattern: &HostPattern, claim: &RulesClaim, claims: &Claims, context: &mut Context<'_>) {
-        let Claims { object, precedence: Precedence { standing, .. }, redirect, hosts: _ } = claims;
+        let Claims { object, precedence: Precedence { standing, .. }, redirect, canary: _, hosts: _ } = claims;
         let RulesClaim { rules, fallback } = claim;
         let merged = |rule: &Rule| MergedRule {
             rule: rule.clone(),
@@ -136,6 +141,40 @@ impl MergedHost {
                 let what = format!("the default backend of host `{pattern}`");
                 report_conflict(context, object, (&winner.owner, winner.standing), &what);
             }
+        }
+    }
+
+    /// Lets a canary take some of the requests of the rules for the same paths.
+    fn split(
+        &mut self,
+        pattern: &HostPattern,
+        claim: &RulesClaim,
+        when: &CanaryRule,
+        object: &ObjectRef,
+        context: &mut Context<'_>,
+    ) {
+        let RulesClaim { rules, fallback } = claim;
+        for rule in rules {
+            match self.rules.values_mut().find(|main| is_same(&main.rule.path, &rule.path)) {
+                Some(main) => main.split(when, rule),
+                None => {
+                    let message = format!(
+                        "no other Ingress has path `{}` of host `{pattern}`, from which it could take requests; add one",
+                        rule.path
+                    );
+                    context.report(object, Reason::CanaryWithoutMain, message);
+                }
+            }
+        }
+        match (fallback, &mut self.fallback) {
+            (Some(rule), Some(main)) => main.split(when, rule),
+            (Some(_), None) => {
+                let message = format!(
+                    "no other Ingress has a default backend for host `{pattern}`, from which it could take requests; add one"
+                );
+                context.report(object, Reason::CanaryWithoutMain, message);
+            }
+            (None, _) => {}
         }
     }
 
@@ -165,23 +204,40 @@ impl MergedHost {
     pub(super) fn settle(&self, lender: Option<&Self>, globals: &Globals) -> HostRoutes {
         let Self { rules, fallback, has_tls } = self;
         let has_tls = *has_tls || lender.is_some_and(|lender| lender.has_tls);
-        let mut all: BTreeMap<&PathMatch, &MergedRule> = rules.iter().collect();
-        for (path, rule) in lender.iter().flat_map(|lender| &lender.rules) {
-            if let Entry::Vacant(entry) = all.entry(path) {
-                entry.insert(rule);
-            }
-        }
+        let lent = lender.iter().flat_map(|lender| &lender.rules).filter(|(path, _)| !rules.contains_key(path));
+        let mut all: Vec<&MergedRule> = rules.values().chain(lent.map(|(_, rule)| rule)).collect();
+        all.sort_by(|a, b| a.rule.path.cmp(&b.rule.path));
         let fallback = fallback.as_ref().or_else(|| lender?.fallback.as_ref());
         HostRoutes {
-            rules: all.into_values().map(|rule| rule.settle(has_tls, globals)).collect(),
+            rules: all.into_iter().map(|rule| rule.settle(has_tls, globals)).collect(),
             fallback: fallback.map(|rule| rule.settle(has_tls, globals)),
         }
     }
 }
 
+/// Whether a canary's path is that of a rule: the main Ingress alone says whether paths are regular expressions.
+fn is_same(main: &PathMatch, canary: &PathMatch) -> bool {
+    let is_exact = |path: &PathMatch| matches!(path, PathMatch::Exact(_));
+    is_exact(main) == is_exact(canary) && main.as_str() == canary.as_str()
+}
+
 // === impl MergedRule ===
 
 impl MergedRule {
+    /// Sends requests that `when` is for to where `rule` leads; one that leads nowhere takes none.
+    fn split(&mut self, when: &CanaryRule, rule: &Rule) {
+        let Action::Forward(upstream) = &rule.action else { return };
+        let canary = Canary { when: when.clone(), upstream: upstream.clone() };
+        match &mut self.rule.action {
+            Action::Forward(main) => {
+                let split = Split { main: main.clone(), canaries: vec![canary] };
+                self.rule.action = Action::Split(Arc::new(split));
+            }
+            Action::Split(split) => Arc::make_mut(split).canaries.push(canary),
+            Action::Refuse(_) | Action::Redirect(_) => {}
+        }
+    }
+
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
     fn settle(&self, has_tls: bool, globals: &Globals) -> Rule {
         let Self { rule, owner: _, standing: _, redirect } = self;

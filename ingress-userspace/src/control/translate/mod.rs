@@ -28,7 +28,7 @@ use super::{
     cluster::Cluster,
     outcome::{ObjectRef, Outcome},
 };
-use crate::model::{HostPattern, RouteTable, Rule, Tree};
+use crate::model::{CanaryRule, HostPattern, RouteTable, Rule, Tree};
 
 mod address;
 mod annotations;
@@ -94,6 +94,8 @@ struct Claims {
     precedence: Precedence,
     /// What its rules make of plain HTTP.
     redirect: Redirect,
+    /// Which requests its rules take from those of others, if they are no rules of their own.
+    canary: Option<CanaryRule>,
     /// Sorted by host, each once.
     hosts: Vec<(HostPattern, HostClaim)>,
 }

@@ -319,20 +319,24 @@ impl Translator {
         old: impl Iterator<Item = &'a Action>,
         work: &mut Work,
     ) {
-        fn key(action: &Action) -> Option<&UpstreamKey> {
+        fn keys(action: &Action) -> Vec<&UpstreamKey> {
             match action {
-                Action::Forward(key) => Some(key),
-                Action::Refuse(_) | Action::Redirect(_) => None,
+                Action::Forward(key) => vec![key],
+                Action::Split(split) => {
+                    let canaries = split.canaries.iter().map(|canary| &canary.upstream);
+                    std::iter::once(&split.main).chain(canaries).collect()
+                }
+                Action::Refuse(_) | Action::Redirect(_) => Vec::new(),
             }
         }
-        for key in new.filter_map(key) {
+        for key in new.flat_map(keys) {
             let uses = self.uses.entry(key.clone()).or_default();
             *uses += 1;
             if *uses == 1 {
                 work.upstreams.insert(key.clone());
             }
         }
-        for key in old.filter_map(key) {
+        for key in old.flat_map(keys) {
             let Some(uses) = self.uses.get_mut(key) else { continue };
             *uses -= 1;
             if *uses == 0 {

@@ -118,6 +118,11 @@ impl UpstreamState {
         })
     }
 
+    /// Whether nothing can take its requests.
+    pub(super) fn is_empty(&self) -> bool {
+        self.endpoints.is_empty()
+    }
+
     pub(super) fn key(&self) -> &UpstreamKey {
         &self.key
     }

@@ -14,6 +14,7 @@ use crate::support::{Client, Origin, Proxy, Response, Table};
 
 mod access;
 mod balance;
+mod canary;
 mod headers;
 mod log;
 mod redirects;

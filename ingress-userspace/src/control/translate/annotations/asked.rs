@@ -1,9 +1,12 @@
 //! What annotations, or the settings that are their defaults, ask for: values as they are read, not yet brought together.
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 
 use super::super::protocol::Wanted;
-use crate::model::{Access, Affinity, AffinityMode, Cors, Forwarding, HeaderEdits, Origins, SessionCookie, Template};
+use crate::model::{
+    Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Origins, Pattern, SessionCookie,
+    Template,
+};
 
 /// Everything that can be asked for one Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,12 @@ pub(in crate::control::translate) struct Asked {
     pub(in crate::control::translate) affinity: Affinity,
     pub(in crate::control::translate) cookie_expires: Option<u64>,
     pub(in crate::control::translate) access: Access,
+    pub(in crate::control::translate) is_canary: bool,
+    /// Without what its header must say.
+    pub(in crate::control::translate) canary: CanaryRule,
+    pub(in crate::control::translate) canary_header: Option<HeaderName>,
+    pub(in crate::control::translate) canary_value: Option<HeaderValue>,
+    pub(in crate::control::translate) canary_pattern: Option<Pattern>,
     pub(in crate::control::translate) enable_cors: bool,
     pub(in crate::control::translate) cors: Cors,
     pub(in crate::control::translate) request_headers: HeaderEdits,
@@ -68,6 +77,11 @@ impl Default for Asked {
             },
             cookie_expires: None,
             access: Access::default(),
+            is_canary: false,
+            canary: CanaryRule { total: 100, ..CanaryRule::default() },
+            canary_header: None,
+            canary_value: None,
+            canary_pattern: None,
             enable_cors: false,
             cors: Cors {
                 origins: Origins::Any,

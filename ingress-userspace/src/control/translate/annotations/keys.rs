@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     control::change::Kind,
-    model::{AffinityMode, Balance, HeaderEdit, HeaderEdits, HeaderText, Origins, Retry, Rewrite, SameSite, Template},
+    model::{
+        AffinityMode, Balance, HeaderEdit, HeaderEdits, HeaderText, Origins, Pattern, Retry, Rewrite, SameSite,
+        Template,
+    },
 };
 
 /// One key.
@@ -62,7 +65,7 @@ impl Key {
 }
 
 /// Sorted by name.
-const KEYS: [Key; 46] = [
+const KEYS: [Key; 53] = [
     key(
         "affinity",
         "`cookie` keeps a client with a pod by a cookie, which is set with the first response",
@@ -106,6 +109,44 @@ const KEYS: [Key; 46] = [
             Ok(())
         },
     ),
+    key(
+        "canary",
+        "whether the Ingress only takes some of the requests from another one's rules for the same host and path. All else, as TLS and other annotations, is that one's",
+        |value, asked| boolean(value, &mut asked.is_canary),
+    )
+    .default("false")
+    .or_refuse(),
+    key("canary-by-cookie", "a cookie that says `always` or `never`", |value, asked| {
+        asked.canary.cookie = attribute(value)?;
+        Ok(())
+    }),
+    key("canary-by-header", "a field that says `always` or `never`; it goes before the cookie, and that before the weight", |value, asked| {
+        asked.canary_header = Some(HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?);
+        Ok(())
+    })
+    .or_refuse(),
+    key("canary-by-header-pattern", "a regular expression for what that field holds somewhere instead", |value, asked| {
+        let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
+        asked.canary_pattern = (!value.is_empty()).then_some(pattern);
+        Ok(())
+    })
+    .or_refuse(),
+    key("canary-by-header-value", "what that field says instead; it goes before the expression", |value, asked| {
+        let value = HeaderValue::from_str(value).map_err(|_invalid| "the value of a header field")?;
+        asked.canary_value = Some(value).filter(|value| !value.is_empty());
+        Ok(())
+    })
+    .or_refuse(),
+    key("canary-weight", "how many of `canary-weight-total` requests, drawn at random", |value, asked| {
+        number(value, 0..=1_000_000_000, &mut asked.canary.weight).ok_or("a number")?;
+        Ok(())
+    })
+    .default("0"),
+    key("canary-weight-total", "see `canary-weight`", |value, asked| {
+        number(value, 1..=1_000_000_000, &mut asked.canary.total).ok_or("a number from 1")?;
+        Ok(())
+    })
+    .default("100"),
     key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, asked| {
         boolean(value, &mut asked.cors.credentials)
     })
@@ -461,6 +502,13 @@ mod tests {
             ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
             ("app-root", "/app", "app"),
             ("backend-protocol", "https", "gopher"),
+            ("canary", "true", "yes"),
+            ("canary-by-cookie", "c", "a;b"),
+            ("canary-by-header", "X-Canary", "a b"),
+            ("canary-by-header-pattern", "^eu", "("),
+            ("canary-by-header-value", "eu", "\u{1}"),
+            ("canary-weight", "10", "10%"),
+            ("canary-weight-total", "1000", "0"),
             ("cors-allow-credentials", "false", "no"),
             ("cors-allow-headers", "X-A, X-B", "X A"),
             ("cors-allow-methods", "GET", "GET;"),

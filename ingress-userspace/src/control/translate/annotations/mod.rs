@@ -31,9 +31,6 @@ pub(super) use policy::{Policy, Redirect, Service};
 /// Our prefix, which goes before the one that is understood for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
 
-/// Makes an Ingress a variant of another one's rules.
-const CANARY: &str = "canary";
-
 /// An annotation with one of the prefixes.
 struct Annotation<'i> {
     /// As it is written, with its prefix.
@@ -63,12 +60,6 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
             continue;
         }
         let (reason, message) = match others::find(key) {
-            _ if key == CANARY && value == "false" => continue,
-            _ if key == CANARY => {
-                service = Service::Withhold;
-                let message = format!("annotation `{name}` is not supported; this Ingress is not served");
-                (Reason::UnsupportedAnnotation, message)
-            }
             Some(Other::Protective { .. }) if others::is_off(value) => continue,
             Some(Other::Protective { instead }) => {
                 service = service.max(Service::Refuse);

@@ -11,8 +11,8 @@ use crate::{
         outcome::{ObjectRef, Reason},
     },
     model::{
-        self, Affinity, Balance, Filter, Forwarding, HeaderEdits, PathError, PathMatch, Rewrite, SessionCookie,
-        Template,
+        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, PathError, PathMatch,
+        Rewrite, SessionCookie, Template,
     },
 };
 
@@ -22,6 +22,8 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) redirect: Redirect,
     pub(in crate::control::translate) service: Service,
     pub(in crate::control::translate) protocol: Wanted,
+    /// Which requests it takes from another Ingress' rules, if it has none of its own.
+    pub(in crate::control::translate) canary: Option<CanaryRule>,
     /// Where every rule sends its clients, instead of to a service.
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Where a request for `/` is sent.
@@ -53,8 +55,6 @@ pub(in crate::control::translate) enum Service {
     Full,
     /// A protection it asks for is not there, so its rules answer an error.
     Refuse,
-    /// It means to change another Ingress' rules and must not stand for itself.
-    Withhold,
 }
 
 /// Makes the policy of the Ingress `name`.
@@ -83,6 +83,11 @@ pub(super) fn make(
         mut affinity,
         cookie_expires,
         access,
+        is_canary,
+        mut canary,
+        canary_header,
+        canary_value,
+        canary_pattern,
         enable_cors,
         cors,
         request_headers,
@@ -107,6 +112,12 @@ pub(super) fn make(
     }
     affinity.cookie.max_age = affinity.cookie.max_age.or(cookie_expires);
     forwarding.affinity = has_affinity.then_some(affinity);
+    let value = match (canary_value, canary_pattern) {
+        (Some(value), _) => CanaryValue::Exactly(value),
+        (None, Some(pattern)) => CanaryValue::Like(pattern),
+        (None, None) => CanaryValue::Word,
+    };
+    canary.header = canary_header.map(|name| (name, value));
     let redirect = |status, location| Arc::new(model::Redirect { status, location });
     let elsewhere = temporal_redirect
         .map(|location| redirect(temporal_status, location))
@@ -124,6 +135,7 @@ pub(super) fn make(
         },
         service,
         protocol,
+        canary: is_canary.then_some(canary),
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),
         forwarding: Arc::new(forwarding),

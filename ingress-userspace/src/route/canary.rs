@@ -1,0 +1,130 @@
+//! Decides whether a request goes to a canary. Pure: chance is an argument.
+
+use super::{Branches, Subject, UpstreamId, template::cookie};
+use crate::model::{CanaryRule, CanaryValue};
+
+/// What a canary makes of a request, before chance has its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Always,
+    Never,
+    ByWeight,
+}
+
+/// The upstream for a request. `draw` is a number from 0 to 1, the latter excluded; `is_fit` says whether an upstream can take
+/// requests: a canary that cannot does not count.
+#[must_use]
+pub fn choose(
+    branches: &Branches,
+    subject: &Subject<'_>,
+    draw: impl FnOnce() -> f64,
+    is_fit: impl Fn(UpstreamId) -> bool,
+) -> UpstreamId {
+    let Branches { main, canaries } = branches;
+    let mut by_weight = Vec::new();
+    for (when, upstream) in canaries.iter().filter(|(_, upstream)| is_fit(*upstream)) {
+        match wish(when, subject) {
+            Wish::Always => return *upstream,
+            Wish::Never => {}
+            Wish::ByWeight => by_weight.push((f64::from(when.weight) / f64::from(when.total.max(1)), *upstream)),
+        }
+    }
+    if by_weight.is_empty() {
+        return *main;
+    }
+    let mut left = draw();
+    for (share, upstream) in by_weight {
+        if left < share {
+            return upstream;
+        }
+        left -= share;
+    }
+    *main
+}
+
+fn wish(when: &CanaryRule, subject: &Subject<'_>) -> Wish {
+    let CanaryRule { header, cookie: name, weight: _, total: _ } = when;
+    if let Some((name, wanted)) = header
+        && let Some(value) = subject.headers.get(name)
+    {
+        match (wanted, value.to_str()) {
+            (CanaryValue::Word, Ok("always")) => return Wish::Always,
+            (CanaryValue::Word, Ok("never")) => return Wish::Never,
+            (CanaryValue::Exactly(wanted), _) if wanted == value => return Wish::Always,
+            (CanaryValue::Like(pattern), Ok(value)) if pattern.is_match(value) => return Wish::Always,
+            _ => {}
+        }
+    }
+    match name.as_deref().and_then(|name| cookie(subject.headers, name)) {
+        Some("always") => Wish::Always,
+        Some("never") => Wish::Never,
+        _ => Wish::ByWeight,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method};
+
+    use super::*;
+    use crate::model::Pattern;
+
+    const MAIN: UpstreamId = UpstreamId(0);
+    const FIRST: UpstreamId = UpstreamId(1);
+    const SECOND: UpstreamId = UpstreamId(2);
+
+    fn check(rules: &[CanaryRule], fields: &[(&'static str, &'static str)], draw: f64, expect: UpstreamId) {
+        let canaries = rules.iter().cloned().zip([FIRST, SECOND]).collect();
+        let fields =
+            fields.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
+        let headers: HeaderMap = fields.clone().collect();
+        let subject = Subject {
+            method: &Method::GET,
+            host: "a.test",
+            target: "/",
+            headers: &headers,
+            secure: false,
+            client: [192, 0, 2, 7].into(),
+            https_port: 443,
+        };
+        let chosen = choose(&Branches { main: MAIN, canaries }, &subject, || draw, |_| true);
+        assert_eq!(chosen, expect, "{rules:?} {headers:?} {draw}");
+        let unfit =
+            choose(&Branches { main: MAIN, canaries: vec![(rules[0].clone(), FIRST)] }, &subject, || draw, |_| false);
+        assert_eq!(unfit, MAIN);
+    }
+
+    fn weight(weight: u32, total: u32) -> CanaryRule {
+        CanaryRule { weight, total, ..CanaryRule::default() }
+    }
+
+    fn header(value: CanaryValue) -> CanaryRule {
+        CanaryRule { header: Some(("x-canary".parse().expect("a name"), value)), total: 100, ..CanaryRule::default() }
+    }
+
+    #[test]
+    fn shares_follow_weights() {
+        check(&[weight(10, 100)], &[], 0.0999, FIRST);
+        check(&[weight(10, 100)], &[], 0.1, MAIN);
+        check(&[weight(0, 100)], &[], 0.0, MAIN);
+        check(&[weight(1000, 1000)], &[], 0.9999, FIRST);
+        check(&[weight(10, 100), weight(1, 5)], &[], 0.1, SECOND);
+        check(&[weight(10, 100), weight(1, 5)], &[], 0.31, MAIN);
+    }
+
+    #[test]
+    fn headers_and_cookies_go_before_weights() {
+        let all = CanaryRule { cookie: Some("c".into()), ..header(CanaryValue::Word) };
+        check(&[all.clone()], &[("x-canary", "always"), ("cookie", "c=never")], 0.9, FIRST);
+        check(&[all.clone()], &[("x-canary", "never"), ("cookie", "c=always")], 0.0, MAIN);
+        check(&[all.clone()], &[("x-canary", "other"), ("cookie", "c=always")], 0.9, FIRST);
+        check(&[CanaryRule { weight: 100, ..all }], &[("cookie", "c=never")], 0.0, MAIN);
+        let exact = header(CanaryValue::Exactly(HeaderValue::from_static("eu")));
+        check(&[exact.clone()], &[("x-canary", "eu")], 0.9, FIRST);
+        check(&[exact.clone()], &[("x-canary", "always")], 0.9, MAIN);
+        check(&[exact, weight(100, 100)], &[("x-canary", "us")], 0.9, SECOND);
+        let like = header(CanaryValue::Like(Pattern::within("^eu-|test").expect("valid")));
+        check(&[like.clone()], &[("x-canary", "eu-1")], 0.9, FIRST);
+        check(&[like], &[("x-canary", "us")], 0.9, MAIN);
+    }
+}
