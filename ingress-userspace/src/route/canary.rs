@@ -114,17 +114,17 @@ mod tests {
 
     #[test]
     fn headers_and_cookies_go_before_weights() {
-        let all = CanaryRule { cookie: Some("c".into()), ..header(CanaryValue::Word) };
-        check(&[all.clone()], &[("x-canary", "always"), ("cookie", "c=never")], 0.9, FIRST);
-        check(&[all.clone()], &[("x-canary", "never"), ("cookie", "c=always")], 0.0, MAIN);
-        check(&[all.clone()], &[("x-canary", "other"), ("cookie", "c=always")], 0.9, FIRST);
-        check(&[CanaryRule { weight: 100, ..all }], &[("cookie", "c=never")], 0.0, MAIN);
+        let all = [CanaryRule { cookie: Some("c".into()), ..header(CanaryValue::Word) }];
+        check(&all, &[("x-canary", "always"), ("cookie", "c=never")], 0.9, FIRST);
+        check(&all, &[("x-canary", "never"), ("cookie", "c=always")], 0.0, MAIN);
+        check(&all, &[("x-canary", "other"), ("cookie", "c=always")], 0.9, FIRST);
+        check(&all.map(|all| CanaryRule { weight: 100, ..all }), &[("cookie", "c=never")], 0.0, MAIN);
         let exact = header(CanaryValue::Exactly(HeaderValue::from_static("eu")));
-        check(&[exact.clone()], &[("x-canary", "eu")], 0.9, FIRST);
-        check(&[exact.clone()], &[("x-canary", "always")], 0.9, MAIN);
+        check(std::slice::from_ref(&exact), &[("x-canary", "eu")], 0.9, FIRST);
+        check(std::slice::from_ref(&exact), &[("x-canary", "always")], 0.9, MAIN);
         check(&[exact, weight(100, 100)], &[("x-canary", "us")], 0.9, SECOND);
         let like = header(CanaryValue::Like(Pattern::within("^eu-|test").expect("valid")));
-        check(&[like.clone()], &[("x-canary", "eu-1")], 0.9, FIRST);
+        check(std::slice::from_ref(&like), &[("x-canary", "eu-1")], 0.9, FIRST);
         check(&[like], &[("x-canary", "us")], 0.9, MAIN);
     }
 }
