@@ -65,7 +65,7 @@ impl Key {
 }
 
 /// Sorted by name.
-const KEYS: [Key; 53] = [
+const KEYS: &[Key] = &[
     key(
         "affinity",
         "`cookie` keeps a client with a pod by a cookie, which is set with the first response",
@@ -486,7 +486,7 @@ mod tests {
             [settings](settings.md).\n\n\
             | annotation | default | meaning |\n|---|---|---|\n"
             .to_owned();
-        for Key { name, default, meaning, names: _, otherwise, read: _ } in &KEYS {
+        for Key { name, default, meaning, names: _, otherwise, read: _ } in KEYS {
             let default = if default.is_empty() { "none".to_owned() } else { format!("`{default}`") };
             let mark = if *otherwise == Otherwise::Refuse { " *" } else { "" };
             page += &format!("| `{name}`{mark} | {default} | {meaning} |\n");

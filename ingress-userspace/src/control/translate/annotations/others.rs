@@ -31,7 +31,7 @@ const FIREWALL: &str = "put a web application firewall in front of the services 
 
 /// Keys that protect what is behind a rule, and what to do instead; `*` at the end stands for any rest. Snippets are among
 /// them because `deny`, `auth_request` and the like are written in them.
-const PROTECTIVE: [(&str, &str); 13] = [
+const PROTECTIVE: &[(&str, &str)] = &[
     ("auth-*", REMOVE),
     ("basic-auth*", REMOVE),
     ("client-cert*", REMOVE),
@@ -50,7 +50,7 @@ const PROTECTIVE: [(&str, &str); 13] = [
 const STREAMS: &str = "bodies are streamed and never kept";
 const POOLED: &str = "connections are kept as long as they are of use";
 
-const INEFFECTIVE: [(&str, &str); 12] = [
+const INEFFECTIVE: &[(&str, &str)] = &[
     ("client-body-buffer-size", STREAMS),
     ("enable-rewrite-log", "there is no such log"),
     ("http2-push-preload", "no browser takes pushes any more"),

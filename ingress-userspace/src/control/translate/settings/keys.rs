@@ -34,7 +34,7 @@ pub(super) struct Setting {
 const UPSTREAM_INFO: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id"#;
 
 /// Sorted by name.
-const SETTINGS: [Setting; 34] = [
+const SETTINGS: &[Setting] = &[
     Setting {
         name: "add-headers",
         default: "",
@@ -306,7 +306,7 @@ pub(super) fn find(name: &str) -> Option<&'static Setting> {
 }
 
 pub(super) fn apply_nginx_defaults(globals: &mut Globals) {
-    for Setting { default, nginx, apply, .. } in &SETTINGS {
+    for Setting { default, nginx, apply, .. } in SETTINGS {
         if nginx != default {
             // A default that could not be read would leave ours; the table's test reads each.
             apply(nginx, globals).unwrap_or_default();
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn defaults_of_the_table_are_those_of_the_model() {
         let defaults = Globals::of(&Classes::default());
-        for Setting { name, default, nginx, apply, .. } in &SETTINGS {
+        for Setting { name, default, nginx, apply, .. } in SETTINGS {
             let mut globals = defaults.clone();
             assert_eq!(apply(default, &mut globals), Ok(()), "{name}");
             assert_eq!(globals, defaults, "{name}");
@@ -372,7 +372,7 @@ mod tests {
             k8s.io/ingress-nginx`.\n\n\
             | key | default | with ingress-nginx's class | meaning |\n|---|---|---|---|\n"
             .to_owned();
-        for Setting { name, default, nginx, meaning, apply: _ } in &SETTINGS {
+        for Setting { name, default, nginx, meaning, apply: _ } in SETTINGS {
             let quote = |value: &str| if value.is_empty() { "none".to_owned() } else { format!("`{value}`") };
             page += &format!("| `{name}` | {} | {} | {meaning} |\n", quote(default), quote(nginx));
         }
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn every_setting_changes_something() {
-        for Setting { name, default, apply, .. } in &SETTINGS {
+        for Setting { name, default, apply, .. } in SETTINGS {
             let value = match *default {
                 "true" => "false",
                 "false" => "true",
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn values_without_a_meaning_change_nothing() {
-        for Setting { name, apply, .. } in &SETTINGS {
+        for Setting { name, apply, .. } in SETTINGS {
             for value in ["no $pe", "-1$?", "9999999999999$9999999:", "5t$\u{e9}"] {
                 let mut globals = Globals::of(&Classes::default());
                 assert!(apply(value, &mut globals).is_err(), "{name} {value}");
