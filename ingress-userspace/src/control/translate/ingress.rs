@@ -268,8 +268,8 @@ impl Builder<'_, '_> {
             Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
             Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
-            Policy { protocol, .. } => {
-                service::resolve(&self.name.namespace, backend, *protocol, self.object, self.context)
+            Policy { protocol, through, .. } => {
+                service::resolve(&self.name.namespace, backend, (*protocol, *through), self.object, self.context)
             }
         };
         self.with(path, action)

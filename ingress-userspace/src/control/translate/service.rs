@@ -1,6 +1,11 @@
 //! Resolves the backend of a rule to an upstream. It does not know rules.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort},
@@ -19,7 +24,7 @@ use crate::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Action, Protocol, Unavailable, Upstream, UpstreamKey},
+    model::{Action, Endpoint, Protocol, Unavailable, Upstream, UpstreamKey},
 };
 
 /// A port of a service as rules lead to it.
@@ -31,6 +36,17 @@ pub(super) struct Destination {
     pub(super) port: i32,
     /// What is spoken in place of what the port says.
     pub(super) protocol: Option<Protocol>,
+    pub(super) through: Through,
+}
+
+/// How requests reach what is behind a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Through {
+    /// Straight to pods.
+    #[default]
+    Pods,
+    /// By the address of the service, so that the cluster chooses the pod. Services without one are reached as ever.
+    Service,
 }
 
 /// What is behind a [`Destination`].
@@ -59,7 +75,7 @@ enum Port<'b> {
 pub(super) fn resolve(
     namespace: &str,
     backend: &IngressBackend,
-    wanted: Wanted,
+    (wanted, through): (Wanted, Through),
     ingress: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -85,7 +101,7 @@ pub(super) fn resolve(
         context.report(ingress, Reason::ServiceNotFound, message);
         return Action::Refuse(Unavailable::NoService);
     };
-    forward(&name, &service.object, port.as_ref().and_then(Port::of), wanted, ingress, context)
+    forward(&name, &service.object, port.as_ref().and_then(Port::of), (wanted, through), ingress, context)
 }
 
 /// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which is
@@ -103,14 +119,21 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         context.report(&object, Reason::PortNotFound, message.into());
         return None;
     };
-    Some(forward(name, &service.object, Some(Port::Number(port.port)), Wanted::OfPort, &object, context))
+    Some(forward(
+        name,
+        &service.object,
+        Some(Port::Number(port.port)),
+        (Wanted::OfPort, Through::Pods),
+        &object,
+        context,
+    ))
 }
 
 fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    wanted: Wanted,
+    (wanted, through): (Wanted, Through),
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -127,7 +150,8 @@ fn forward(
         context.report(object, Reason::PortNotFound, message);
         return Action::Refuse(Unavailable::NoPort);
     };
-    let own = Destination { service: name.clone(), port: found.port, protocol: None };
+    let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
+    let own = Destination { service: name.clone(), port: found.port, protocol: None, through };
     let (key, gathered) = context.upstream(&own);
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, message.clone());
@@ -144,13 +168,16 @@ fn forward(
 
 /// Gathers what is behind `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
-    let Destination { service: name, port: number, protocol } = destination;
+    let Destination { service: name, port: number, protocol, through } = destination;
     let mut findings = Vec::new();
     let upstream = context.service(name).and_then(|stored| {
         let service = &stored.object;
         let found = Port::Number(*number).find(service);
         match external_name(service) {
-            None => found.map(|port| pods(name, port, &mut findings, context)),
+            None => found.map(|port| match through {
+                Through::Pods => pods(name, port, &mut findings, context),
+                Through::Service => itself(name, service, port, context),
+            }),
             Some(external_name) => {
                 let port = found.map_or_else(|| Cow::Owned(bare(*number)), Cow::Borrowed);
                 outside(name, external_name, &port, &mut findings, context)
@@ -170,6 +197,27 @@ fn pods(name: &ObjectName, port: &ServicePort, findings: &mut Vec<Finding>, cont
         findings.push(Finding { reason: Reason::NoReadyEndpoints, message });
     }
     upstream
+}
+
+/// The addresses of the service itself.
+fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
+    let reference = endpoints::reference(name, context);
+    let protocol = protocol::of_port(port.app_protocol.as_deref(), &reference, context);
+    let number = u16::try_from(port.port).unwrap_or_default();
+    let mut endpoints: Vec<_> =
+        cluster_ips(service).map(|ip| Endpoint { address: SocketAddr::new(ip, number) }).collect();
+    endpoints.sort();
+    Upstream { protocol, endpoints }
+}
+
+/// The addresses that the cluster has given a service; a headless one has none.
+fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let spec = service.spec.as_ref();
+    let first = spec.and_then(|spec| spec.cluster_ip.iter().next());
+    let all = spec
+        .and_then(|spec| spec.cluster_ips.as_deref())
+        .unwrap_or(first.map(std::slice::from_ref).unwrap_or_default());
+    all.iter().filter_map(|ip| ip.parse().ok())
 }
 
 /// The addresses of an external name; `None` if it is refused.
@@ -225,11 +273,16 @@ fn offered(service: &Service) -> String {
 
 impl Destination {
     pub(super) fn key(&self) -> UpstreamKey {
-        let Self { service: ObjectName { namespace, name }, port, protocol } = self;
-        match protocol {
-            None => UpstreamKey::new(namespace, name, &port.to_string()),
-            Some(protocol) => UpstreamKey::new(namespace, name, &format!("{port}+{protocol}")),
-        }
+        let Self { service: ObjectName { namespace, name }, port, protocol, through } = self;
+        let through = match through {
+            Through::Pods => "",
+            Through::Service => "+service",
+        };
+        let port = match protocol {
+            None => format!("{port}{through}"),
+            Some(protocol) => format!("{port}{through}+{protocol}"),
+        };
+        UpstreamKey::new(namespace, name, &port)
     }
 }
 

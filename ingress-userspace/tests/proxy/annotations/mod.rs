@@ -19,6 +19,7 @@ mod headers;
 mod log;
 mod redirects;
 mod rewrites;
+mod services;
 mod sizes;
 
 /// An Ingress for `a.test` in the making, with what it leads to.
@@ -56,6 +57,13 @@ impl Ingress {
         self.paths += &format!(
             "      - {{path: {path:?}, pathType: {kind}, backend: {{service: {{name: web, port: {{number: 80}}}}}}}}\n"
         );
+        self
+    }
+
+    /// Its paths lead to this port of a service instead of `web`.
+    fn leading_to(mut self, service: &str, port: u16) -> Self {
+        self.paths =
+            self.paths.replace("name: web, port: {number: 80}", &format!("name: {service}, port: {{number: {port}}}"));
         self
     }
 

@@ -16,6 +16,7 @@ pub(in crate::control::translate) struct Asked {
     /// Whether all hosts are redirected to TLS. Default false.
     pub(in crate::control::translate) force_ssl_redirect: bool,
     pub(in crate::control::translate) protocol: Wanted,
+    pub(in crate::control::translate) through_service: bool,
     pub(in crate::control::translate) use_regex: bool,
     pub(in crate::control::translate) rewrite_target: Option<Template>,
     pub(in crate::control::translate) app_root: Option<Template>,
@@ -52,6 +53,7 @@ impl Default for Asked {
             ssl_redirect: true,
             force_ssl_redirect: false,
             protocol: Wanted::OfPort,
+            through_service: false,
             use_regex: false,
             rewrite_target: None,
             app_root: None,

@@ -286,6 +286,12 @@ const KEYS: &[Key] = &[
     )
     .or_refuse(),
     key(
+        "service-upstream",
+        "whether requests go to the address of the Service, so that the cluster chooses the pod",
+        |value, asked| boolean(value, &mut asked.through_service),
+    )
+    .default("false"),
+    key(
         "session-cookie-change-on-failure",
         "whether a client stays with the pod that it was sent to because its own failed; for `persistent` alone",
         |value, asked| boolean(value, &mut asked.affinity.follows_failure),
@@ -532,6 +538,7 @@ mod tests {
             ("request-headers", "X-A: 1\n-X-B", "Host: b"),
             ("response-headers", "X-A: 1", "X-A"),
             ("rewrite-target", "/$2", "https://b.test/"),
+            ("service-upstream", "true", "yes"),
             ("session-cookie-change-on-failure", "true", "1"),
             ("session-cookie-domain", "a.test", "a;b"),
             ("session-cookie-expires", "3600", "1h"),

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{super::protocol::Wanted, Asked, Context, own_object};
+use super::{
+    super::{protocol::Wanted, service::Through},
+    Asked, Context, own_object,
+};
 use crate::{
     control::{
         change::ObjectName,
@@ -22,6 +25,7 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) redirect: Redirect,
     pub(in crate::control::translate) service: Service,
     pub(in crate::control::translate) protocol: Wanted,
+    pub(in crate::control::translate) through: Through,
     /// Which requests it takes from another Ingress' rules, if it has none of its own.
     pub(in crate::control::translate) canary: Option<CanaryRule>,
     /// Where every rule sends its clients, instead of to a service.
@@ -69,6 +73,7 @@ pub(super) fn make(
         ssl_redirect,
         force_ssl_redirect,
         protocol,
+        through_service,
         use_regex,
         rewrite_target,
         app_root,
@@ -135,6 +140,7 @@ pub(super) fn make(
         },
         service,
         protocol,
+        through: if through_service { Through::Service } else { Through::Pods },
         canary: is_canary.then_some(canary),
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),

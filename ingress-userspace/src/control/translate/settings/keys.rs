@@ -251,6 +251,13 @@ const SETTINGS: &[Setting] = &[
         apply: |value, globals| boolean(value, &mut globals.asked.forwarding.retry.non_idempotent),
     },
     Setting {
+        name: "service-upstream",
+        default: "false",
+        nginx: "false",
+        meaning: "whether requests go to the address of the Service, so that the cluster chooses the pod, where an Ingress does not say",
+        apply: |value, globals| boolean(value, &mut globals.asked.through_service),
+    },
+    Setting {
         name: "skip-access-log-urls",
         default: "",
         nginx: "",

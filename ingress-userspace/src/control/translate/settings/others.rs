@@ -162,7 +162,6 @@ const LATER: &[(&str, &str)] = &[
     ("proxy-stream-timeout", "600s"),
     ("relative-redirects", "false"),
     ("server-tokens", "false"),
-    ("service-upstream", "false"),
     ("ssl-protocols", "TLSv1.2 TLSv1.3"),
     ("ssl-reject-handshake", "false"),
     ("ssl-session-cache", "true"),
