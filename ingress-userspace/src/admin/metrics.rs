@@ -120,6 +120,7 @@ impl Scrape {
             flooded,
             timed_out,
             log_lines_dropped,
+            passwords_hashed,
         } = self.proxy;
         for (name, help, value) in [
             ("connections_accepted", "Client connections accepted", accepted),
@@ -137,6 +138,7 @@ impl Scrape {
             ("connection_flooded", "HTTP/2 connections ended for a flood of frames that carry nothing", flooded),
             ("connection_timed_out", "Connections ended because a head, body or response made no progress", timed_out),
             ("access_log_lines_dropped", "Lines of the access log that nobody took in time", log_lines_dropped),
+            ("passwords_hashed", "Passwords whose hash was computed, as they were not remembered", passwords_hashed),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;

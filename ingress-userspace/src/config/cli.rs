@@ -90,8 +90,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) snapshot_file: Option<PathBuf>,
 
-    /// Keep private keys of certificates there, too: whoever can read the file has them. Default: their hosts get the default
-    /// certificate until the API server is back.
+    /// Keep private keys of certificates and hashes of passwords there, too: whoever can read the file has them. Default: until
+    /// the API server is back, their hosts get the default certificate and their rules answer 503.
     #[arg(long, requires = "snapshot_file", help_heading = "Source")]
     pub(crate) snapshot_private_keys: bool,
 

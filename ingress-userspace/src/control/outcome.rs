@@ -60,6 +60,8 @@ pub enum Reason {
     InvalidAnnotation,
     /// The Secret holds no usable certificate and key.
     InvalidCertificate,
+    /// The Secret holds users or hashes that cannot be read; those have no access.
+    InvalidCredentials,
     /// The host is no DNS name; its rule is skipped.
     InvalidHost,
     /// The object, or a part of it, cannot be read.
@@ -80,7 +82,7 @@ pub enum Reason {
     PortNotFound,
     /// The API server has not answered since the start: what was saved before is served.
     SavedConfiguration,
-    /// The Secret does not exist; the default certificate is served.
+    /// The Secret does not exist; the default certificate is served, or rules that it was to protect answer 503.
     SecretNotFound,
     /// The service does not exist.
     ServiceNotFound,
@@ -161,6 +163,7 @@ impl Reason {
             Self::IneffectiveSetting => "IneffectiveSetting",
             Self::InvalidAnnotation => "InvalidAnnotation",
             Self::InvalidCertificate => "InvalidCertificate",
+            Self::InvalidCredentials => "InvalidCredentials",
             Self::InvalidHost => "InvalidHost",
             Self::InvalidObject => "InvalidObject",
             Self::InvalidParameters => "InvalidParameters",

@@ -26,7 +26,10 @@ pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
 pub use canary::{Canary, CanaryRule, CanaryValue, Split};
-pub use filter::{Access, Cors, Filter, HeaderEdit, HeaderEdits, HeaderText, Origins, Rewrite};
+pub use filter::{
+    Access, Authentication, Basic, Cors, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, Origins, PasswordHash,
+    Rewrite, Satisfy, Scheme, Users,
+};
 pub use forwarding::Forwarding;
 pub use host::{Host, HostError, HostId, HostPattern};
 pub use log::{AccessLog, LogError, LogEscape, LogField, LogFormat, LogPiece};

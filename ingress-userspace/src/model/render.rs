@@ -79,6 +79,7 @@ impl fmt::Display for Filter {
             }
             Self::Access(access) => write!(f, "access({access})"),
             Self::Cors(cors) => write!(f, "cors({})", cors.origins),
+            Self::Authentication(authentication) => write!(f, "{authentication}"),
             Self::Rewrite(rewrite) => write!(f, "rewrite({rewrite})"),
             Self::UpstreamHost(host) => write!(f, "host({})", String::from_utf8_lossy(host.as_bytes())),
             Self::RequestHeaders(edits) => write!(f, "request-headers({edits})"),

@@ -77,6 +77,20 @@ pub(super) fn denied() -> Answer {
     answer(StatusCode::FORBIDDEN, "this address may not come in")
 }
 
+/// A client that has not shown who it is, or is somebody else.
+pub(super) fn unauthorized(challenge: &HeaderValue) -> Answer {
+    let mut answer = answer(StatusCode::UNAUTHORIZED, "credentials are missing or wrong");
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
+    answer
+}
+
+/// More credentials wait to be verified than can be.
+pub(super) fn busy() -> Answer {
+    let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "too many credentials wait to be verified");
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
 /// A preflight; what it asks about is added by the filter (Fetch standard, 3.2.2: any status of success).
 pub(super) fn preflight() -> Answer {
     let mut response = Response::new(Bytes::new());

@@ -13,6 +13,7 @@
 
 mod accept;
 mod access_log;
+mod authenticate;
 mod authority;
 mod body;
 mod certificates;
@@ -23,8 +24,10 @@ mod forward;
 mod frames;
 mod headers;
 mod listen;
+mod md5_crypt;
 mod offers;
 mod options;
+mod passwords;
 mod path;
 mod pick;
 mod progress;

@@ -18,6 +18,7 @@ use crate::{
 
 use super::{
     access_log::Teller,
+    authenticate::authenticate,
     authority::Authority,
     body::{Body, RequestBody, Source, TooLarge},
     conn::{Conn, InFlight},
@@ -30,6 +31,7 @@ use super::{
     snapshot::Snapshot,
     tunnel::Tunnel,
     upstream, via, websocket,
+    worker::Worker,
 };
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
@@ -165,7 +167,7 @@ impl<'r> Matching<'r> {
             https_port: conn.worker.options.https_port,
         };
         let mut edits = Edits::default();
-        let upstream = match decide(snapshot, filters, action, &subject, &mut edits) {
+        let upstream = match decide(&conn.worker, snapshot, filters, action, &subject, &mut edits).await {
             Ok(upstream) => upstream,
             Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject),
         };
@@ -223,7 +225,8 @@ impl<'r> Matching<'r> {
 }
 
 /// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
-fn decide<'r>(
+async fn decide<'r>(
+    worker: &Worker,
     snapshot: &Snapshot,
     filters: &'r [Filter],
     action: &Target,
@@ -236,6 +239,8 @@ fn decide<'r>(
             Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
             Verdict::Deny => return Err(error::denied().into()),
             Verdict::Preflight => return Err(error::preflight().into()),
+            // Boxed, so that requests of other rules do not carry its size.
+            Verdict::Authenticate(authentication) => Box::pin(authenticate(authentication, worker, subject)).await?,
         }
     }
     match action {

@@ -17,6 +17,7 @@ use crate::model::HostId;
 use super::{
     access_log::Sink,
     counters::Counters,
+    passwords::Passwords,
     pulse::Pulse,
     snapshot::Snapshot,
     tls::{ServerConfigs, TlsError},
@@ -39,6 +40,7 @@ pub struct Shared {
     pub(super) flows: Option<Box<dyn FlowTable>>,
     /// Holds the node-wide ticket keys.
     pub(super) tls: ServerConfigs,
+    pub(super) passwords: Arc<Passwords>,
     pub(super) stats: Stats,
     /// Where the access log goes, if anywhere.
     pub(super) sink: OnceLock<Sink>,
@@ -77,12 +79,16 @@ pub struct StatsView {
     pub timed_out: u64,
     /// Lines of the access log that were dropped, as nobody took them in time.
     pub log_lines_dropped: u64,
+    /// Passwords whose hash was computed, because they were not remembered as right.
+    pub passwords_hashed: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
     #[error("there are no counters; give at least the cell of host 0")]
     NoCounters,
+    #[error("there is no randomness")]
+    Random,
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -93,16 +99,18 @@ impl Shared {
     /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF map.
     ///
     /// # Errors
-    /// If `counters` is empty, or TLS cannot be set up.
+    /// If `counters` is empty, there is no randomness, or TLS cannot be set up.
     pub fn new(counters: &'static [HostL7Cell], flows: Option<Box<dyn FlowTable>>) -> Result<Self, SharedError> {
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let tls = ServerConfigs::new(Arc::clone(&snapshot))?;
         let counters = Counters::new(counters).ok_or(SharedError::NoCounters)?;
+        let passwords = Passwords::new().map(Arc::new).map_err(|_unspecified| SharedError::Random)?;
         Ok(Self {
             snapshot,
             counters,
             flows,
             tls,
+            passwords,
             stats: Stats::default(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),
@@ -138,6 +146,7 @@ impl Shared {
             flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
+            passwords_hashed: self.passwords.computed(),
         }
     }
 

@@ -2,9 +2,10 @@
 //! neither when that is, nor what it leads to.
 //!
 //! The file is one JSON document with the objects that a translation used. It is meant for a tmpfs of the node, which
-//! outlives the pod but not the machine. It holds no private key unless that is asked for: hosts whose key is not there
-//! get the default certificate. It is replaced as a whole, belongs to this user alone (mode 0600), and one that others could
-//! have written is not read: it decides where traffic goes.
+//! outlives the pod but not the machine. It holds no private key, and no hash of a password, unless that is asked for: hosts
+//! whose key is not there get the default certificate, and rules whose users are not there answer 503. It is replaced as a
+//! whole, belongs to this user alone (mode 0600), and one that others could have written is not read: it decides where traffic
+//! goes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +31,7 @@ use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
     outcome::Origin,
-    translate::{self, Translation},
+    translate::{self, Translation, annotation_references},
 };
 
 /// Where what is served is kept.
@@ -41,12 +42,12 @@ pub struct File {
     pub private_keys: PrivateKeys,
 }
 
-/// Whether private keys of certificates are written to the file.
+/// Whether private keys of certificates, and hashes of passwords, are written to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrivateKeys {
     #[default]
     Leave,
-    /// Whoever reads the file, as root of the node does, has the keys of all hosts.
+    /// Whoever reads the file, as root of the node does, has the keys of all hosts, and can guess at passwords.
     Keep,
 }
 
@@ -132,6 +133,8 @@ impl Content {
             let tls = ingress.spec.iter().flat_map(|spec| spec.tls.iter().flatten());
             let named = tls.filter_map(|tls| tls.secret_name.as_deref());
             secrets.extend(named.map(|secret| ObjectName::new(&name.namespace, secret)));
+            let named = annotation_references(ingress, &options.annotations_prefix).into_iter();
+            secrets.extend(named.filter(|id| id.kind == Kind::Secret).map(|id| id.name));
             objects.push(Object::Ingress(Arc::clone(ingress)));
         }
         for name in &services {

@@ -10,7 +10,8 @@ fn cluster() -> Cluster {
     let objects = [
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "xdp"},
             "spec": {"controller": "xdp-ingress.io/controller"}}),
-        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "namespace": "n"},
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "namespace": "n",
+            "annotations": {"nginx.ingress.kubernetes.io/auth-secret": "users"}},
             "spec": {"ingressClassName": "xdp", "tls": [{"hosts": ["a.test"], "secretName": "a"}],
                 "rules": [{"host": "a.test", "http": {"paths": [{"path": "/", "pathType": "Prefix",
                     "backend": {"service": {"name": "a", "port": {"number": 80}}}}]}}]}}),
@@ -24,6 +25,9 @@ fn cluster() -> Cluster {
             "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [{"port": 8080}]}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "n"},
             "data": {"tls.crt": "Y2VydA==", "tls.key": "aHVudGVyMg=="}}),
+        // `ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "users", "namespace": "n"},
+            "data": {"auth": "YW5uOntTSEF9NWVuNkc2TWV6UnJvVDNYS3FrZFBPbVkvQmZRPQ=="}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "n"},
             "data": {"tls.crt": "Y2VydA=="}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"}}),
@@ -68,7 +72,7 @@ fn what_was_served_is_served_again() {
     assert_eq!((restored.nodes.len(), restored.config_maps.len(), restored.classes.len()), (1, 1, 1));
     let names = |names: Vec<&ObjectName>| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(restored.services.keys().collect()), ["n/a"], "what is not used is not saved");
-    assert_eq!(names(restored.secrets.keys().collect()), ["n/a"], "Secrets of others are not saved");
+    assert_eq!(names(restored.secrets.keys().collect()), ["n/a", "n/users"], "Secrets of others are not saved");
     assert_eq!(names(restored.ingresses.keys().collect()), ["n/a"]);
 }
 
@@ -81,6 +85,7 @@ fn private_keys_are_written_only_when_they_are_asked_for() {
         let text = fs::read_to_string(&file.path).expect("text");
         assert_eq!(size, text.len() as u64);
         assert_eq!(text.contains("aHVudGVyMg"), is_there);
+        assert_eq!(text.contains("YW5uOntTSEF9"), is_there, "a hash of a password is as good as one to guess at");
         assert!(text.contains("Y2VydA=="), "the certificate is kept");
         let mode = fs::metadata(&file.path).expect("metadata").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -15,7 +15,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::control::{change::Object, cluster::SERVICE_NAME, status};
+use crate::{
+    control::{change::Object, cluster::SERVICE_NAME, status},
+    model::PasswordHash,
+};
 
 /// Written by `kubectl apply`: the whole object again, of no use here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -91,12 +94,24 @@ pub(super) fn secret(object: Secret) -> Object {
     Object::Secret(strip_secret(object))
 }
 
-/// Drops what is no part of a certificate: other secrets are not ours to hold.
+/// Drops what is neither part of a certificate nor a hash of a password: other secrets are not ours to hold. The keys stay, so
+/// that it can be told what is wrong with a Secret.
 pub(super) fn strip_secret(mut secret: Secret) -> Arc<Secret> {
-    let keep = |key: &str| matches!(key, "tls.crt" | "tls.key");
+    let keep = |key: &str, value: &[u8]| {
+        let is_hash = || str::from_utf8(value).is_ok_and(|text| PasswordHash::parse(text.trim()).is_ok());
+        matches!(key, "auth" | "tls.crt" | "tls.key") || is_hash()
+    };
     strip(&mut secret.metadata);
-    retain(&mut secret.data, keep);
-    retain(&mut secret.string_data, keep);
+    for (key, value) in secret.data.iter_mut().flatten() {
+        if !keep(key, &value.0) {
+            value.0 = Vec::new();
+        }
+    }
+    for (key, value) in secret.string_data.iter_mut().flatten() {
+        if !keep(key, value.as_bytes()) {
+            *value = String::new();
+        }
+    }
     Arc::new(secret)
 }
 
@@ -194,10 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_the_certificate_is_kept() {
-        let whole = json!({"metadata": metadata(), "data": {"tls.key": "YQ==", "password": "aHVudGVyMg=="}});
-        let (_, secret) = kept(&whole, secret);
-        assert_eq!(secret["data"], json!({"tls.key": "YQ=="}));
-        assert!(!secret.to_string().contains("hunter2"), "{secret}");
+    fn of_a_secret_only_certificates_and_hashes_are_kept() {
+        // The hash is `{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
+        let hash = "e1NIQX01ZW42RzZNZXpScm9UM1hLcWtkUE9tWS9CZlE9";
+        let data = json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": "aHVudGVyMg=="});
+        let (_, secret) = kept(&json!({"metadata": metadata(), "data": data}), secret);
+        assert_eq!(secret["data"], json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": ""}));
     }
 }

@@ -7,14 +7,18 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 mod access;
+mod authentication;
 mod cors;
 mod headers;
 mod rewrite;
+mod users;
 
 pub use access::Access;
+pub use authentication::{Authentication, Basic, Satisfy};
 pub use cors::{Cors, Origin, OriginError, Origins};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use rewrite::{Rewrite, RewriteError};
+pub use users::{HashError, PasswordHash, Scheme, Users};
 
 use super::PathMatch;
 
@@ -33,6 +37,8 @@ pub enum Filter {
     Access(Arc<Access>),
     /// Answers preflights, and adds fields to every response.
     Cors(Arc<Cors>),
+    /// Asks clients who they are.
+    Authentication(Arc<Authentication>),
     /// Changes path and query.
     Rewrite(Arc<Rewrite>),
     /// Tells the pod this `Host` instead of the client's.

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
-use crate::model::{Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect, Rewrite, path::ACME_CHALLENGE};
+use crate::model::{
+    Authentication, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect, Rewrite, path::ACME_CHALLENGE,
+};
 
 mod cors;
 
@@ -27,7 +29,7 @@ pub struct Subject<'r> {
 
 /// What a filter made of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Verdict<'f> {
     /// On to the next filter, and to the rule's action after the last.
     Continue,
     /// Answer with this redirect.
@@ -36,6 +38,8 @@ pub enum Verdict {
     Deny,
     /// Answer a preflight with 204; [`respond`] adds what it asks for.
     Preflight,
+    /// On to the next filter, if the client shows what is asked for.
+    Authenticate(&'f Authentication),
 }
 
 /// What is changed of a request before it is forwarded.
@@ -70,13 +74,24 @@ impl Edits<'_> {
     }
 }
 
+/// Passwords are verified here, so that pods need not know them.
+static NO_CREDENTIALS: HeaderEdit = HeaderEdit::Remove(header::AUTHORIZATION);
+
 /// Applies one filter to a request.
-pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f>) -> Verdict {
+pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f>) -> Verdict<'f> {
     match filter {
         Filter::RedirectHttps { status, except } => return redirect_https(*status, except, subject),
         Filter::Access(access) if access.admits(subject.client) => {}
         Filter::Access(_) => return Verdict::Deny,
         Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
+        Filter::Authentication(authentication) => {
+            if authentication.basic.is_some() {
+                edits.headers.push(&NO_CREDENTIALS);
+            }
+            if !authentication.is_met_by(subject.client) {
+                return Verdict::Authenticate(authentication);
+            }
+        }
         // `*` asks about the server as a whole (RFC 9110, 9.3.7).
         Filter::Rewrite(_) if subject.target == "*" => {}
         Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
@@ -99,6 +114,7 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             Filter::StrictTransportSecurity(_)
             | Filter::RedirectHttps { .. }
             | Filter::Access(_)
+            | Filter::Authentication(_)
             | Filter::Rewrite(_)
             | Filter::UpstreamHost(_)
             | Filter::RequestHeaders(_) => {}
@@ -144,7 +160,7 @@ fn edit(edits: &HeaderEdits, subject: &Subject<'_>, headers: &mut HeaderMap) {
     }
 }
 
-fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> Verdict {
+fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> Verdict<'static> {
     let Subject { host, target, secure, https_port, .. } = *subject;
     let path = path(target);
     // `*` is no path: there is nowhere to redirect it to.

@@ -13,6 +13,7 @@ use ingress_userspace::control::{
 use crate::support::{Client, Origin, Proxy, Response, Table};
 
 mod access;
+mod authentication;
 mod balance;
 mod canary;
 mod headers;
@@ -90,6 +91,12 @@ impl Ingress {
     }
 
     fn serve_with(&self, endpoints: &[SocketAddr], options: &Options) -> Site {
+        let (table, outcomes) = self.translated(endpoints, options);
+        Site { proxy: Proxy::start(&table), outcomes }
+    }
+
+    /// Its table, and what translation has to say.
+    fn translated(&self, endpoints: &[SocketAddr], options: &Options) -> (Table, String) {
         let Self { annotations, paths, tls, others } = self;
         // Pods of one machine differ by their port, which a slice has but one of.
         let slices: String = (0..).zip(endpoints).map(|(n, endpoint)| slice(n, *endpoint)).collect();
@@ -108,7 +115,7 @@ impl Ingress {
         }
         let translation = translate(&cluster, options);
         let outcomes = translation.outcomes.keys().map(|outcome| format!("{outcome}\n")).collect();
-        Site { proxy: Proxy::start(&Table(translation.table)), outcomes }
+        (Table(translation.table), outcomes)
     }
 }
 

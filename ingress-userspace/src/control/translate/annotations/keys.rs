@@ -12,6 +12,7 @@ use super::{
         values::{Read, boolean, bytes, limit, location, networks, number, seconds, status},
     },
     Asked,
+    authentication::Layout,
 };
 use crate::{
     control::change::Kind,
@@ -100,6 +101,52 @@ const KEYS: &[Key] = &[
         asked.app_root = Some(location(value)?);
         Ok(())
     })
+    .or_refuse(),
+    key("auth-realm", "what browsers say when they ask for a password", |value, asked| {
+        let quotable = |c: char| !c.is_control();
+        if !value.chars().all(quotable) || value.len() > 256 {
+            return Err("a text of at most 256 bytes without control characters".into());
+        }
+        value.clone_into(&mut asked.basic.realm);
+        Ok(())
+    })
+    .default("Authentication Required"),
+    key(
+        "auth-secret",
+        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), of whom clients must be one. Protects by itself, without `auth-type`, too",
+        |value, asked| {
+            asked.basic.secret = Some(value.to_owned());
+            Ok(())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key(
+        "auth-secret-type",
+        "what it holds: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash under the name of each user",
+        |value, asked| {
+            asked.basic.layout = match value {
+                "auth-file" => Layout::File,
+                "auth-map" => Layout::Map,
+                _ => return Err("`auth-file` or `auth-map`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("auth-file")
+    .or_refuse(),
+    key(
+        "auth-type",
+        "`basic`: clients must show name and password (RFC 7617), which pods do not get",
+        |value, asked| {
+            match value {
+                "basic" => asked.basic.is_wanted = true,
+                "digest" => return Err("`basic`, with TLS (digest is refused: it needs hashes as good as passwords)".into()),
+                _ => return Err("`basic`".into()),
+            }
+            Ok(())
+        },
+    )
     .or_refuse(),
     key(
         "backend-protocol",
@@ -285,6 +332,19 @@ const KEYS: &[Key] = &[
         },
     )
     .or_refuse(),
+    key(
+        "satisfy",
+        "`all`: clients must come from where they may and show who they are; `any`: one of these is enough",
+        |value, asked| {
+            asked.satisfy_any = match value {
+                "all" => false,
+                "any" => true,
+                _ => return Err("`all` or `any`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("all"),
     key(
         "service-upstream",
         "whether requests go to the address of the Service, so that the cluster chooses the pod",
@@ -507,6 +567,9 @@ mod tests {
             ("affinity-mode", "persistent", "x"),
             ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
             ("app-root", "/app", "app"),
+            ("auth-realm", "Admins only", "a\u{7}"),
+            ("auth-secret-type", "auth-map", "auth-table"),
+            ("auth-type", "basic", "digest"),
             ("backend-protocol", "https", "gopher"),
             ("canary", "true", "yes"),
             ("canary-by-cookie", "c", "a;b"),
@@ -538,6 +601,7 @@ mod tests {
             ("request-headers", "X-A: 1\n-X-B", "Host: b"),
             ("response-headers", "X-A: 1", "X-A"),
             ("rewrite-target", "/$2", "https://b.test/"),
+            ("satisfy", "any", "some"),
             ("service-upstream", "true", "yes"),
             ("session-cookie-change-on-failure", "true", "1"),
             ("session-cookie-domain", "a.test", "a;b"),

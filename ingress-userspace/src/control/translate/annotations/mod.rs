@@ -18,6 +18,7 @@ use crate::control::{
 };
 
 mod asked;
+mod authentication;
 mod keys;
 mod others;
 mod policy;

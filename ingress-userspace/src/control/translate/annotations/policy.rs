@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{protocol::Wanted, service::Through},
-    Asked, Context, own_object,
+    Asked, Context, authentication, own_object,
 };
 use crate::{
     control::{
@@ -93,6 +93,8 @@ pub(super) fn make(
         canary_header,
         canary_value,
         canary_pattern,
+        basic,
+        satisfy_any,
         enable_cors,
         cors,
         request_headers,
@@ -127,7 +129,14 @@ pub(super) fn make(
     let elsewhere = temporal_redirect
         .map(|location| redirect(temporal_status, location))
         .or_else(|| permanent_redirect.map(|location| redirect(permanent_status, location)));
-    let access = (!access.is_open()).then(|| Filter::Access(Arc::new(access)));
+    let (access, authentication) = match authentication::make(basic, satisfy_any, access, name, context) {
+        Ok(filters) => filters,
+        Err((reason, message)) => {
+            service = service.max(Service::Refuse);
+            context.report(object, reason, message);
+            (None, None)
+        }
+    };
     let cors = enable_cors.then(|| Filter::Cors(Arc::new(cors)));
     let host = upstream_host.map(Filter::UpstreamHost);
     let requests = (!request_headers.is_empty()).then(|| Filter::RequestHeaders(Arc::new(request_headers)));
@@ -147,7 +156,7 @@ pub(super) fn make(
         forwarding: Arc::new(forwarding),
         uses_patterns: use_regex || rewrite_target.is_some(),
         rewrite: rewrite_target,
-        before: [access, cors].into_iter().flatten().collect(),
+        before: [access, cors, authentication].into_iter().flatten().collect(),
         after: [host, requests, responses].into_iter().flatten().collect(),
     }
 }

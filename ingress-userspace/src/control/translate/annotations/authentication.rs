@@ -1,0 +1,119 @@
+//! Reads what clients must show, with the Secrets that hold their users.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{Context, own_object, shorten};
+use crate::{
+    control::{
+        change::{Kind, ObjectName},
+        outcome::Reason,
+    },
+    model::{Access, Authentication, Basic, Filter, Satisfy, Users},
+};
+
+/// What is asked for by `auth-type` and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedBasic {
+    pub(super) is_wanted: bool,
+    pub(super) secret: Option<String>,
+    pub(super) layout: Layout,
+    pub(super) realm: String,
+}
+
+/// How a Secret holds users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// As the text of an htpasswd file, under `auth`.
+    #[default]
+    File,
+    /// Each hash under the name of its user.
+    Map,
+}
+
+/// Key of the Secret under which the htpasswd file is.
+const FILE: &str = "auth";
+
+impl Default for AskedBasic {
+    fn default() -> Self {
+        Self { is_wanted: false, secret: None, layout: Layout::default(), realm: "Authentication Required".into() }
+    }
+}
+
+/// The filters for the addresses of clients and for what they show, or why that cannot be had.
+pub(super) fn make(
+    basic: AskedBasic,
+    satisfy_any: bool,
+    access: Access,
+    ingress: &ObjectName,
+    context: &mut Context<'_>,
+) -> Result<(Option<Filter>, Option<Filter>), (Reason, String)> {
+    let asks = basic.is_wanted || basic.secret.is_some();
+    let basic = asks.then(|| self::basic(&basic, ingress, context)).transpose()?;
+    let (access, satisfy) = match satisfy_any && asks {
+        true => (None, Satisfy::Any(access)),
+        false => (Some(access).filter(|access| !access.is_open()), Satisfy::All),
+    };
+    let authentication = asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, satisfy })));
+    Ok((access.map(|access| Filter::Access(Arc::new(access))), authentication))
+}
+
+fn basic(asked: &AskedBasic, ingress: &ObjectName, context: &mut Context<'_>) -> Result<Basic, (Reason, String)> {
+    let AskedBasic { is_wanted: _, secret, layout, realm } = asked;
+    let Some(value) = secret else {
+        let message =
+            "annotation `auth-type` asks for users, but there is no `auth-secret`; its rules answer 503, name a Secret";
+        return Err((Reason::InvalidAnnotation, message.into()));
+    };
+    let Some(name) = own_object(value, &ingress.namespace) else {
+        let message = format!(
+            "annotation `auth-secret` names `{}`, which is in another namespace; its rules answer 503, name a Secret of its own",
+            shorten(value)
+        );
+        return Err((Reason::InvalidAnnotation, message));
+    };
+    let Some(stored) = context.secret(&name) else {
+        let message = format!("secret `{name}` of `auth-secret` does not exist; its rules answer 503, create it");
+        return Err((Reason::SecretNotFound, message));
+    };
+    let data = data(&stored.object);
+    let (users, problems) = match layout {
+        Layout::File => {
+            let Some(text) = data.get(FILE) else {
+                let message = format!(
+                    "secret `{name}` of `auth-secret` has no `{FILE}` with the text of an htpasswd file; its rules answer 503, add it or say `auth-secret-type: auth-map`"
+                );
+                return Err((Reason::InvalidCredentials, message));
+            };
+            let (users, problems) = Users::of_file(text);
+            let line = |(number, error)| format!("line {number} of `{FILE}`: {error}");
+            (users, problems.into_iter().map(line).collect::<Vec<_>>())
+        }
+        Layout::Map => {
+            let (users, problems) = Users::of_entries(data.iter().map(|(name, hash)| (*name, &**hash)));
+            let user = |(name, error)| format!("user `{}`: {error}", shorten(name));
+            (users, problems.into_iter().map(user).collect())
+        }
+    };
+    for problem in problems.iter().take(MAX_REPORTS) {
+        let message = format!("{problem}; that user has no access until then");
+        context.report(&stored.refer(Kind::Secret, &name), Reason::InvalidCredentials, message);
+    }
+    if users.is_empty() {
+        let message = format!("secret `{name}` of `auth-secret` has no user; its rules answer 503, add one");
+        return Err((Reason::InvalidCredentials, message));
+    }
+    let malformed = || (Reason::InvalidAnnotation, "annotation `auth-realm` is no text for a header field".to_owned());
+    Basic::new(realm, Arc::new(users)).ok_or_else(malformed)
+}
+
+/// Most things that are said of one Secret: whoever names a file that is none at all needs not read of every line.
+const MAX_REPORTS: usize = 5;
+
+/// What a Secret holds, as text. The API server lets `stringData` overwrite `data`.
+fn data(secret: &Secret) -> BTreeMap<&str, Cow<'_, str>> {
+    let stored = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), String::from_utf8_lossy(&value.0)));
+    let written = secret.string_data.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().into()));
+    stored.chain(written).collect()
+}

@@ -1,0 +1,103 @@
+//! Who may come in, by who they are. It verifies nothing.
+
+use std::{fmt, sync::Arc};
+
+use http::HeaderValue;
+
+use super::{Access, Users};
+
+/// What a client must show. It is never empty: whoever makes one asks for something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authentication {
+    pub basic: Option<Basic>,
+    pub satisfy: Satisfy,
+}
+
+/// How several conditions go together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Satisfy {
+    /// Each must be met. Lists of networks are a filter of their own then.
+    #[default]
+    All,
+    /// One is enough. To be on the list of allowed networks is one.
+    Any(Access),
+}
+
+/// A name and a password (RFC 7617).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Basic {
+    /// `WWW-Authenticate` of a 401.
+    pub challenge: HeaderValue,
+    pub users: Arc<Users>,
+}
+
+// === impl Authentication ===
+
+impl Authentication {
+    /// Whether a client of this address comes in without being asked.
+    #[must_use]
+    pub fn is_met_by(&self, client: std::net::IpAddr) -> bool {
+        match &self.satisfy {
+            Satisfy::All => false,
+            // A list of denied networks alone lets nobody in.
+            Satisfy::Any(access) => !access.allow.is_empty() && access.admits(client),
+        }
+    }
+}
+
+impl Basic {
+    /// Asks for a user of `realm`; `None` if that holds characters that no field may have.
+    #[must_use]
+    pub fn new(realm: &str, users: Arc<Users>) -> Option<Self> {
+        let realm = realm.replace('\\', r"\\").replace('"', r#"\""#);
+        let challenge = HeaderValue::from_str(&format!(r#"Basic realm="{realm}", charset="UTF-8""#)).ok()?;
+        Some(Self { challenge, users })
+    }
+}
+
+/// Says how many users there are, and nothing of them.
+impl fmt::Display for Authentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { basic, satisfy } = self;
+        f.write_str("authentication(")?;
+        if let Some(Basic { challenge: _, users }) = basic {
+            write!(f, "basic, {} users", users.len())?;
+        }
+        match satisfy {
+            Satisfy::All => {}
+            Satisfy::Any(access) => write!(f, ", or {access}")?,
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Networks;
+
+    #[test]
+    fn a_realm_cannot_leave_its_quotes() {
+        let challenge = |realm| Some(Basic::new(realm, Arc::default())?.challenge.to_str().ok()?.to_owned());
+        assert_eq!(challenge("Admin area").as_deref(), Some(r#"Basic realm="Admin area", charset="UTF-8""#));
+        assert_eq!(challenge(r#"a"b\c"#).as_deref(), Some(r#"Basic realm="a\"b\\c", charset="UTF-8""#));
+        assert_eq!(challenge("a\r\nx: y"), None);
+    }
+
+    #[test]
+    fn only_a_list_of_allowed_networks_lets_clients_in_unasked() {
+        let networks = |text| Networks::parse(text).expect("valid");
+        for (allow, deny, expect) in [
+            ("192.0.2.0/24", "", true),
+            ("192.0.2.0/24", "192.0.2.7", false),
+            ("10.0.0.0/8", "", false),
+            ("", "10.0.0.0/8", false),
+            ("", "", false),
+        ] {
+            let satisfy = Satisfy::Any(Access { allow: networks(allow), deny: networks(deny) });
+            let authentication = Authentication { basic: None, satisfy };
+            assert_eq!(authentication.is_met_by([192, 0, 2, 7].into()), expect, "{allow} not {deny}");
+            assert!(!Authentication { satisfy: Satisfy::All, ..authentication }.is_met_by([192, 0, 2, 7].into()));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Asks a client who it is, as its rule wants it, and finds out whether that is true.
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use http::{HeaderMap, header};
+
+use crate::{
+    model::{Authentication, Basic},
+    route::Subject,
+};
+
+use super::{
+    error::{self, Answer},
+    passwords::Busy,
+    worker::Worker,
+};
+
+/// Longest `Authorization` field that is looked at. Some hashes take time in proportion to the password.
+const CREDENTIALS_MAX: usize = 1024;
+
+/// Lets the request through, or says how to answer it.
+pub(super) async fn authenticate(
+    authentication: &Authentication,
+    worker: &Worker,
+    subject: &Subject<'_>,
+) -> Result<(), Answer> {
+    let Authentication { basic, satisfy: _ } = authentication;
+    match basic {
+        Some(basic) => verify(basic, worker, subject.headers).await,
+        None => Ok(()),
+    }
+}
+
+async fn verify(basic: &Basic, worker: &Worker, headers: &HeaderMap) -> Result<(), Answer> {
+    let Basic { challenge, users } = basic;
+    let Some((name, password)) = credentials(headers) else { return Err(error::unauthorized(challenge)) };
+    match worker.shared.passwords.verify(users, &name, &password).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(error::unauthorized(challenge)),
+        Err(Busy) => Err(error::busy()),
+    }
+}
+
+/// Name and password (RFC 7617, 2); `None` if there are none, or more than one pair.
+fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    const BASE64: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+    let (scheme, encoded) = field.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") || encoded.len() > CREDENTIALS_MAX {
+        return None;
+    }
+    let decoded = BASE64.decode(encoded.trim()).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let name = str::from_utf8(&decoded[..colon]).ok()?.to_owned();
+    Some((name, decoded[colon + 1..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_one_well_formed_pair() {
+        let long = format!("Basic {}", "A".repeat(CREDENTIALS_MAX + 1));
+        for (fields, expect) in [
+            (&["Basic YW5uOnNlY3JldA=="][..], Some(("ann", "secret"))),
+            (&["bASIC  YW5uOnNlY3JldA"], Some(("ann", "secret"))),
+            (&["Basic YW5uOmE6Yg=="], Some(("ann", "a:b"))),
+            (&["Basic YW5uOg=="], Some(("ann", ""))),
+            (&["Basic OmE="], Some(("", "a"))),
+            (&["Basic YW5u"], None),
+            (&["Basic !"], None),
+            (&["Basic"], None),
+            (&["Bearer YW5uOnNlY3JldA=="], None),
+            (&["Basic YW5uOnNlY3JldA==", "Basic YW5uOnNlY3JldA=="], None),
+            (&[&long], None),
+            (&[], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(header::AUTHORIZATION, HeaderValue::from_str(field).expect("valid"));
+            }
+            let expect = expect.map(|(name, password)| (name.to_owned(), password.as_bytes().to_vec()));
+            assert_eq!(credentials(&headers), expect, "{fields:?}");
+        }
+    }
+}

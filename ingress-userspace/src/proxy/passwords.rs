@@ -1,0 +1,337 @@
+//! Verifies passwords, aside from the workers, and remembers those that were right. It reads no requests.
+//!
+//! To compute a hash takes up to some tenths of a second, so only so many are computed at one time, only so many wait, and of
+//! these one Secret has half at most. What was found right is remembered as "this password has this hash", under a key that
+//! this process alone knows: that stays true whatever becomes of the Secret, and a hash that is changed is another.
+//! What was wrong is not remembered, and a name without a user costs what one with a user costs.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use aws_lc_rs::{
+    constant_time::verify_slices_are_equal,
+    digest::{self, SHA1_FOR_LEGACY_USE_ONLY},
+    error::Unspecified,
+    hmac, rand,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use sha_crypt::{PasswordVerifier as _, ShaCrypt};
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use crate::model::{PasswordHash, Scheme, Users};
+
+use super::md5_crypt;
+
+/// Most verifications that wait or run. At a tenth of a second each, on one core, the last one waits for 6 s.
+const ADMITTED_MAX: usize = 64;
+/// Most of them for one Secret, so that guesses at one do not keep the users of others out.
+const ADMITTED_PER_SECRET: usize = ADMITTED_MAX / 2;
+
+const SHARDS: usize = 16;
+/// Right passwords remembered by one shard before the older half of them is forgotten; 1.5 MB in all shards.
+const REMEMBERED_PER_SHARD: usize = 1024;
+
+/// Shared by all workers.
+pub(super) struct Passwords {
+    key: hmac::Key,
+    remembered: [Mutex<Remembered>; SHARDS],
+    /// A permit for each hash that may be computed at one time.
+    running: Arc<Semaphore>,
+    /// Verifications that wait or run, by their Secret.
+    admitted: Mutex<HashMap<u64, usize>>,
+    computed: AtomicU64,
+}
+
+/// Verifications that were right, the later half and the earlier one.
+#[derive(Default)]
+struct Remembered {
+    later: HashSet<[u8; 32]>,
+    earlier: HashSet<[u8; 32]>,
+}
+
+/// Too many verifications wait already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many passwords wait to be verified")]
+pub(super) struct Busy;
+
+// === impl Passwords ===
+
+impl Passwords {
+    /// # Errors
+    /// If there is no randomness.
+    pub(super) fn new() -> Result<Self, Unspecified> {
+        let mut secret = [0; 32];
+        rand::fill(&mut secret)?;
+        // Half of the cores are left to the workers, whatever is guessed at.
+        let running = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+        Ok(Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
+            remembered: Default::default(),
+            running: Arc::new(Semaphore::new(running)),
+            admitted: Mutex::default(),
+            computed: AtomicU64::new(0),
+        })
+    }
+
+    /// Hashes that were computed.
+    pub(super) fn computed(&self) -> u64 {
+        self.computed.load(Relaxed)
+    }
+
+    /// Whether `password` is that of `name`.
+    ///
+    /// # Errors
+    /// If nobody has time to find out.
+    pub(super) async fn verify(self: &Arc<Self>, users: &Users, name: &str, password: &[u8]) -> Result<bool, Busy> {
+        let known = users.find(name);
+        let tag = known.map(|hash| self.tag(hash, password));
+        if tag.is_some_and(|tag| self.remembers(&tag)) {
+            return Ok(true);
+        }
+        let Some(hash) = known.or_else(|| users.decoy(name)) else { return Ok(false) };
+        let admitted = Admitted::new(self, users).ok_or(Busy)?;
+        let permit = Arc::clone(&self.running).acquire_owned().await.map_err(|_closed| Busy)?;
+        // A browser asks for many things at once: the first request has answered for all.
+        if tag.is_some_and(|tag| self.remembers(&tag)) {
+            return Ok(true);
+        }
+        self.computed.fetch_add(1, Relaxed);
+        let (hash, password) = (hash.clone(), password.to_vec());
+        // The thread gives back its permit with its answer, so that it is held until the thread is done if nobody waits for it
+        // any more, and else until the answer is remembered.
+        let computed = spawn_blocking(move || (is_right(&hash, &password), permit, admitted)).await;
+        let Ok((is_right, _permit, _admitted)) = computed else { return Ok(false) };
+        let Some(tag) = tag.filter(|_| is_right) else { return Ok(false) };
+        self.shard(&tag).lock().unwrap_or_else(PoisonError::into_inner).insert(tag);
+        Ok(true)
+    }
+
+    /// Stands for "this password has this hash".
+    fn tag(&self, hash: &PasswordHash, password: &[u8]) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&self.key);
+        // No hash has a zero byte, so that nothing else is put together to the same bytes.
+        context.update(hash.as_str().as_bytes());
+        context.update(&[0]);
+        context.update(password);
+        let mut tag = [0; 32];
+        tag.copy_from_slice(context.sign().as_ref());
+        tag
+    }
+
+    fn remembers(&self, tag: &[u8; 32]) -> bool {
+        self.shard(tag).lock().unwrap_or_else(PoisonError::into_inner).has(tag)
+    }
+
+    fn shard(&self, tag: &[u8; 32]) -> &Mutex<Remembered> {
+        &self.remembered[usize::from(tag[0]) % SHARDS]
+    }
+}
+
+// === impl Remembered ===
+
+impl Remembered {
+    fn has(&mut self, tag: &[u8; 32]) -> bool {
+        if self.later.contains(tag) {
+            return true;
+        }
+        // What is in use stays.
+        let is_earlier = self.earlier.remove(tag);
+        if is_earlier {
+            self.insert(*tag);
+        }
+        is_earlier
+    }
+
+    fn insert(&mut self, tag: [u8; 32]) {
+        if self.later.len() >= REMEMBERED_PER_SHARD / 2 {
+            self.earlier = std::mem::take(&mut self.later);
+        }
+        self.later.insert(tag);
+    }
+}
+
+/// The place of one verification among those that wait or run, until it is dropped.
+struct Admitted {
+    passwords: Arc<Passwords>,
+    secret: u64,
+}
+
+impl Admitted {
+    fn new(passwords: &Arc<Passwords>, users: &Users) -> Option<Self> {
+        let secret = users.fingerprint();
+        let mut admitted = passwords.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_secret = admitted.get(&secret).copied().unwrap_or_default();
+        if of_secret >= ADMITTED_PER_SECRET || admitted.values().sum::<usize>() >= ADMITTED_MAX {
+            return None;
+        }
+        admitted.insert(secret, of_secret + 1);
+        Some(Self { passwords: Arc::clone(passwords), secret })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut admitted = self.passwords.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = admitted.get_mut(&self.secret) {
+            *count -= 1;
+            if *count == 0 {
+                admitted.remove(&self.secret);
+            }
+        }
+    }
+}
+
+/// Whether `password` has this hash. Takes as long as the hash asks for.
+fn is_right(hash: &PasswordHash, password: &[u8]) -> bool {
+    let text = hash.as_str();
+    match hash.scheme() {
+        Scheme::Bcrypt => bcrypt::verify(password, text).unwrap_or(false),
+        Scheme::ShaCrypt => ShaCrypt::default().verify_password(password, text).is_ok(),
+        Scheme::Md5Crypt => {
+            let mut fields = text.splitn(4, '$').skip(1);
+            let (Some(kind), Some(salt), Some(hash)) = (fields.next(), fields.next(), fields.next()) else {
+                return false;
+            };
+            let computed = md5_crypt::hash(password, &format!("${kind}$"), salt);
+            verify_slices_are_equal(&computed, hash.as_bytes()).is_ok()
+        }
+        Scheme::Sha1 => is_sha1(&text["{SHA}".len()..], password),
+        Scheme::SaltedSha1 => is_sha1(&text["{SSHA}".len()..], password),
+    }
+}
+
+/// `encoded` is a digest and the salt that goes behind the password, if any.
+fn is_sha1(encoded: &str, password: &[u8]) -> bool {
+    let decoded = STANDARD.decode(encoded).unwrap_or_default();
+    let Some((expected, salt)) = decoded.split_at_checked(digest::SHA1_OUTPUT_LEN) else { return false };
+    let mut context = digest::Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(password);
+    context.update(salt);
+    verify_slices_are_equal(context.finish().as_ref(), expected).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `htpasswd`, `openssl passwd`, `crypt` of glibc, and the specification of SHA-crypt.
+    #[test]
+    fn hashes_of_every_kind_are_verified() {
+        for (hash, password) in [
+            ("$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW", "secret"),
+            ("$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", "U*U"),
+            ("$5$saltstring$5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5", "Hello world!"),
+            ("$5$rounds=10000$saltstringsaltst$adu1tRu6EO.dtkqxiFBg3N4rgsIjLS8kWOyWI0G2Pz0", "x"),
+            (
+                "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1",
+                "Hello world!",
+            ),
+            ("$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", "password"),
+            ("$1$abcdefgh$G//4keteveJp0qb8z2DxG/", "password"),
+            ("{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "secret"),
+            ("{SSHA}Wcm1xEisNjqp921ALcHfuQ7avFdzYWx0MTIzNA==", "secret"),
+        ] {
+            let parsed = PasswordHash::parse(hash).expect(hash);
+            assert!(is_right(&parsed, password.as_bytes()), "{hash}");
+            for wrong in ["", "Secret", "secret ", &format!("{password}x")] {
+                assert!(!is_right(&parsed, wrong.as_bytes()), "{hash} {wrong}");
+            }
+        }
+    }
+
+    fn users(text: &str) -> Arc<Users> {
+        Arc::new(Users::of_file(text).0)
+    }
+
+    fn passwords() -> Arc<Passwords> {
+        Arc::new(Passwords::new().expect("randomness"))
+    }
+
+    const SHA: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
+
+    #[tokio::test]
+    async fn what_was_right_is_not_computed_again_and_what_was_wrong_is() {
+        let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
+        for (name, password, expect, computed) in [
+            ("ann", "secret", true, 1),
+            ("ann", "secret", true, 1),
+            ("ann", "wrong", false, 2),
+            ("ann", "wrong", false, 3),
+            ("bob", "secret", false, 4),
+            ("bob", "secret", false, 5),
+            ("ann", "secret", true, 5),
+        ] {
+            let right = passwords.verify(&users, name, password.as_bytes()).await;
+            assert_eq!((right, passwords.computed()), (Ok(expect), computed), "{name} {password}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_changed_hash_is_another() {
+        let passwords = passwords();
+        let before = users(&format!("ann:{SHA}"));
+        assert_eq!(passwords.verify(&before, "ann", b"secret").await, Ok(true));
+        let after = users("ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00");
+        assert_eq!(passwords.verify(&after, "ann", b"secret").await, Ok(false));
+        assert_eq!(passwords.verify(&after, "ann", b"password").await, Ok(true));
+        assert_eq!(passwords.verify(&users(""), "ann", b"secret").await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn requests_of_one_browser_compute_once() {
+        let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
+        let permits = passwords.running.available_permits();
+        let first = u32::try_from(permits).expect("few");
+        let held = passwords.running.acquire_many(first).await.expect("open");
+        let all: Vec<_> = (0..8)
+            .map(|_| {
+                let (passwords, users) = (Arc::clone(&passwords), Arc::clone(&users));
+                tokio::spawn(async move { passwords.verify(&users, "ann", b"secret").await })
+            })
+            .collect();
+        drop(held);
+        for one in all {
+            assert_eq!(one.await.expect("ended"), Ok(true));
+        }
+        assert!(passwords.computed() <= u64::from(first), "{}", passwords.computed());
+    }
+
+    #[tokio::test]
+    async fn one_secret_has_half_of_the_places() {
+        let (passwords, guessed, other) = (passwords(), users(&format!("ann:{SHA}")), users(&format!("bob:{SHA}")));
+        let places: Vec<_> = (0..ADMITTED_PER_SECRET).map(|_| Admitted::new(&passwords, &guessed)).collect();
+        assert!(places.iter().all(Option::is_some));
+        assert_eq!(passwords.verify(&guessed, "ann", b"secret").await, Err(Busy));
+        assert_eq!(passwords.verify(&guessed, "nobody", b"secret").await, Err(Busy), "whether or not there is a user");
+        assert_eq!(passwords.verify(&other, "bob", b"secret").await, Ok(true));
+        let third = users(&format!("carl:{SHA}"));
+        let rest: Vec<_> = (0..ADMITTED_PER_SECRET).map(|_| Admitted::new(&passwords, &other)).collect();
+        assert!(rest.iter().all(Option::is_some) && Admitted::new(&passwords, &third).is_none());
+        drop((places, rest));
+        assert_eq!(passwords.verify(&guessed, "ann", b"secret").await, Ok(true));
+        assert!(passwords.admitted.lock().expect("unpoisoned").is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_what_is_in_use_stays() {
+        let mut remembered = Remembered::default();
+        let tag = |n: u32| {
+            let mut tag = [0; 32];
+            tag[..4].copy_from_slice(&n.to_be_bytes());
+            tag
+        };
+        remembered.insert(tag(0));
+        for n in 1..10_000 {
+            remembered.insert(tag(n));
+            assert!(remembered.has(&tag(0)), "{n}");
+            assert!(remembered.later.len() + remembered.earlier.len() <= REMEMBERED_PER_SHARD);
+        }
+        assert!(!remembered.has(&tag(1)) && remembered.has(&tag(9_999)));
+    }
+}
