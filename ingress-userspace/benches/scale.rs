@@ -8,7 +8,8 @@
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
 use std::{
-    env, fs,
+    collections::HashMap,
+    env, fs, hint,
     path::Path,
     process::Command,
     sync::Arc,
@@ -23,8 +24,9 @@ use ingress_userspace::{
         source::manifests::parse,
         translate::{Options, Translator},
     },
-    model::HostId,
+    model::{HostId, HostPattern},
     proxy::Snapshot,
+    route::Names,
 };
 
 /// Changes of each kind.
@@ -90,6 +92,8 @@ fn measure(count: usize, tls: Tls) {
         (resident() - before) >> 20,
         (objects - before) >> 20
     );
+    let (found, plain) = pipeline.lookup(count);
+    println!("to find a host: {found:.0} ns; in std's map {plain:.0} ns\n");
     println!("| change | translated, median | p99 | published, median | p99 | both, p99 | changes |");
     println!("|---|--:|--:|--:|--:|--:|--:|");
     let some = |change: usize| change.wrapping_mul(7919) % count;
@@ -167,6 +171,32 @@ impl Pipeline {
         assert!(problems.is_empty(), "{problems:?}");
         self.snapshot = Some(Arc::new(snapshot));
         (translated, began.elapsed())
+    }
+
+    /// Nanoseconds that it takes to find a host, one after the other: in [`Names`], and in std's map.
+    fn lookup(&self, count: usize) -> (f64, f64) {
+        let routes = self.snapshot.as_ref().map(|snapshot| &snapshot.routes).expect("a snapshot");
+        let (mut names, mut plain) = (Names::default(), HashMap::new());
+        for entry in routes.hosts() {
+            if let HostPattern::Exact(host) = &entry.pattern {
+                names.set(host, Some(entry.id));
+                plain.insert(host.clone(), entry.id);
+            }
+        }
+        let hosts: Vec<String> = (0..100_000).map(|number| format!("h{}.bench.test", number * 7919 % count)).collect();
+        let time = |find: &dyn Fn(&str) -> Option<HostId>| {
+            let rounds: Vec<Duration> = (0..9)
+                .map(|_| {
+                    let began = Instant::now();
+                    for host in &hosts {
+                        hint::black_box(find(host));
+                    }
+                    began.elapsed()
+                })
+                .collect();
+            rounds.iter().min().map_or(0.0, |best| best.as_secs_f64() * 1e9 / hosts.len() as f64)
+        };
+        (time(&|host| names.get(host).copied()), time(&|host| plain.get(host).copied()))
     }
 }
 

@@ -193,6 +193,9 @@ fn any_labels() -> impl Strategy<Value = &'static str> {
         "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\"}\n",
         "  annotations: {nginx.ingress.kubernetes.io/auth-url: \"http://a.test\"}\n",
         "  annotations: {kubernetes.io/ingress.class: a}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/custom-headers: a/b, nginx.ingress.kubernetes.io/app-root: /app}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/use-regex: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\", nginx.ingress.kubernetes.io/canary-weight: \"10\"}\n",
     ])
 }
 
