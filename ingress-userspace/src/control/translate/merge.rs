@@ -1,6 +1,9 @@
 //! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress looks like.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     Claims, Context, HostClaim, MAX_LENT, Precedence, RulesClaim, annotations::Redirect, secret, settings::Globals,
@@ -153,9 +156,12 @@ impl MergedHost {
         object: &ObjectRef,
         context: &mut Context<'_>,
     ) {
+        // The main Ingress alone says whether paths are regular expressions.
+        let spelling = |path: &PathMatch| (matches!(path, PathMatch::Exact(_)), path.as_str().to_owned());
+        let mut mains: HashMap<_, _> = self.rules.iter_mut().map(|(path, rule)| (spelling(path), rule)).collect();
         let RulesClaim { rules, fallback } = claim;
         for rule in rules {
-            match self.rules.values_mut().find(|main| is_same(&main.rule.path, &rule.path)) {
+            match mains.get_mut(&spelling(&rule.path)) {
                 Some(main) => main.split(when, rule),
                 None => {
                     let message = format!(
@@ -213,12 +219,6 @@ impl MergedHost {
             fallback: fallback.map(|rule| rule.settle(has_tls, globals)),
         }
     }
-}
-
-/// Whether a canary's path is that of a rule: the main Ingress alone says whether paths are regular expressions.
-fn is_same(main: &PathMatch, canary: &PathMatch) -> bool {
-    let is_exact = |path: &PathMatch| matches!(path, PathMatch::Exact(_));
-    is_exact(main) == is_exact(canary) && main.as_str() == canary.as_str()
 }
 
 // === impl MergedRule ===
