@@ -27,8 +27,8 @@ pub mod upstream;
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
 pub use canary::{Canary, CanaryRule, CanaryValue, Split};
 pub use filter::{
-    Access, Authentication, Basic, Cors, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, Origins, PasswordHash,
-    Rewrite, Satisfy, Scheme, Users,
+    Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, Cors, External, Filter, HashError, HeaderEdit,
+    HeaderEdits, HeaderText, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Users,
 };
 pub use forwarding::Forwarding;
 pub use host::{Host, HostError, HostId, HostPattern};

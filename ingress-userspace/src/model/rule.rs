@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Split, Template, Tree, Upstream, UpstreamKey,
+    AuthService, Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Split, Template, Tree, Upstream,
+    UpstreamKey,
 };
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
@@ -44,6 +45,32 @@ pub struct Rule {
     pub filters: Vec<Filter>,
     pub action: Action,
     pub forwarding: Arc<Forwarding>,
+}
+
+impl Rule {
+    /// Where its requests may lead to: its action, and what its filters ask.
+    pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamKey> {
+        let asked = self.filters.iter().filter_map(|filter| match filter {
+            Filter::Authentication(authentication) => match &authentication.external.as_ref()?.service {
+                AuthService::Upstream { key, host: _ } => Some(key),
+                AuthService::SameHost => None,
+            },
+            _ => None,
+        });
+        self.action.upstreams().chain(asked)
+    }
+}
+
+impl Action {
+    /// The upstreams that it may lead to.
+    pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamKey> {
+        let (main, split) = match self {
+            Self::Forward(key) => (Some(key), None),
+            Self::Split(split) => (Some(&split.main), Some(split)),
+            Self::Refuse(_) | Self::Redirect(_) => (None, None),
+        };
+        main.into_iter().chain(split.into_iter().flat_map(|split| &split.canaries).map(|canary| &canary.upstream))
+    }
 }
 
 /// What becomes of a request.

@@ -4,32 +4,61 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use http::{HeaderMap, header};
+use http::{HeaderMap, Version, header};
 
 use crate::{
-    model::{Authentication, Basic},
-    route::Subject,
+    model::{Authentication, Basic, Forwarding, Satisfy},
+    route::{Subject, filter::Edits},
 };
 
 use super::{
+    authority::Authority,
     error::{self, Answer},
+    external::{self, Cookies},
     passwords::Busy,
+    snapshot::Snapshot,
     worker::Worker,
 };
 
 /// Longest `Authorization` field that is looked at. Some hashes take time in proportion to the password.
 const CREDENTIALS_MAX: usize = 1024;
 
-/// Lets the request through, or says how to answer it.
+/// What is asked about, and with what.
+pub(super) struct Asking<'r> {
+    pub(super) worker: &'r Worker,
+    pub(super) snapshot: &'r Snapshot,
+    pub(super) forwarding: &'r Forwarding,
+    pub(super) version: Version,
+    pub(super) authority: &'r Authority<'r>,
+    pub(super) subject: &'r Subject<'r>,
+}
+
+/// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are the
+/// client's.
 pub(super) async fn authenticate(
     authentication: &Authentication,
-    worker: &Worker,
-    subject: &Subject<'_>,
+    asking: &Asking<'_>,
+    edits: &mut Edits<'_>,
+    cookies: &mut Cookies,
 ) -> Result<(), Answer> {
-    let Authentication { basic, satisfy: _ } = authentication;
-    match basic {
-        Some(basic) => verify(basic, worker, subject.headers).await,
-        None => Ok(()),
+    let Authentication { basic, external, satisfy } = authentication;
+    let refused = match basic {
+        None => None,
+        Some(basic) => match (verify(basic, asking.worker, asking.subject.headers).await, satisfy) {
+            (Ok(()), Satisfy::Any(_)) => return Ok(()),
+            (Ok(()), Satisfy::All) => None,
+            (Err(answer), Satisfy::All) => return Err(answer),
+            (Err(answer), Satisfy::Any(_)) => Some(answer),
+        },
+    };
+    let Some(external) = external else { return refused.map_or(Ok(()), Err) };
+    match external::ask(external, asking, cookies).await {
+        Ok(found) => {
+            edits.found.extend(found);
+            Ok(())
+        }
+        // Where one is enough, the client is told of the one that it can do something about: to sign in, else its password.
+        Err(answer) => Err(refused.filter(|_| external.sign_in.is_none()).unwrap_or(answer)),
     }
 }
 

@@ -84,6 +84,20 @@ pub(super) fn unauthorized(challenge: &HeaderValue) -> Answer {
     answer
 }
 
+/// A client that an authentication service does not know, or does not let in.
+pub(super) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer {
+    let mut answer = answer(status, "the authentication service does not let this request in");
+    for challenge in challenges {
+        answer.headers_mut().append(header::WWW_AUTHENTICATE, challenge.clone());
+    }
+    answer
+}
+
+/// An authentication service that cannot be reached, or says what is neither yes nor no; 500 as in nginx.
+pub(super) fn no_opinion() -> Answer {
+    answer(StatusCode::INTERNAL_SERVER_ERROR, "the authentication service gave no valid answer")
+}
+
 /// More credentials wait to be verified than can be.
 pub(super) fn busy() -> Answer {
     let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "too many credentials wait to be verified");

@@ -88,7 +88,7 @@ impl Head<'_> {
     /// Appends what we say of the client, but for fields that the rule has its own mind about.
     fn write_forwarded(&self, out: &mut Vec<u8>, forwarded: &[u8]) {
         const HOST: &str = "x-forwarded-host";
-        if self.edits.headers.is_empty() {
+        if self.edits.headers.is_empty() && self.edits.found.is_empty() {
             out.extend_from_slice(forwarded);
         } else {
             for line in forwarded.split_inclusive(|b| *b == b'\n') {

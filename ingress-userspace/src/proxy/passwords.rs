@@ -6,7 +6,7 @@
 //! What was wrong is not remembered, and a name without a user costs what one with a user costs.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,7 +18,6 @@ use aws_lc_rs::{
     constant_time::verify_slices_are_equal,
     digest::{self, SHA1_FOR_LEGACY_USE_ONLY},
     error::Unspecified,
-    hmac, rand,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
@@ -26,33 +25,24 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use crate::model::{PasswordHash, Scheme, Users};
 
-use super::md5_crypt;
+use super::{md5_crypt, remembered::Remembered};
 
 /// Most verifications that wait or run. At a tenth of a second each, on one core, the last one waits for 6 s.
 const ADMITTED_MAX: usize = 64;
 /// Most of them for one Secret, so that guesses at one do not keep the users of others out.
 const ADMITTED_PER_SECRET: usize = ADMITTED_MAX / 2;
 
-const SHARDS: usize = 16;
-/// Right passwords remembered by one shard before the older half of them is forgotten; 1.5 MB in all shards.
-const REMEMBERED_PER_SHARD: usize = 1024;
+/// Right passwords that are remembered; 1.5 MB.
+const REMEMBERED_MAX: usize = 16 * 1024;
 
 /// Shared by all workers.
 pub(super) struct Passwords {
-    key: hmac::Key,
-    remembered: [Mutex<Remembered>; SHARDS],
+    right: Remembered<()>,
     /// A permit for each hash that may be computed at one time.
     running: Arc<Semaphore>,
     /// Verifications that wait or run, by their Secret.
     admitted: Mutex<HashMap<u64, usize>>,
     computed: AtomicU64,
-}
-
-/// Verifications that were right, the later half and the earlier one.
-#[derive(Default)]
-struct Remembered {
-    later: HashSet<[u8; 32]>,
-    earlier: HashSet<[u8; 32]>,
 }
 
 /// Too many verifications wait already.
@@ -66,13 +56,10 @@ impl Passwords {
     /// # Errors
     /// If there is no randomness.
     pub(super) fn new() -> Result<Self, Unspecified> {
-        let mut secret = [0; 32];
-        rand::fill(&mut secret)?;
         // Half of the cores are left to the workers, whatever is guessed at.
         let running = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         Ok(Self {
-            key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
-            remembered: Default::default(),
+            right: Remembered::new(REMEMBERED_MAX)?,
             running: Arc::new(Semaphore::new(running)),
             admitted: Mutex::default(),
             computed: AtomicU64::new(0),
@@ -90,15 +77,16 @@ impl Passwords {
     /// If nobody has time to find out.
     pub(super) async fn verify(self: &Arc<Self>, users: &Users, name: &str, password: &[u8]) -> Result<bool, Busy> {
         let known = users.find(name);
-        let tag = known.map(|hash| self.tag(hash, password));
-        if tag.is_some_and(|tag| self.remembers(&tag)) {
+        // "This password has this hash".
+        let tag = known.map(|hash| self.right.tag(&[hash.as_str().as_bytes(), password]));
+        if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
         }
         let Some(hash) = known.or_else(|| users.decoy(name)) else { return Ok(false) };
         let admitted = Admitted::new(self, users).ok_or(Busy)?;
         let permit = Arc::clone(&self.running).acquire_owned().await.map_err(|_closed| Busy)?;
         // A browser asks for many things at once: the first request has answered for all.
-        if tag.is_some_and(|tag| self.remembers(&tag)) {
+        if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
         }
         self.computed.fetch_add(1, Relaxed);
@@ -108,51 +96,8 @@ impl Passwords {
         let computed = spawn_blocking(move || (is_right(&hash, &password), permit, admitted)).await;
         let Ok((is_right, _permit, _admitted)) = computed else { return Ok(false) };
         let Some(tag) = tag.filter(|_| is_right) else { return Ok(false) };
-        self.shard(&tag).lock().unwrap_or_else(PoisonError::into_inner).insert(tag);
+        self.right.insert(tag, ());
         Ok(true)
-    }
-
-    /// Stands for "this password has this hash".
-    fn tag(&self, hash: &PasswordHash, password: &[u8]) -> [u8; 32] {
-        let mut context = hmac::Context::with_key(&self.key);
-        // No hash has a zero byte, so that nothing else is put together to the same bytes.
-        context.update(hash.as_str().as_bytes());
-        context.update(&[0]);
-        context.update(password);
-        let mut tag = [0; 32];
-        tag.copy_from_slice(context.sign().as_ref());
-        tag
-    }
-
-    fn remembers(&self, tag: &[u8; 32]) -> bool {
-        self.shard(tag).lock().unwrap_or_else(PoisonError::into_inner).has(tag)
-    }
-
-    fn shard(&self, tag: &[u8; 32]) -> &Mutex<Remembered> {
-        &self.remembered[usize::from(tag[0]) % SHARDS]
-    }
-}
-
-// === impl Remembered ===
-
-impl Remembered {
-    fn has(&mut self, tag: &[u8; 32]) -> bool {
-        if self.later.contains(tag) {
-            return true;
-        }
-        // What is in use stays.
-        let is_earlier = self.earlier.remove(tag);
-        if is_earlier {
-            self.insert(*tag);
-        }
-        is_earlier
-    }
-
-    fn insert(&mut self, tag: [u8; 32]) {
-        if self.later.len() >= REMEMBERED_PER_SHARD / 2 {
-            self.earlier = std::mem::take(&mut self.later);
-        }
-        self.later.insert(tag);
     }
 }
 
@@ -316,22 +261,5 @@ mod tests {
         drop((places, rest));
         assert_eq!(passwords.verify(&guessed, "ann", b"secret").await, Ok(true));
         assert!(passwords.admitted.lock().expect("unpoisoned").is_empty());
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded_and_what_is_in_use_stays() {
-        let mut remembered = Remembered::default();
-        let tag = |n: u32| {
-            let mut tag = [0; 32];
-            tag[..4].copy_from_slice(&n.to_be_bytes());
-            tag
-        };
-        remembered.insert(tag(0));
-        for n in 1..10_000 {
-            remembered.insert(tag(n));
-            assert!(remembered.has(&tag(0)), "{n}");
-            assert!(remembered.later.len() + remembered.earlier.len() <= REMEMBERED_PER_SHARD);
-        }
-        assert!(!remembered.has(&tag(1)) && remembered.has(&tag(9_999)));
     }
 }

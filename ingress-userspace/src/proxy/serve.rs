@@ -18,11 +18,12 @@ use crate::{
 
 use super::{
     access_log::Teller,
-    authenticate::authenticate,
+    authenticate::{Asking, authenticate},
     authority::Authority,
     body::{Body, RequestBody, Source, TooLarge},
     conn::{Conn, InFlight},
     error::{self, Answer},
+    external::Cookies,
     forward::{ForwardError, Forwarded, Plan, forward},
     headers::{Head, RequestId},
     path,
@@ -31,7 +32,6 @@ use super::{
     snapshot::Snapshot,
     tunnel::Tunnel,
     upstream, via, websocket,
-    worker::Worker,
 };
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
@@ -166,10 +166,12 @@ impl<'r> Matching<'r> {
             client: conn.remote.ip(),
             https_port: conn.worker.options.https_port,
         };
-        let mut edits = Edits::default();
-        let upstream = match decide(&conn.worker, snapshot, filters, action, &subject, &mut edits).await {
+        let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
+        let (worker, authority) = (&conn.worker, &authority);
+        let asking = Asking { worker, snapshot, forwarding, version: parts.version, authority, subject: &subject };
+        let upstream = match decide(filters, action, &asking, &mut edits, &mut cookies).await {
             Ok(upstream) => upstream,
-            Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject),
+            Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject, &cookies),
         };
         let may_switch = !matches!(asked, Asked::Nothing);
         let handshake = match may_switch.then(|| websocket::handshake(parts)).transpose() {
@@ -178,18 +180,20 @@ impl<'r> Matching<'r> {
         };
         let mut body = match RequestBody::new(incoming, forwarding.body_max, in_flight.cell()) {
             Ok(body) => body,
-            Err(TooLarge) => return responded(own(in_flight, error::body_too_large(), bodiless), filters, &subject),
+            Err(TooLarge) => {
+                return responded(own(in_flight, error::body_too_large(), bodiless), filters, &subject, &cookies);
+            }
         };
         let Some(upstream) = snapshot.upstream(upstream) else {
             let answer = error::forward(&ForwardError::NoEndpoints);
-            return responded(own(in_flight, answer, bodiless), filters, &subject);
+            return responded(own(in_flight, answer, bodiless), filters, &subject, &cookies);
         };
         let request_id = RequestId::of(&parts.headers);
         body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
         let head = Head {
             version: parts.version,
             subject: &subject,
-            authority: &authority,
+            authority,
             edits: &edits,
             forwarded: &conn.forwarded,
             request_id: &request_id,
@@ -220,19 +224,19 @@ impl<'r> Matching<'r> {
         if let Some(cookie) = cookie {
             response.headers_mut().append(header::SET_COOKIE, cookie);
         }
-        responded(response, filters, &subject)
+        responded(response, filters, &subject, &cookies)
     }
 }
 
 /// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
 async fn decide<'r>(
-    worker: &Worker,
-    snapshot: &Snapshot,
     filters: &'r [Filter],
     action: &Target,
-    subject: &Subject<'_>,
+    asking: &Asking<'_>,
     edits: &mut Edits<'r>,
+    cookies: &mut Cookies,
 ) -> Result<UpstreamId, Box<Answer>> {
+    let Asking { snapshot, subject, .. } = *asking;
     for filter in filters {
         match filter::apply(filter, subject, edits) {
             Verdict::Continue => {}
@@ -240,7 +244,9 @@ async fn decide<'r>(
             Verdict::Deny => return Err(error::denied().into()),
             Verdict::Preflight => return Err(error::preflight().into()),
             // Boxed, so that requests of other rules do not carry its size.
-            Verdict::Authenticate(authentication) => Box::pin(authenticate(authentication, worker, subject)).await?,
+            Verdict::Authenticate(authentication) => {
+                Box::pin(authenticate(authentication, asking, edits, cookies)).await?
+            }
         }
     }
     match action {
@@ -266,8 +272,14 @@ fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamS
     session.map_or(choice, |session| session.choice(upstream, choice))
 }
 
-/// The response as the filters of its route want it.
-fn responded(mut response: Response<Body>, filters: &[Filter], subject: &Subject<'_>) -> Response<Body> {
+/// The response as the filters of its route, and whoever was asked by them, want it.
+fn responded(
+    mut response: Response<Body>,
+    filters: &[Filter],
+    subject: &Subject<'_>,
+    cookies: &Cookies,
+) -> Response<Body> {
+    cookies.add(&mut response);
     filter::respond(filters, subject, response.headers_mut());
     response
 }

@@ -17,6 +17,7 @@ use crate::model::HostId;
 use super::{
     access_log::Sink,
     counters::Counters,
+    external::{self, Opinions},
     passwords::Passwords,
     pulse::Pulse,
     snapshot::Snapshot,
@@ -41,6 +42,7 @@ pub struct Shared {
     /// Holds the node-wide ticket keys.
     pub(super) tls: ServerConfigs,
     pub(super) passwords: Arc<Passwords>,
+    pub(super) opinions: Opinions,
     pub(super) stats: Stats,
     /// Where the access log goes, if anywhere.
     pub(super) sink: OnceLock<Sink>,
@@ -111,6 +113,7 @@ impl Shared {
             flows,
             tls,
             passwords,
+            opinions: Opinions::new(external::REMEMBERED_MAX).map_err(|_unspecified| SharedError::Random)?,
             stats: Stats::default(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),

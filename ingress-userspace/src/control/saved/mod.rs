@@ -31,7 +31,7 @@ use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
     outcome::Origin,
-    translate::{self, Translation, annotation_references},
+    translate::{self, Translation, annotation_references, authentication_service, authentication_service_of},
 };
 
 /// Where what is served is kept.
@@ -134,9 +134,13 @@ impl Content {
             let named = tls.filter_map(|tls| tls.secret_name.as_deref());
             secrets.extend(named.map(|secret| ObjectName::new(&name.namespace, secret)));
             let named = annotation_references(ingress, &options.annotations_prefix).into_iter();
+            services.extend(authentication_service_of(ingress, &options.annotations_prefix));
             secrets.extend(named.filter(|id| id.kind == Kind::Secret).map(|id| id.name));
             objects.push(Object::Ingress(Arc::clone(ingress)));
         }
+        let settings = cluster.config_maps.values().filter_map(|stored| stored.object.data.as_ref());
+        let urls = settings.filter_map(|data| data.get("global-auth-url"));
+        services.extend(urls.filter_map(|url| authentication_service(url.trim())));
         for name in &services {
             objects.extend(cluster.services.get(name).map(|stored| Object::Service(Arc::clone(&stored.object))));
             let slices = cluster.slices_of(name);

@@ -11,7 +11,8 @@ fn cluster() -> Cluster {
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "xdp"},
             "spec": {"controller": "xdp-ingress.io/controller"}}),
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "namespace": "n",
-            "annotations": {"nginx.ingress.kubernetes.io/auth-secret": "users"}},
+            "annotations": {"nginx.ingress.kubernetes.io/auth-secret": "users",
+                "nginx.ingress.kubernetes.io/auth-url": "http://sso.auth.svc.cluster.local/"}},
             "spec": {"ingressClassName": "xdp", "tls": [{"hosts": ["a.test"], "secretName": "a"}],
                 "rules": [{"host": "a.test", "http": {"paths": [{"path": "/", "pathType": "Prefix",
                     "backend": {"service": {"name": "a", "port": {"number": 80}}}}]}}]}}),
@@ -20,6 +21,10 @@ fn cluster() -> Cluster {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"},
             "spec": {"ports": [{"port": 80}]}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "unused", "namespace": "n"}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "sso", "namespace": "auth"},
+            "spec": {"ports": [{"port": 80}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all", "namespace": "auth"},
+            "spec": {"ports": [{"port": 80}]}}),
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "a-1", "namespace": "n", "labels": {"kubernetes.io/service-name": "a"}},
             "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [{"port": 8080}]}),
@@ -30,7 +35,8 @@ fn cluster() -> Cluster {
             "data": {"auth": "YW5uOntTSEF9NWVuNkc2TWV6UnJvVDNYS3FrZFBPbVkvQmZRPQ=="}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "n"},
             "data": {"tls.crt": "Y2VydA=="}}),
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"},
+            "data": {"global-auth-url": "http://all.auth.svc.cluster.local/"}}),
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}),
     ];
     let mut cluster = Cluster::default();
@@ -71,7 +77,11 @@ fn what_was_served_is_served_again() {
     assert_eq!(restored.resolved.keys().map(|name| &**name).collect::<Vec<_>>(), ["db.test"], "no other name is used");
     assert_eq!((restored.nodes.len(), restored.config_maps.len(), restored.classes.len()), (1, 1, 1));
     let names = |names: Vec<&ObjectName>| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-    assert_eq!(names(restored.services.keys().collect()), ["n/a"], "what is not used is not saved");
+    assert_eq!(
+        names(restored.services.keys().collect()),
+        ["auth/all", "auth/sso", "n/a"],
+        "what is not used is not saved"
+    );
     assert_eq!(names(restored.secrets.keys().collect()), ["n/a", "n/users"], "Secrets of others are not saved");
     assert_eq!(names(restored.ingresses.keys().collect()), ["n/a"]);
 }

@@ -74,6 +74,46 @@ pub(super) fn follow(
     Lead::Endpoints(endpoints(allowed, port))
 }
 
+/// The endpoints of `host`, a name or an address that an annotation gives; `None` if it is refused. What is wrong with it is
+/// added to `findings`.
+pub(super) fn reach(
+    host: &str,
+    port: u16,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Endpoint>> {
+    let mut find = |reason, message| findings.push(Finding { reason, message });
+    let shown = shorten(host);
+    let refused = |why: &str| {
+        format!("`{shown}` is refused: {why}; name a Service as `NAME.NAMESPACE.svc.cluster.local`, or another host")
+    };
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        let (allowed, bad) = judge(&[address], context);
+        if let Some((_, why)) = bad {
+            find(Reason::ExternalNameRefused, refused(&format!("it is {why}")));
+            return None;
+        }
+        return Some(endpoints(allowed, port));
+    }
+    let name: Arc<str> = match address::check_name(host) {
+        Ok(host) => host.as_str().into(),
+        Err(why) => {
+            find(Reason::ExternalNameRefused, refused(&ingress::shorten(&why)));
+            return None;
+        }
+    };
+    let Some(addresses) = context.addresses(&name) else { return Some(Vec::new()) };
+    if addresses.is_empty() {
+        find(Reason::NoReadyEndpoints, format!("`{shown}` has no address; correct it or its DNS records"));
+    }
+    let (allowed, bad) = judge(addresses, context);
+    if let Some((address, why)) = bad {
+        let message = format!("`{shown}` has address `{address}`, {why}, which is not used; correct its DNS records");
+        find(Reason::ExternalNameRefused, message);
+    }
+    Some(endpoints(allowed, port))
+}
+
 /// The addresses that may be reached, and the first that may not with what it is.
 fn judge(addresses: &[IpAddr], context: &mut Context<'_>) -> (BTreeSet<IpAddr>, Option<(IpAddr, &'static str)>) {
     let machinery = context.machinery();

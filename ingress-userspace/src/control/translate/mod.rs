@@ -50,7 +50,9 @@ mod translator;
 mod values;
 
 use annotations::Redirect;
-pub(in crate::control) use annotations::references as annotation_references;
+pub(in crate::control) use annotations::{
+    authentication_service, authentication_service_of, references as annotation_references,
+};
 pub use class::Classes;
 use context::Context;
 pub use options::{CatchAll, ExternalNames, Options};

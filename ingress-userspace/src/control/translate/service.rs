@@ -27,16 +27,19 @@ use crate::{
     model::{Action, Endpoint, Protocol, Unavailable, Upstream, UpstreamKey},
 };
 
-/// A port of a service as rules lead to it.
-///
-/// Of ports that share a number, which an API server refuses, the first TCP port counts.
+/// Where rules lead to, or ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Destination {
-    pub(super) service: ObjectName,
-    pub(super) port: i32,
-    /// What is spoken in place of what the port says.
-    pub(super) protocol: Option<Protocol>,
-    pub(super) through: Through,
+pub(super) enum Destination {
+    /// A port of a service. Of ports that share a number, which an API server refuses, the first TCP port counts.
+    Service {
+        name: ObjectName,
+        port: i32,
+        /// What is spoken in place of what the port says.
+        protocol: Option<Protocol>,
+        through: Through,
+    },
+    /// A host that an annotation gives, by its name or address.
+    Outside { host: Box<str>, port: u16, protocol: Protocol },
 }
 
 /// How requests reach what is behind a service.
@@ -129,6 +132,27 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
     ))
 }
 
+/// The upstream behind one port of service `name`, which speaks `protocol`; `None` and the reason reported on `object` if there
+/// is none.
+pub(super) fn named(
+    name: &ObjectName,
+    port: u16,
+    protocol: Protocol,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
+    let Some(service) = context.service(name) else {
+        let message = format!("service `{name}` does not exist; create it or correct its name");
+        context.report(object, Reason::ServiceNotFound, message);
+        return None;
+    };
+    let port = Port::Number(i32::from(port));
+    match forward(name, &service.object, Some(port), (Wanted::This(protocol), Through::Pods), object, context) {
+        Action::Forward(key) => Some(key),
+        Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
+    }
+}
+
 fn forward(
     name: &ObjectName,
     service: &Service,
@@ -151,8 +175,8 @@ fn forward(
         return Action::Refuse(Unavailable::NoPort);
     };
     let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
-    let own = Destination { service: name.clone(), port: found.port, protocol: None, through };
-    let (key, gathered) = context.upstream(&own);
+    let destination = |protocol| Destination::Service { name: name.clone(), port: found.port, protocol, through };
+    let (key, gathered) = context.upstream(&destination(None));
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, message.clone());
     }
@@ -160,7 +184,7 @@ fn forward(
     match wanted {
         // What speaks another protocol shares no connections with the rest, so it is another upstream.
         Wanted::This(protocol) if protocol != upstream.protocol => {
-            Action::Forward(context.upstream(&Destination { protocol: Some(protocol), ..own }).0)
+            Action::Forward(context.upstream(&destination(Some(protocol))).0)
         }
         Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => Action::Forward(key),
     }
@@ -168,8 +192,15 @@ fn forward(
 
 /// Gathers what is behind `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
-    let Destination { service: name, port: number, protocol, through } = destination;
     let mut findings = Vec::new();
+    let (name, number, protocol, through) = match destination {
+        Destination::Service { name, port, protocol, through } => (name, port, protocol, through),
+        Destination::Outside { host, port, protocol } => {
+            let endpoints = external::reach(host, *port, &mut findings, context);
+            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, endpoints }));
+            return Gathered { upstream, findings };
+        }
+    };
     let upstream = context.service(name).and_then(|stored| {
         let service = &stored.object;
         let found = Port::Number(*number).find(service);
@@ -273,16 +304,21 @@ fn offered(service: &Service) -> String {
 
 impl Destination {
     pub(super) fn key(&self) -> UpstreamKey {
-        let Self { service: ObjectName { namespace, name }, port, protocol, through } = self;
-        let through = match through {
-            Through::Pods => "",
-            Through::Service => "+service",
-        };
-        let port = match protocol {
-            None => format!("{port}{through}"),
-            Some(protocol) => format!("{port}{through}+{protocol}"),
-        };
-        UpstreamKey::new(namespace, name, &port)
+        match self {
+            Self::Service { name: ObjectName { namespace, name }, port, protocol, through } => {
+                let through = match through {
+                    Through::Pods => "",
+                    Through::Service => "+service",
+                };
+                let port = match protocol {
+                    None => format!("{port}{through}"),
+                    Some(protocol) => format!("{port}{through}+{protocol}"),
+                };
+                UpstreamKey::new(namespace, name, &port)
+            }
+            // No namespace is empty, so that no service has this key.
+            Self::Outside { host, port, protocol } => UpstreamKey::new("", host, &format!("{port}+{protocol}")),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::{
         change::{Kind, ObjectId, ObjectName},
         cluster::{Cluster, Store, Stored, service_of},
     },
-    model::{Action, HostPattern, HostRoutes, RouteTable, Tree, UpstreamKey},
+    model::{Action, HostPattern, HostRoutes, RouteTable, Rule, Tree, UpstreamKey},
 };
 
 /// Translates one state of a cluster after the other. What it says of each is what [`translate`](super::translate) says of it
@@ -51,7 +51,7 @@ pub struct Translator {
     borrowers: BTreeMap<HostPattern, MergedHost>,
     /// Hosts that they may borrow from: those that are not exact.
     lenders: BTreeMap<HostPattern, MergedHost>,
-    /// How many actions of the table lead to an upstream.
+    /// How many rules of the table lead to an upstream, or ask there.
     uses: HashMap<UpstreamKey, usize>,
     table: RouteTable,
 }
@@ -207,7 +207,9 @@ impl Translator {
                 let name = self.options.default_backend.clone();
                 let (default, trace) = context.traced(|context| service::default(name.as_ref()?, context));
                 let before = std::mem::replace(&mut self.table.default, default.clone());
-                self.count(default.iter(), before.iter(), work);
+                let (new, old) =
+                    (default.iter().flat_map(Action::upstreams), before.iter().flat_map(Action::upstreams));
+                self.count(new, old, work);
                 trace
             }
             Part::FallbackCertificate => {
@@ -295,9 +297,9 @@ impl Translator {
 
     /// Sets the routes of a host in the table. One that comes out the same stays the same object.
     fn route(&mut self, pattern: &HostPattern, routes: Option<HostRoutes>, work: &mut Work) {
-        fn actions(routes: &HostRoutes) -> impl Iterator<Item = &Action> {
+        fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
             let HostRoutes { rules, fallback } = routes;
-            rules.iter().chain(fallback).map(|rule| &rule.action)
+            rules.iter().chain(fallback).flat_map(Rule::upstreams)
         }
         if self.table.hosts.get(pattern).map(Arc::as_ref) == routes.as_ref() {
             return;
@@ -308,35 +310,25 @@ impl Translator {
             None => self.table.hosts.remove(pattern),
         };
         let (new, old) =
-            (routes.iter().flat_map(|routes| actions(routes)), before.iter().flat_map(|routes| actions(routes)));
+            (routes.iter().flat_map(|routes| upstreams(routes)), before.iter().flat_map(|routes| upstreams(routes)));
         self.count(new, old, work);
     }
 
-    /// Counts the upstreams that actions lead to, which came into the table and went out of it.
+    /// Counts the upstreams of rules, and of the default, that came into the table and went out of it.
     fn count<'a>(
         &mut self,
-        new: impl Iterator<Item = &'a Action>,
-        old: impl Iterator<Item = &'a Action>,
+        new: impl Iterator<Item = &'a UpstreamKey>,
+        old: impl Iterator<Item = &'a UpstreamKey>,
         work: &mut Work,
     ) {
-        fn keys(action: &Action) -> Vec<&UpstreamKey> {
-            match action {
-                Action::Forward(key) => vec![key],
-                Action::Split(split) => {
-                    let canaries = split.canaries.iter().map(|canary| &canary.upstream);
-                    std::iter::once(&split.main).chain(canaries).collect()
-                }
-                Action::Refuse(_) | Action::Redirect(_) => Vec::new(),
-            }
-        }
-        for key in new.flat_map(keys) {
+        for key in new {
             let uses = self.uses.entry(key.clone()).or_default();
             *uses += 1;
             if *uses == 1 {
                 work.upstreams.insert(key.clone());
             }
         }
-        for key in old.flat_map(keys) {
+        for key in old {
             let Some(uses) = self.uses.get_mut(key) else { continue };
             *uses -= 1;
             if *uses == 0 {

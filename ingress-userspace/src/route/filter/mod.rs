@@ -49,6 +49,9 @@ pub struct Edits<'f> {
     pub target: Option<String>,
     /// `Host` instead of the client's.
     pub host: Option<&'f HeaderValue>,
+    /// Fields that somebody has found out about the request, instead of the client's: none, one or more of a name. What is in
+    /// `headers` goes before them.
+    pub found: Vec<(HeaderName, Option<HeaderValue>)>,
     /// Fields, in the order in which they are changed.
     pub headers: Vec<&'f HeaderEdit>,
 }
@@ -57,7 +60,7 @@ impl Edits<'_> {
     /// Whether fields of the client, or of the proxy, that have `name` go.
     #[must_use]
     pub fn replace(&self, name: &str) -> bool {
-        self.headers.iter().any(|edit| edit.replaces() && edit.name() == name)
+        self.found.iter().any(|(found, _)| found == name) || self.is_edited(name)
     }
 
     /// The fields that come instead, and in addition.
@@ -65,17 +68,20 @@ impl Edits<'_> {
         let last = |at: usize, name: &HeaderName| {
             !self.headers[at + 1..].iter().any(|later| later.replaces() && later.name() == name)
         };
-        self.headers.iter().enumerate().filter_map(move |(at, edit)| match edit {
+        let found = self.found.iter().filter(|(name, _)| !self.is_edited(name.as_str()));
+        let found = found.filter_map(|(name, value)| Some((name, value.clone()?)));
+        found.chain(self.headers.iter().enumerate().filter_map(move |(at, edit)| match edit {
             HeaderEdit::Set(name, text) | HeaderEdit::Add(name, text) if last(at, name) => {
                 Some((name, value(text, subject)?))
             }
             HeaderEdit::Set(..) | HeaderEdit::Add(..) | HeaderEdit::Remove(_) => None,
-        })
+        }))
+    }
+
+    fn is_edited(&self, name: &str) -> bool {
+        self.headers.iter().any(|edit| edit.replaces() && edit.name() == name)
     }
 }
-
-/// Passwords are verified here, so that pods need not know them.
-static NO_CREDENTIALS: HeaderEdit = HeaderEdit::Remove(header::AUTHORIZATION);
 
 /// Applies one filter to a request.
 pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f>) -> Verdict<'f> {
@@ -85,8 +91,9 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         Filter::Access(_) => return Verdict::Deny,
         Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
         Filter::Authentication(authentication) => {
+            // Passwords are verified here, so that pods need not know them.
             if authentication.basic.is_some() {
-                edits.headers.push(&NO_CREDENTIALS);
+                edits.found.push((header::AUTHORIZATION, None));
             }
             if !authentication.is_met_by(subject.client) {
                 return Verdict::Authenticate(authentication);

@@ -16,6 +16,7 @@ mod access;
 mod authentication;
 mod balance;
 mod canary;
+mod external;
 mod headers;
 mod log;
 mod redirects;

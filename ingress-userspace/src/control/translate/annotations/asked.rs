@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::super::protocol::Wanted;
-use super::authentication::AskedBasic;
+use super::authentication::AskedAuthentication;
 use crate::model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Origins, Pattern, SessionCookie,
     Template,
@@ -40,9 +40,7 @@ pub(in crate::control::translate) struct Asked {
     pub(in crate::control::translate) canary_header: Option<HeaderName>,
     pub(in crate::control::translate) canary_value: Option<HeaderValue>,
     pub(in crate::control::translate) canary_pattern: Option<Pattern>,
-    pub(in crate::control::translate) basic: AskedBasic,
-    /// Whether one of networks and authentications is enough.
-    pub(in crate::control::translate) satisfy_any: bool,
+    pub(in crate::control::translate) authentication: AskedAuthentication,
     pub(in crate::control::translate) enable_cors: bool,
     pub(in crate::control::translate) cors: Cors,
     pub(in crate::control::translate) request_headers: HeaderEdits,
@@ -88,8 +86,7 @@ impl Default for Asked {
             canary_header: None,
             canary_value: None,
             canary_pattern: None,
-            basic: AskedBasic::default(),
-            satisfy_any: false,
+            authentication: AskedAuthentication::default(),
             enable_cors: false,
             cors: Cors {
                 origins: Origins::Any,

@@ -4,14 +4,33 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{Context, own_object, shorten};
+use super::{
+    Context,
+    external::{self, AskedExternal},
+    own_object, shorten,
+};
 use crate::{
     control::{
         change::{Kind, ObjectName},
-        outcome::Reason,
+        outcome::{ObjectRef, Reason},
     },
     model::{Access, Authentication, Basic, Filter, Satisfy, Users},
 };
+
+/// What clients are to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedAuthentication {
+    pub(super) basic: AskedBasic,
+    pub(super) external: AskedExternal,
+    /// Of the settings for all Ingresses; it holds where an Ingress asks no service of its own…
+    pub(in crate::control::translate) global: AskedExternal,
+    /// …and a part of it could not be read.
+    pub(in crate::control::translate) global_is_unreadable: bool,
+    /// Whether it holds for this Ingress.
+    pub(super) takes_global: bool,
+    /// Whether one of networks and authentications is enough.
+    pub(super) satisfy_any: bool,
+}
 
 /// What is asked for by `auth-type` and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +54,19 @@ pub(super) enum Layout {
 /// Key of the Secret under which the htpasswd file is.
 const FILE: &str = "auth";
 
+impl Default for AskedAuthentication {
+    fn default() -> Self {
+        Self {
+            basic: AskedBasic::default(),
+            external: AskedExternal::default(),
+            global: AskedExternal::default(),
+            global_is_unreadable: false,
+            takes_global: true,
+            satisfy_any: false,
+        }
+    }
+}
+
 impl Default for AskedBasic {
     fn default() -> Self {
         Self { is_wanted: false, secret: None, layout: Layout::default(), realm: "Authentication Required".into() }
@@ -43,19 +75,30 @@ impl Default for AskedBasic {
 
 /// The filters for the addresses of clients and for what they show, or why that cannot be had.
 pub(super) fn make(
-    basic: AskedBasic,
-    satisfy_any: bool,
+    asked: AskedAuthentication,
     access: Access,
     ingress: &ObjectName,
+    object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Result<(Option<Filter>, Option<Filter>), (Reason, String)> {
-    let asks = basic.is_wanted || basic.secret.is_some();
-    let basic = asks.then(|| self::basic(&basic, ingress, context)).transpose()?;
+    let AskedAuthentication { basic, external, global, global_is_unreadable, takes_global, satisfy_any } = asked;
+    let is_basic = basic.is_wanted || basic.secret.is_some();
+    let basic = is_basic.then(|| self::basic(&basic, ingress, context)).transpose()?;
+    let external = match external.is_wanted() || !takes_global {
+        true => external,
+        false if global_is_unreadable => {
+            let message = "a setting `global-auth-…` cannot be read; its rules answer 503 until then, or say `enable-global-auth: \"false\"`";
+            return Err((Reason::InvalidSetting, message.into()));
+        }
+        false => global,
+    };
+    let external = external::make(external, ingress, object, context)?;
+    let asks = basic.is_some() || external.is_some();
     let (access, satisfy) = match satisfy_any && asks {
         true => (None, Satisfy::Any(access)),
         false => (Some(access).filter(|access| !access.is_open()), Satisfy::All),
     };
-    let authentication = asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, satisfy })));
+    let authentication = asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, external, satisfy })));
     Ok((access.map(|access| Filter::Access(Arc::new(access))), authentication))
 }
 

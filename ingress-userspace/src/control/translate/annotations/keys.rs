@@ -102,20 +102,62 @@ const KEYS: &[Key] = &[
         Ok(())
     })
     .or_refuse(),
+    key(
+        "auth-always-set-cookie",
+        "whether cookies that the service of `auth-url` sets reach clients with errors, too",
+        |value, asked| asked.authentication.external.always_set_cookie(value),
+    )
+    .default("false"),
+    key(
+        "auth-cache-duration",
+        "how long its answers hold, by status: statuses and a time of at most a day, and more of these after commas",
+        |value, asked| asked.authentication.external.cache_duration(value),
+    )
+    .default("200 202 401 5m"),
+    key(
+        "auth-cache-key",
+        "what requests have in common that get one answer, with variables, as `$cookie_session$http_authorization`; without it, or where it is empty, the service is asked about each request. Answers with cookies, or with `Cache-Control` against it, are not kept",
+        |value, asked| asked.authentication.external.cache_key(value),
+    ),
+    key(
+        "auth-method",
+        "method with which it is asked",
+        |value, asked| asked.authentication.external.method(value),
+    )
+    .default("GET")
+    .or_refuse(),
+    key(
+        "auth-proxy-set-headers",
+        "a ConfigMap whose data are fields that it gets",
+        |value, asked| asked.authentication.external.proxy_set_headers(value),
+    )
+    .naming(Kind::ConfigMap)
+    .or_refuse(),
     key("auth-realm", "what browsers say when they ask for a password", |value, asked| {
         let quotable = |c: char| !c.is_control();
         if !value.chars().all(quotable) || value.len() > 256 {
             return Err("a text of at most 256 bytes without control characters".into());
         }
-        value.clone_into(&mut asked.basic.realm);
+        value.clone_into(&mut asked.authentication.basic.realm);
         Ok(())
     })
     .default("Authentication Required"),
     key(
+        "auth-request-redirect",
+        "`X-Auth-Request-Redirect` that it gets, with variables; without it, path and query of the request",
+        |value, asked| asked.authentication.external.request_redirect(value),
+    ),
+    key(
+        "auth-response-headers",
+        "fields of its answer that pods get, separated by commas; those of clients never reach pods",
+        |value, asked| asked.authentication.external.response_headers(value),
+    )
+    .or_refuse(),
+    key(
         "auth-secret",
         "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), of whom clients must be one. Protects by itself, without `auth-type`, too",
         |value, asked| {
-            asked.basic.secret = Some(value.to_owned());
+            asked.authentication.basic.secret = Some(value.to_owned());
             Ok(())
         },
     )
@@ -125,7 +167,7 @@ const KEYS: &[Key] = &[
         "auth-secret-type",
         "what it holds: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash under the name of each user",
         |value, asked| {
-            asked.basic.layout = match value {
+            asked.authentication.basic.layout = match value {
                 "auth-file" => Layout::File,
                 "auth-map" => Layout::Map,
                 _ => return Err("`auth-file` or `auth-map`".into()),
@@ -136,16 +178,33 @@ const KEYS: &[Key] = &[
     .default("auth-file")
     .or_refuse(),
     key(
+        "auth-signin",
+        "where clients are sent, with 302, that it answers 401, with variables",
+        |value, asked| asked.authentication.external.sign_in(value),
+    ),
+    key(
+        "auth-signin-redirect-param",
+        "argument of that location that says where they came from, added if it is not there",
+        |value, asked| asked.authentication.external.redirect_param(value),
+    )
+    .default("rd"),
+    key(
         "auth-type",
         "`basic`: clients must show name and password (RFC 7617), which pods do not get",
         |value, asked| {
             match value {
-                "basic" => asked.basic.is_wanted = true,
+                "basic" => asked.authentication.basic.is_wanted = true,
                 "digest" => return Err("`basic`, with TLS (digest is refused: it needs hashes as good as passwords)".into()),
                 _ => return Err("`basic`".into()),
             }
             Ok(())
         },
+    )
+    .or_refuse(),
+    key(
+        "auth-url",
+        "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as `http://NAME.NAMESPACE.svc.cluster.local/PATH`, what the rules of the same host have for a path as `https://$host/PATH`, or another host under the rules for external names; its certificate is not verified",
+        |value, asked| asked.authentication.external.url(value),
     )
     .or_refuse(),
     key(
@@ -254,6 +313,10 @@ const KEYS: &[Key] = &[
         |value, asked| boolean(value, &mut asked.enable_cors),
     )
     .default("false"),
+    key("enable-global-auth", "whether `global-auth-url` of the settings holds where there is no `auth-url`", |value, asked| {
+        boolean(value, &mut asked.authentication.takes_global)
+    })
+    .default("true"),
     key("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, asked| {
         boolean(value, &mut asked.force_ssl_redirect)
     })
@@ -336,7 +399,7 @@ const KEYS: &[Key] = &[
         "satisfy",
         "`all`: clients must come from where they may and show who they are; `any`: one of these is enough",
         |value, asked| {
-            asked.satisfy_any = match value {
+            asked.authentication.satisfy_any = match value {
                 "all" => false,
                 "any" => true,
                 _ => return Err("`all` or `any`".into()),
@@ -567,6 +630,16 @@ mod tests {
             ("affinity-mode", "persistent", "x"),
             ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
             ("app-root", "/app", "app"),
+            ("auth-always-set-cookie", "true", "1"),
+            ("auth-cache-duration", "200 10s, 401 1m", "200 x"),
+            ("auth-cache-key", "$http_authorization", "$nope"),
+            ("auth-method", "POST", "BREW"),
+            ("auth-request-redirect", "https://a.test$request_uri", "$1"),
+            ("auth-response-headers", "X-User, X-Email", "X-User, Host"),
+            ("auth-signin", "https://$host/start", "start"),
+            ("auth-signin-redirect-param", "back", "a&b"),
+            ("auth-url", "https://$host/oauth2/auth", "http://$http_x/"),
+            ("enable-global-auth", "false", "off"),
             ("auth-realm", "Admins only", "a\u{7}"),
             ("auth-secret-type", "auth-map", "auth-table"),
             ("auth-type", "basic", "digest"),

@@ -19,11 +19,13 @@ use crate::control::{
 
 mod asked;
 mod authentication;
+mod external;
 mod keys;
 mod others;
 mod policy;
 
 pub(super) use asked::Asked;
+pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 pub(super) use keys::{balance, retry_tries, retry_when, retry_within};
 use others::Other;
@@ -92,6 +94,11 @@ pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSe
         Some(ObjectId { kind, name: own_object(value, &namespace)? })
     });
     named.collect()
+}
+
+/// The Service that is asked, by the annotations of `ingress`, whether clients may come in.
+pub(in crate::control) fn authentication_service_of(ingress: &Ingress, prefix: &str) -> Option<ObjectName> {
+    authentication_service(by_key(ingress, prefix).get("auth-url")?.value)
 }
 
 /// The object of `namespace` that `value` names, by itself or behind its namespace; `None` if it is in another.

@@ -13,10 +13,10 @@ pub(super) enum Other {
 
 pub(super) fn find(key: &str) -> Option<Other> {
     let is = |pattern: &str| fits(pattern, key);
-    if let Some((_, instead)) = PROTECTIVE.iter().find(|(pattern, _)| is(pattern)) {
-        return Some(Other::Protective { instead });
+    if let Some((_, because)) = INEFFECTIVE.iter().find(|(pattern, _)| is(pattern)) {
+        return Some(Other::Ineffective { because });
     }
-    INEFFECTIVE.iter().find(|(pattern, _)| is(pattern)).map(|(_, because)| Other::Ineffective { because })
+    PROTECTIVE.iter().find(|(pattern, _)| is(pattern)).map(|(_, instead)| Other::Protective { instead })
 }
 
 /// Whether `value` is one with which a protective key asks for nothing.
@@ -51,6 +51,7 @@ const STREAMS: &str = "bodies are streamed and never kept";
 const POOLED: &str = "connections are kept as long as they are of use";
 
 const INEFFECTIVE: &[(&str, &str)] = &[
+    ("auth-keepalive*", POOLED),
     ("client-body-buffer-size", STREAMS),
     ("enable-rewrite-log", "there is no such log"),
     ("http2-push-preload", "no browser takes pushes any more"),

@@ -15,7 +15,7 @@ use crate::{
     },
     model::{
         self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, PathError, PathMatch,
-        Rewrite, SessionCookie, Template,
+        Rewrite, Satisfy, SessionCookie, Template,
     },
 };
 
@@ -34,6 +34,8 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) app_root: Option<Arc<model::Redirect>>,
     forwarding: Arc<Forwarding>,
     uses_patterns: bool,
+    /// Paths below which nobody is asked who they are.
+    unauthenticated: Arc<[PathMatch]>,
     rewrite: Option<Template>,
     /// Those that go before the rewrite, and those that go after it.
     before: Vec<Filter>,
@@ -93,8 +95,7 @@ pub(super) fn make(
         canary_header,
         canary_value,
         canary_pattern,
-        basic,
-        satisfy_any,
+        authentication,
         enable_cors,
         cors,
         request_headers,
@@ -129,7 +130,7 @@ pub(super) fn make(
     let elsewhere = temporal_redirect
         .map(|location| redirect(temporal_status, location))
         .or_else(|| permanent_redirect.map(|location| redirect(permanent_status, location)));
-    let (access, authentication) = match authentication::make(basic, satisfy_any, access, name, context) {
+    let (access, authentication) = match authentication::make(authentication, access, name, object, context) {
         Ok(filters) => filters,
         Err((reason, message)) => {
             service = service.max(Service::Refuse);
@@ -155,6 +156,7 @@ pub(super) fn make(
         app_root: app_root.map(|location| redirect(302, location)),
         forwarding: Arc::new(forwarding),
         uses_patterns: use_regex || rewrite_target.is_some(),
+        unauthenticated: Arc::clone(&context.globals.unauthenticated),
         rewrite: rewrite_target,
         before: [access, cors, authentication].into_iter().flatten().collect(),
         after: [host, requests, responses].into_iter().flatten().collect(),
@@ -240,6 +242,30 @@ impl Policy {
             };
             Filter::Rewrite(Arc::new(Rewrite { pattern, target }))
         });
-        self.before.iter().cloned().chain(rewrite).chain(self.after.iter().cloned()).collect()
+        let is_open = self.is_unauthenticated(path);
+        let before = self
+            .before
+            .iter()
+            .filter_map(|filter| if is_open { unauthenticated(filter) } else { Some(filter.clone()) });
+        before.chain(rewrite).chain(self.after.iter().cloned()).collect()
+    }
+
+    fn is_unauthenticated(&self, path: &PathMatch) -> bool {
+        match path {
+            PathMatch::Exact(path) | PathMatch::Prefix(path) => {
+                self.unauthenticated.iter().any(|open| open.matches(path))
+            }
+            // Nobody knows what an expression matches.
+            PathMatch::Pattern(_) => false,
+        }
+    }
+}
+
+/// What is left of a filter where nobody is asked who they are.
+fn unauthenticated(filter: &Filter) -> Option<Filter> {
+    let Filter::Authentication(authentication) = filter else { return Some(filter.clone()) };
+    match &authentication.satisfy {
+        Satisfy::Any(access) if !access.is_open() => Some(Filter::Access(Arc::new(access.clone()))),
+        Satisfy::Any(_) | Satisfy::All => None,
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Keys are ingress-nginx's, and mean here what they mean there.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 
 use super::{
@@ -86,6 +88,69 @@ const SETTINGS: &[Setting] = &[
             globals.allowed_headers = header_names(value)?;
             Ok(())
         },
+    },
+    Setting {
+        name: "global-auth-always-set-cookie",
+        default: "false",
+        nginx: "false",
+        meaning: "as annotation `auth-always-set-cookie`, for `global-auth-url`",
+        apply: |value, globals| globals.asked.authentication.global.always_set_cookie(value),
+    },
+    Setting {
+        name: "global-auth-cache-duration",
+        default: "200 202 401 5m",
+        nginx: "200 202 401 5m",
+        meaning: "as annotation `auth-cache-duration`",
+        apply: |value, globals| globals.asked.authentication.global.cache_duration(value),
+    },
+    Setting {
+        name: "global-auth-cache-key",
+        default: "",
+        nginx: "",
+        meaning: "as annotation `auth-cache-key`",
+        apply: |value, globals| globals.asked.authentication.global.cache_key(value),
+    },
+    Setting {
+        name: "global-auth-method",
+        default: "GET",
+        nginx: "GET",
+        meaning: "as annotation `auth-method`",
+        apply: |value, globals| globals.asked.authentication.global.method(value),
+    },
+    Setting {
+        name: "global-auth-request-redirect",
+        default: "",
+        nginx: "",
+        meaning: "as annotation `auth-request-redirect`",
+        apply: |value, globals| globals.asked.authentication.global.request_redirect(value),
+    },
+    Setting {
+        name: "global-auth-response-headers",
+        default: "",
+        nginx: "",
+        meaning: "as annotation `auth-response-headers`",
+        apply: |value, globals| globals.asked.authentication.global.response_headers(value),
+    },
+    Setting {
+        name: "global-auth-signin",
+        default: "",
+        nginx: "",
+        meaning: "as annotation `auth-signin`",
+        apply: |value, globals| globals.asked.authentication.global.sign_in(value),
+    },
+    Setting {
+        name: "global-auth-signin-redirect-param",
+        default: "rd",
+        nginx: "rd",
+        meaning: "as annotation `auth-signin-redirect-param`",
+        apply: |value, globals| globals.asked.authentication.global.redirect_param(value),
+    },
+    Setting {
+        name: "global-auth-url",
+        default: "",
+        nginx: "",
+        meaning: "as annotation `auth-url`, for rules of Ingresses that have none; where one of `global-auth-…` cannot be read, these answer 503",
+        apply: |value, globals| globals.asked.authentication.global.url(value),
     },
     Setting {
         name: "hide-headers",
@@ -181,11 +246,24 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "no-auth-locations",
+        default: "/.well-known/acme-challenge",
+        nginx: "/.well-known/acme-challenge",
+        meaning: "paths of rules, separated by commas, that nobody needs to authenticate for, nor for what is below them",
+        apply: |value, globals| {
+            globals.unauthenticated = prefixes(value)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "no-tls-redirect-locations",
         default: "",
         nginx: "",
         meaning: "paths, separated by commas, that are not redirected to HTTPS, nor what is below them; those of ACME challenges never are",
-        apply: prefixes,
+        apply: |value, globals| {
+            globals.redirect_except = prefixes(value)?;
+            Ok(())
+        },
     },
     Setting {
         name: "proxy-body-size",
@@ -326,11 +404,9 @@ fn redirect_status(value: &str, field: &mut u16) -> Read {
     if value == "303" { None } else { status(value, field).ok() }.ok_or_else(|| "301, 302, 307 or 308".into())
 }
 
-fn prefixes(value: &str, globals: &mut Globals) -> Read {
-    let paths = elements(value).map(PathMatch::prefix);
-    let Ok(paths) = paths.collect::<Result<Vec<_>, _>>() else { return Err("paths, separated by commas".into()) };
-    globals.redirect_except = paths.into();
-    Ok(())
+fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {
+    let paths = elements(value).map(PathMatch::prefix).collect::<Result<Vec<_>, _>>();
+    paths.map(Into::into).map_err(|_invalid| "paths, separated by commas".into())
 }
 
 fn header_names(value: &str) -> Read<Vec<HeaderName>> {
@@ -393,10 +469,16 @@ mod tests {
                 "true" => "false",
                 "false" => "true",
                 "308" => "302",
+                "GET" => "POST",
+                "rd" => "back",
+                "200 202 401 5m" => "200 1m",
+                "/.well-known/acme-challenge" => "/a",
                 "round_robin" => "ewma",
                 "error" => "off",
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
+                    "global-auth-cache-key" => "$http_x",
+                    "global-auth-request-redirect" | "global-auth-signin" | "global-auth-url" => "https://$host/x",
                     "no-tls-redirect-locations" => "/a, /b",
                     "log-format-upstream" => "$host",
                     "skip-access-log-urls" => "/a",

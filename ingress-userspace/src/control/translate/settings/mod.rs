@@ -40,6 +40,8 @@ pub(super) struct Globals {
     /// Paths that are never redirected, besides those of challenges. Default none.
     pub(super) redirect_except: Arc<[PathMatch]>,
     pub(super) hsts: Hsts,
+    /// Paths of rules for which nobody needs to authenticate. Default that of ACME challenges.
+    pub(super) unauthenticated: Arc<[PathMatch]>,
     /// Fields that Ingresses may give their responses by a ConfigMap; any if there are none. Default none.
     pub(super) allowed_headers: Vec<HeaderName>,
     /// Made into the access log of `settings` when all is read.
@@ -195,6 +197,7 @@ fn overlay(stored: &Stored<ConfigMap>, name: &ObjectName, globals: &mut Globals,
         let value = value.trim();
         if let Some(setting) = keys::find(key) {
             if let Err(expected) = (setting.apply)(value, globals) {
+                globals.asked.authentication.global_is_unreadable |= key.starts_with("global-auth-");
                 let message = format!(
                     "`{key}` ({}) is `{}`; write {expected}, it is as if not set",
                     setting.meaning,
@@ -240,6 +243,7 @@ impl Globals {
             redirect_status: 308,
             redirect_except: [].into(),
             hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
+            unauthenticated: [PathMatch::Prefix("/.well-known/acme-challenge".into())].into(),
             allowed_headers: Vec::new(),
             log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
             hidden_headers: Vec::new(),

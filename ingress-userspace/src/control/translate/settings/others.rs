@@ -79,7 +79,7 @@ const INEFFECTIVE: &[&str] = &[
     "worker-processes",
 ];
 
-const PROTECTIVE: &[&str] = &["block-cidrs", "block-referers", "block-user-agents", "global-auth-url"];
+const PROTECTIVE: &[&str] = &["block-cidrs", "block-referers", "block-user-agents"];
 
 const REFUSED: &[(&str, &str)] = &[
     ("allow-snippet-annotations", SNIPPETS),
@@ -120,13 +120,6 @@ const LATER: &[(&str, &str)] = &[
     ("enable-underscores-in-headers", "false"),
     ("forwarded-for-header", "X-Forwarded-For"),
     ("generate-request-id", "true"),
-    ("global-auth-cache-duration", ""),
-    ("global-auth-cache-key", ""),
-    ("global-auth-method", ""),
-    ("global-auth-request-redirect", ""),
-    ("global-auth-response-headers", ""),
-    ("global-auth-signin", ""),
-    ("global-auth-signin-redirect-param", ""),
     ("gzip-disable", ""),
     ("gzip-level", "1"),
     ("gzip-min-length", "256"),
@@ -141,7 +134,6 @@ const LATER: &[(&str, &str)] = &[
     ("limit-rate-after", "0"),
     ("limit-req-status-code", "503"),
     ("log-format-stream", ""),
-    ("no-auth-locations", "/.well-known/acme-challenge"),
     ("opentelemetry-*", ""),
     ("otel-max-export-batch-size", ""),
     ("otel-max-queuesize", ""),

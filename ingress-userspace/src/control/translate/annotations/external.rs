@@ -1,0 +1,381 @@
+//! Reads how an authentication service is asked, and finds where it is.
+
+use http::{HeaderName, HeaderValue, Method, uri::Authority};
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::{
+    super::{
+        service::{self, Destination, Finding},
+        values::{Read, boolean, location},
+    },
+    Context, own_object, shorten,
+};
+use crate::{
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::{
+        AuthCache, AuthService, CacheTimes, External, HeaderEdit, HeaderEdits, Protocol, Template, UpstreamKey,
+        Variable,
+    },
+};
+
+/// What is asked for by `auth-url` and what belongs to it, or by their settings for all Ingresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedExternal {
+    url: Option<Url>,
+    method: Method,
+    sign_in: Option<String>,
+    redirect_param: String,
+    response_headers: Vec<HeaderName>,
+    request_redirect: Option<Template>,
+    always_set_cookie: bool,
+    proxy_set_headers: Option<String>,
+    cache_key: Option<Template>,
+    cache_times: CacheTimes,
+}
+
+/// Where a service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Url {
+    is_secure: bool,
+    /// `None` for the host of the request.
+    authority: Option<Authority>,
+    /// Path and query.
+    target: Template,
+}
+
+impl Default for AskedExternal {
+    fn default() -> Self {
+        Self {
+            url: None,
+            method: Method::GET,
+            sign_in: None,
+            redirect_param: "rd".into(),
+            response_headers: Vec::new(),
+            request_redirect: None,
+            always_set_cookie: false,
+            proxy_set_headers: None,
+            cache_key: None,
+            cache_times: CacheTimes::default(),
+        }
+    }
+}
+
+// === impl AskedExternal ===
+
+/// Each reads the value of one key, whether an annotation or a setting.
+impl AskedExternal {
+    pub(in crate::control::translate) fn url(&mut self, value: &str) -> Read {
+        self.url = match value {
+            "" => None,
+            _ => Some(
+                Url::parse(value)
+                    .map_err(|why| format!("a URL as `http://NAME.NAMESPACE.svc.cluster.local/PATH` ({why})"))?,
+            ),
+        };
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn method(&mut self, value: &str) -> Read {
+        self.method = match value {
+            "" | "GET" => Method::GET,
+            "HEAD" => Method::HEAD,
+            "POST" => Method::POST,
+            "PUT" => Method::PUT,
+            "PATCH" => Method::PATCH,
+            "DELETE" => Method::DELETE,
+            "OPTIONS" => Method::OPTIONS,
+            _ => return Err("a method, as `GET` or `POST`".into()),
+        };
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn sign_in(&mut self, value: &str) -> Read {
+        if !value.is_empty() {
+            location(value)?;
+        }
+        self.sign_in = Some(value.to_owned()).filter(|value| !value.is_empty());
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn redirect_param(&mut self, value: &str) -> Read {
+        if value.is_empty() || !value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b)) {
+            return Err("the name of an argument of a query".into());
+        }
+        value.clone_into(&mut self.redirect_param);
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn response_headers(&mut self, value: &str) -> Read {
+        let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let removals = HeaderEdits::setting(names.map(|name| (name, "")))
+            .map_err(|error| format!("names of header fields, separated by commas ({error})"))?;
+        self.response_headers = removals.iter().map(HeaderEdit::name).cloned().collect();
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn request_redirect(&mut self, value: &str) -> Read {
+        self.request_redirect = match value {
+            "" => None,
+            _ => Some(without_groups(location(value)?)?),
+        };
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn always_set_cookie(&mut self, value: &str) -> Read {
+        boolean(value, &mut self.always_set_cookie)
+    }
+
+    pub(in crate::control::translate) fn proxy_set_headers(&mut self, value: &str) -> Read {
+        self.proxy_set_headers = Some(value.to_owned());
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn cache_key(&mut self, value: &str) -> Read {
+        self.cache_key = key(value)?;
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn cache_duration(&mut self, value: &str) -> Read {
+        self.cache_times = CacheTimes::parse(value)
+            .map_err(|error| format!("statuses with a time of at most a day, as `200 202 401 5m` ({error})"))?;
+        Ok(())
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.url.is_some()
+    }
+}
+
+/// What tells requests apart; `None` if it is empty.
+fn key(value: &str) -> Read<Option<Template>> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
+    // Else whatever the first client gets would be everybody's.
+    if template.literal().is_some() {
+        return Err("a text with variables, by which requests differ".into());
+    }
+    without_groups(template).map(Some).map_err(Into::into)
+}
+
+fn without_groups(template: Template) -> Result<Template, &'static str> {
+    let has_groups = template.variables().any(|variable| matches!(variable, Variable::Group(_)));
+    if has_groups { Err("groups of regular expressions are not known here") } else { Ok(template) }
+}
+
+/// The Service within the cluster that `url`, a value of `auth-url`, leads to.
+pub(in crate::control) fn service_of(url: &str) -> Option<ObjectName> {
+    Url::parse(url).ok()?.service()
+}
+
+// === impl Url ===
+
+impl Url {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text.split_once("://").ok_or("it begins with neither `http://` nor `https://`")?;
+        let is_secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err("it begins with neither `http://` nor `https://`".into()),
+        };
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let authority = match authority {
+            "$host" | "$http_host" | "$best_http_host" | "${host}" | "${http_host}" | "${best_http_host}" => None,
+            _ if authority.contains('$') => return Err("its host has variables other than `$host`".into()),
+            _ if authority.contains('@') => return Err("it has a user".into()),
+            _ => Some(authority.parse::<Authority>().map_err(|_invalid| "it has no host")?),
+        };
+        let has_bad_port =
+            |authority: &Authority| authority.port_u16().is_none() && authority.as_str() != authority.host();
+        if authority.as_ref().is_some_and(has_bad_port) {
+            return Err("its port is none".into());
+        }
+        if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
+            return Err("its path has characters that none has".into());
+        }
+        let slash = if target.starts_with('/') { "" } else { "/" };
+        let target = Template::parse(&format!("{slash}{target}")).map_err(|error| error.to_string())?;
+        Ok(Self { is_secure, authority, target: without_groups(target)? })
+    }
+
+    fn port(&self) -> u16 {
+        let default = if self.is_secure { 443 } else { 80 };
+        self.authority.as_ref().and_then(Authority::port_u16).unwrap_or(default)
+    }
+
+    /// Services are known by the names that cluster DNS gives them.
+    fn service(&self) -> Option<ObjectName> {
+        let host = self.authority.as_ref()?.host().trim_end_matches('.').to_ascii_lowercase();
+        let name = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"))?;
+        let (name, namespace) = name.split_once('.').filter(|(_, namespace)| !namespace.contains('.'))?;
+        Some(ObjectName::new(namespace, name))
+    }
+}
+
+/// How the service is asked that `asked` has the URL of, or why it cannot be. What is wrong with where it leads is also
+/// reported on `object`, as rules go on when that is put right elsewhere.
+pub(super) fn make(
+    asked: AskedExternal,
+    ingress: &ObjectName,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Result<Option<External>, (Reason, String)> {
+    let AskedExternal {
+        url,
+        method,
+        sign_in,
+        redirect_param,
+        response_headers,
+        request_redirect,
+        always_set_cookie,
+        proxy_set_headers,
+        cache_key,
+        cache_times,
+    } = asked;
+    let Some(url) = url else { return Ok(None) };
+    let service = find(&url, object, context)?;
+    let headers = match proxy_set_headers {
+        Some(value) => fields(&value, ingress, context)?,
+        None => HeaderEdits::default(),
+    };
+    let invalid = |error: String| (Reason::InvalidAnnotation, format!("{error}; its rules answer 503, correct it"));
+    let parse = |text: &str| Template::parse(text).map_err(|error| invalid(format!("`auth-signin`: {error}")));
+    Ok(Some(External {
+        service,
+        target: url.target,
+        method,
+        sign_in: sign_in.map(|location| parse(&returning(&location, &redirect_param))).transpose()?,
+        response_headers: response_headers.into(),
+        request_redirect: match request_redirect {
+            Some(template) => template,
+            None => parse("$request_uri")?,
+        },
+        always_set_cookie,
+        headers,
+        cache: cache_key.map(|key| AuthCache { key, times: cache_times }),
+    }))
+}
+
+/// The location with an argument that says where to come back to, unless it has one.
+fn returning(location: &str, param: &str) -> String {
+    let query = location.split_once('?').map(|(_, query)| query);
+    let has_param = |query: &str| query.split('&').any(|pair| pair.split('=').next() == Some(param));
+    match query {
+        Some(query) if has_param(query) => location.to_owned(),
+        _ => {
+            let separator = if query.is_some() { '&' } else { '?' };
+            format!("{location}{separator}{param}=$pass_access_scheme://$http_host$escaped_request_uri")
+        }
+    }
+}
+
+fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<AuthService, (Reason, String)> {
+    let Some(authority) = &url.authority else { return Ok(AuthService::SameHost) };
+    let protocol = if url.is_secure { Protocol::Https } else { Protocol::Http1 };
+    let key = match url.service() {
+        Some(name) => service::named(&name, url.port(), protocol, object, context),
+        None => outside(authority.host(), url.port(), protocol, object, context),
+    };
+    let key = key.ok_or_else(|| {
+        let message = format!(
+            "nobody can be asked at `{}` of `auth-url`; its rules answer 503 until then",
+            shorten(authority.as_str())
+        );
+        (Reason::InvalidAnnotation, message)
+    })?;
+    let host = HeaderValue::from_str(authority.as_str())
+        .map_err(|_invalid| (Reason::InvalidAnnotation, "`auth-url` has no host".to_owned()))?;
+    Ok(AuthService::Upstream { key, host })
+}
+
+/// The upstream of a name outside the cluster, or of an address; `None` and the reason reported on `object` if it is refused.
+fn outside(
+    host: &str,
+    port: u16,
+    protocol: Protocol,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
+    let (key, gathered) = context.upstream(&Destination::Outside { host: host.into(), port, protocol });
+    for Finding { reason, message } in &gathered.findings {
+        context.report(object, *reason, format!("the host of `auth-url`: {message}"));
+    }
+    gathered.upstream.is_some().then_some(key)
+}
+
+/// The fields that the ConfigMap `value` holds, or why they cannot be had.
+fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<HeaderEdits, (Reason, String)> {
+    let Some(name) = own_object(value, &ingress.namespace) else {
+        let message = format!(
+            "annotation `auth-proxy-set-headers` names `{}`, which is in another namespace; its rules answer 503, name a ConfigMap of its own",
+            shorten(value)
+        );
+        return Err((Reason::InvalidAnnotation, message));
+    };
+    let Some(stored) = context.config_map(&name) else {
+        let message =
+            format!("ConfigMap `{name}` of `auth-proxy-set-headers` does not exist; its rules answer 503, create it");
+        return Err((Reason::ConfigMapNotFound, message));
+    };
+    let ConfigMap { data, .. } = &*stored.object;
+    let fields = data.iter().flatten().map(|(field, value)| (field.as_str(), value.as_str()));
+    HeaderEdits::setting(fields).map_err(|error| {
+        let message = format!(
+            "ConfigMap `{name}` of `auth-proxy-set-headers`: {error}; its rules answer 503, correct the ConfigMap"
+        );
+        (Reason::InvalidAnnotation, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_service_a_host_or_that_of_the_request() {
+        for (text, service, port, target) in [
+            ("http://auth.sso.svc.cluster.local/verify", Some("sso/auth"), 80, "/verify"),
+            ("http://auth.sso.svc:4180/oauth2/auth?x=$arg_x", Some("sso/auth"), 4180, "/oauth2/auth?x=$arg_x"),
+            ("https://login.example.com", None, 443, "/"),
+            ("https://login.example.com?a=b", None, 443, "/?a=b"),
+            ("https://$host/oauth2/auth", None, 443, "/oauth2/auth"),
+            ("http://[2001:db8::1]:8080/", None, 8080, "/"),
+            ("http://a.b.c.svc.cluster.local/", None, 80, "/"),
+        ] {
+            let url = Url::parse(text).expect(text);
+            assert_eq!(url.service().map(|name| name.to_string()).as_deref(), service, "{text}");
+            assert_eq!((url.port(), url.target.as_str()), (port, target), "{text}");
+        }
+        for text in [
+            "auth.test/x",
+            "ftp://a.test",
+            "http://",
+            "http://$arg_x/",
+            "http://a$host/",
+            "http://u@a.test/",
+            "http://a.test/ x",
+            "http://a.test/$nope",
+            "http://a.test/$1",
+            "http://a.test:99999/",
+        ] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sign_in_says_where_to_come_back_to_once() {
+        const BACK: &str = "$pass_access_scheme://$http_host$escaped_request_uri";
+        for (location, param, expect) in [
+            ("https://b.test/start", "rd", format!("https://b.test/start?rd={BACK}")),
+            ("https://b.test/start?a=b", "back", format!("https://b.test/start?a=b&back={BACK}")),
+            ("https://b.test/start?rd=$request_uri", "rd", "https://b.test/start?rd=$request_uri".into()),
+            ("https://b.test/start?card=1", "rd", format!("https://b.test/start?card=1&rd={BACK}")),
+        ] {
+            assert_eq!(returning(location, param), expect);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Asks an authentication service about a request, and makes of what it says what nginx' `auth_request` does.
+//!
+//! The question has the fields of the client's request but no body. Answers of 2xx let the request in, 401 and 403 are passed
+//! on, anything else is an error: nobody comes in because a service is ill.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty};
+use tokio::time::timeout;
+
+use crate::{
+    model::{AuthCache, AuthService, External, Protocol},
+    route::{
+        Matched, Subject, Target as Action,
+        filter::{self, Edits, Verdict},
+        template::render,
+    },
+};
+
+use super::{
+    authenticate::Asking,
+    error::{self, Answer},
+    headers::{Head, RequestId},
+    pick::{Choice, Tried, UpstreamState},
+    remembered::{Remembered, Tag},
+    upstream::{self, ConnectError, Limits, ResponseBody, Target, Transport},
+    worker::Worker,
+};
+
+/// From the question to the end of its answer, unless the rule's endpoints have less.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Endpoints that are tried for one question.
+const TRIES: usize = 3;
+
+/// Longest body of an answer that is read, so that its connection can be used again; nobody looks at it.
+const BODY_MAX: usize = 64 * 1024;
+
+/// Answers that are remembered, where that is asked for.
+pub(super) const REMEMBERED_MAX: usize = 8 * 1024;
+/// Longest answer that is remembered: 32 MB in all.
+const REMEMBERED_BYTES_MAX: usize = 4 * 1024;
+
+/// Answers, with the time to which they hold.
+pub(super) type Opinions = Remembered<(Instant, Arc<Opinion>)>;
+
+/// What a service said.
+#[derive(Debug)]
+pub(super) struct Opinion {
+    status: StatusCode,
+    challenges: Vec<HeaderValue>,
+    /// What the pod is to know.
+    found: Vec<(HeaderName, Option<HeaderValue>)>,
+    cookies: Vec<HeaderValue>,
+}
+
+/// Cookies for the client.
+#[derive(Debug, Default)]
+pub(super) struct Cookies {
+    fields: Vec<HeaderValue>,
+    /// With errors, too.
+    always: bool,
+}
+
+/// Lets the request through, with fields for the pod, or says how to answer it.
+pub(super) async fn ask(
+    external: &External,
+    asking: &Asking<'_>,
+    cookies: &mut Cookies,
+) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, Answer> {
+    let opinion = opinion(external, asking).await.ok_or_else(error::no_opinion)?;
+    let Opinion { status, challenges, found, cookies: fields } = &*opinion;
+    *cookies = Cookies { fields: fields.clone(), always: external.always_set_cookie };
+    match (*status, &external.sign_in) {
+        (status, _) if status.is_success() => Ok(found.clone()),
+        (StatusCode::UNAUTHORIZED, Some(location)) => {
+            Err(error::redirect(StatusCode::FOUND.as_u16(), &render(location, asking.subject, None)))
+        }
+        (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), _) => Err(error::rejected(status, challenges)),
+        _ => Err(error::no_opinion()),
+    }
+}
+
+/// What is remembered, or what the service says now.
+async fn opinion(external: &External, asking: &Asking<'_>) -> Option<Arc<Opinion>> {
+    let target = target(&render(&external.target, asking.subject, None));
+    let opinions = &asking.worker.shared.opinions;
+    let kept = external.cache.as_ref().and_then(|cache| Some((tag(external, cache, &target, asking)?, &cache.times)));
+    if let Some((tag, _)) = &kept
+        && let Some((until, opinion)) = opinions.get(tag)
+        && Instant::now() < until
+    {
+        return Some(opinion);
+    }
+    let answered = timeout(TIMEOUT.min(asking.forwarding.read_timeout), converse(external, asking, &target)).await;
+    let headers =
+        answered.inspect_err(|_elapsed| tracing::debug!("an authentication service took too long")).ok()??;
+    let (parts, ()) = headers.into_parts();
+    let opinion = Arc::new(Opinion::of(external, parts.status, &parts.headers));
+    if let Some((tag, times)) = kept
+        && let Some(time) = times.of(opinion.status.as_u16())
+        && opinion.is_memorable(&parts.headers)
+    {
+        opinions.insert(tag, (Instant::now() + time, Arc::clone(&opinion)));
+    }
+    Some(opinion)
+}
+
+/// What all requests have in common that get one answer; `None` if a request has nothing of what tells them apart.
+fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>) -> Option<Tag> {
+    let key = render(&cache.key, asking.subject, None);
+    let host = match &external.service {
+        AuthService::Upstream { key: _, host } => host.as_bytes(),
+        AuthService::SameHost => b"",
+    };
+    // Rules that ask otherwise, or want other fields of the answer, share none.
+    let asked = external.to_string();
+    let parts = [asked.as_bytes(), host, asking.subject.host.as_bytes(), target.as_bytes(), key.as_bytes()];
+    (!key.is_empty()).then(|| asking.worker.shared.opinions.tag(&parts))
+}
+
+/// One question and its answer, read to its end.
+async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Option<Response<()>> {
+    let Asking { worker, snapshot, forwarding, version, authority, subject } = asking;
+    let question = Subject { method: &external.method, target, ..**subject };
+    let mut edits = Edits { found: fields(external, asking), ..Edits::default() };
+    let id = match &external.service {
+        AuthService::Upstream { key, host } => {
+            edits.host = Some(host);
+            snapshot.upstream_id(key)?
+        }
+        AuthService::SameHost => {
+            let path = target.split_once('?').map_or(target, |(path, _)| path);
+            let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else { return None };
+            // Whoever is asked must not have to ask, too.
+            if !route.filters.iter().all(|filter| filter::apply(filter, &question, &mut edits) == Verdict::Continue) {
+                return None;
+            }
+            match &route.target {
+                Action::Forward(id) => *id,
+                Action::Split(branches) => branches.main,
+                Action::Refuse(_) | Action::Redirect(_) => return None,
+            }
+        }
+    };
+    let head = Head {
+        version: *version,
+        subject: &question,
+        authority,
+        edits: &edits,
+        forwarded: b"",
+        request_id: &RequestId::of(subject.headers),
+        handshake: None,
+    };
+    let response = exchange(worker, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
+    let (parts, mut body) = response.into_parts();
+    let mut left = BODY_MAX;
+    while let Some(frame) = body.frame().await {
+        let length = frame.ok()?.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            // The connection ends with the body.
+            None => break,
+        }
+    }
+    Some(Response::from_parts(parts, ()))
+}
+
+/// Fields of the question, besides those of the client, and those of the client that it does not have.
+fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<HeaderValue>)> {
+    let Asking { authority, subject, .. } = asking;
+    let name = HeaderName::from_static;
+    let mut url = if subject.secure { b"https://".to_vec() } else { b"http://".to_vec() };
+    authority.write(&mut url);
+    url.extend_from_slice(subject.target.as_bytes());
+    let client = HeaderValue::try_from(subject.client.to_string()).ok();
+    let redirect = render(&external.request_redirect, subject, None);
+    let mut fields = vec![
+        (name("x-original-url"), HeaderValue::from_bytes(&url).ok()),
+        (name("x-original-method"), HeaderValue::from_str(subject.method.as_str()).ok()),
+        (name("x-original-uri"), HeaderValue::from_str(subject.target).ok()),
+        (name("x-scheme"), Some(HeaderValue::from_static(if subject.secure { "https" } else { "http" }))),
+        (name("x-auth-request-redirect"), HeaderValue::try_from(redirect).ok()),
+        (name("x-sent-from"), Some(HeaderValue::from_static("nginx-ingress-controller"))),
+        (name("x-real-ip"), client.clone()),
+        (name("x-forwarded-for"), client),
+        // Of the request that is asked about, not of the question.
+        (name("x-forwarded-host"), None),
+        (header::RANGE, None),
+    ];
+    let is_about_the_resource =
+        |name: &&HeaderName| ["if-", "sec-websocket-"].iter().any(|of| name.as_str().starts_with(of));
+    fields.extend(subject.headers.keys().filter(is_about_the_resource).map(|name| (name.clone(), None)));
+    let edits = Edits { headers: external.headers.iter().collect(), ..Edits::default() };
+    fields.retain(|(name, _)| !edits.replace(name.as_str()));
+    fields.extend(edits.headers.iter().filter(|edit| edit.replaces()).map(|edit| (edit.name().clone(), None)));
+    fields.extend(edits.fields(subject).map(|(name, value)| (name.clone(), Some(value))));
+    fields
+}
+
+/// The head of an answer, from an endpoint that takes a connection.
+async fn exchange(
+    worker: &Worker,
+    limits: Limits,
+    upstream: &UpstreamState,
+    head: &Head<'_>,
+) -> Option<Response<ResponseBody<Empty<Bytes>>>> {
+    let transport = match upstream.protocol() {
+        Protocol::Http1 => Transport::Plain,
+        Protocol::Https => Transport::Tls,
+        Protocol::H2c => return None,
+    };
+    let mut tried = Tried::up_to(TRIES);
+    while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
+        let target = Target { address: endpoint.address(), transport };
+        for kept in [worker.pool.idle(target), None] {
+            let was_kept = kept.is_some();
+            let connection = match kept {
+                Some(kept) => kept,
+                None => match worker.pool.connect(target, limits.connect_timeout).await {
+                    Ok(connection) => connection,
+                    Err(error) => {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
+                        if !matches!(error, ConnectError::Exhausted { .. }) {
+                            endpoint.failed(worker.now_ms());
+                        }
+                        break;
+                    }
+                },
+            };
+            let asked = upstream::exchange(connection, limits, head.method(), |out| head.write(out), Empty::new());
+            match asked.await {
+                Ok(response) => {
+                    endpoint.succeeded();
+                    return Some(response);
+                }
+                // Closing an idle connection is the endpoint's right.
+                Err(failure) if was_kept && (!failure.written || head.method().is_idempotent()) => {}
+                Err(failure) => {
+                    tracing::debug!(error = &failure.error as &dyn std::error::Error, "exchange failed");
+                    endpoint.failed(worker.now_ms());
+                    return None;
+                }
+            }
+        }
+    }
+    None
+}
+
+/// A rendered target, with what a request line may not hold escaped.
+fn target(rendered: &str) -> String {
+    let mut target = String::with_capacity(rendered.len());
+    for byte in rendered.bytes() {
+        match byte {
+            b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => escape(&mut target, byte),
+            byte if byte.is_ascii_graphic() => target.push(char::from(byte)),
+            byte => escape(&mut target, byte),
+        }
+    }
+    target
+}
+
+fn escape(target: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    target.extend(['%', char::from(DIGITS[usize::from(byte >> 4)]), char::from(DIGITS[usize::from(byte & 15)])]);
+}
+
+// === impl Opinion ===
+
+impl Opinion {
+    fn of(external: &External, status: StatusCode, headers: &HeaderMap) -> Self {
+        let values = |name: &HeaderName| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+        let mut found = Vec::new();
+        for name in &external.response_headers {
+            let values = values(name);
+            if values.is_empty() {
+                // What the client claims about itself goes in any case.
+                found.push((name.clone(), None));
+            }
+            found.extend(values.into_iter().map(|value| (name.clone(), Some(value))));
+        }
+        Self { status, challenges: values(&header::WWW_AUTHENTICATE), found, cookies: values(&header::SET_COOKIE) }
+    }
+
+    /// Whether others may get the same answer, by what the service says and by its size.
+    fn is_memorable(&self, headers: &HeaderMap) -> bool {
+        let Self { status: _, challenges, found, cookies } = self;
+        let directives =
+            headers.get_all(header::CACHE_CONTROL).iter().flat_map(|value| value.as_bytes().split(|b| *b == b','));
+        let forbids = |directive: &[u8]| {
+            let directive = directive.trim_ascii().to_ascii_lowercase();
+            matches!(&*directive, b"no-store" | b"no-cache" | b"private" | b"max-age=0" | b"s-maxage=0")
+        };
+        let values = challenges.iter().chain(found.iter().filter_map(|(_, value)| value.as_ref()));
+        cookies.is_empty()
+            && !directives.into_iter().any(forbids)
+            && values.map(HeaderValue::len).sum::<usize>() <= REMEMBERED_BYTES_MAX
+    }
+}
+
+// === impl Cookies ===
+
+impl Cookies {
+    /// Adds them, if they go with the status: those that nginx' `add_header` goes with, or any.
+    pub(super) fn add<B>(&self, response: &mut Response<B>) {
+        let Self { fields, always } = self;
+        let goes = matches!(response.status().as_u16(), 200 | 201 | 204 | 206 | 301..=304 | 307 | 308);
+        if *always || goes {
+            for field in fields {
+                response.headers_mut().append(header::SET_COOKIE, field.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_stays_within_its_line() {
+        for (rendered, expect) in [
+            ("/auth?rd=%2Fx&u=a", "/auth?rd=%2Fx&u=a"),
+            ("/auth/a b\r\nx: y", "/auth/a%20b%0D%0Ax:%20y"),
+            ("/é#|", "/%C3%A9%23%7C"),
+        ] {
+            assert_eq!(target(rendered), expect);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A bounded memory of what was found out, shared by all workers. Its keys are made of secrets, but do not show them.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use aws_lc_rs::{error::Unspecified, hmac, rand};
+
+const SHARDS: usize = 16;
+
+/// Values by tag. What is not asked for is forgotten first.
+pub(super) struct Remembered<V> {
+    /// Of this process alone.
+    key: hmac::Key,
+    shards: [Mutex<Shard<V>>; SHARDS],
+    /// Most values in the later half of a shard.
+    half: usize,
+}
+
+/// Stands for something secret.
+pub(super) type Tag = [u8; 32];
+
+/// What was put in or asked for lately, and what was before.
+struct Shard<V> {
+    later: HashMap<Tag, V>,
+    earlier: HashMap<Tag, V>,
+}
+
+// === impl Remembered ===
+
+impl<V: Clone> Remembered<V> {
+    /// A memory for about `max` values.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub(super) fn new(max: usize) -> Result<Self, Unspecified> {
+        let mut secret = [0; 32];
+        rand::fill(&mut secret)?;
+        let shards = std::array::from_fn(|_| Mutex::new(Shard { later: HashMap::new(), earlier: HashMap::new() }));
+        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &secret), shards, half: (max / SHARDS / 2).max(1) })
+    }
+
+    /// The tag for `parts`, and for nothing else.
+    pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in parts {
+            context.update(&part.len().to_be_bytes());
+            context.update(part);
+        }
+        let mut tag = Tag::default();
+        tag.copy_from_slice(context.sign().as_ref());
+        tag
+    }
+
+    pub(super) fn get(&self, tag: &Tag) -> Option<V> {
+        let mut shard = self.shard(tag).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = shard.later.get(tag) {
+            return Some(value.clone());
+        }
+        let value = shard.earlier.remove(tag)?;
+        shard.insert(*tag, value.clone(), self.half);
+        Some(value)
+    }
+
+    pub(super) fn insert(&self, tag: Tag, value: V) {
+        self.shard(&tag).lock().unwrap_or_else(PoisonError::into_inner).insert(tag, value, self.half);
+    }
+
+    fn shard(&self, tag: &Tag) -> &Mutex<Shard<V>> {
+        &self.shards[usize::from(tag[0]) % SHARDS]
+    }
+}
+
+// === impl Shard ===
+
+impl<V> Shard<V> {
+    fn insert(&mut self, tag: Tag, value: V, half: usize) {
+        if self.later.len() >= half {
+            self.earlier = std::mem::take(&mut self.later);
+        }
+        self.later.insert(tag, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_bounded_and_what_is_in_use_stays() {
+        let remembered = Remembered::new(320).expect("randomness");
+        let tag = |n: u32| remembered.tag(&[&n.to_be_bytes()]);
+        remembered.insert(tag(0), 0);
+        for n in 1..5_000 {
+            remembered.insert(tag(n), n);
+            assert_eq!(remembered.get(&tag(0)), Some(0), "{n}");
+        }
+        let count = (0..5_000).filter(|n| remembered.get(&tag(*n)).is_some()).count();
+        assert!((100..=320).contains(&count), "{count}");
+        assert_eq!(remembered.get(&tag(4_999)), Some(4_999));
+    }
+
+    #[test]
+    fn a_tag_stands_for_its_parts_alone() {
+        let (one, other) =
+            (Remembered::<()>::new(1).expect("randomness"), Remembered::<()>::new(1).expect("randomness"));
+        assert_eq!(one.tag(&[b"ab", b"c"]), one.tag(&[b"ab", b"c"]));
+        assert_ne!(one.tag(&[b"ab", b"c"]), one.tag(&[b"a", b"bc"]));
+        assert_ne!(one.tag(&[b"ab"]), other.tag(&[b"ab"]));
+    }
+}
