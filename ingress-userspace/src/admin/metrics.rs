@@ -3,7 +3,10 @@
 use std::fmt;
 
 use ingress_common::StatusClass;
-use ingress_userspace::{control::status::WriteResult, proxy::StatsView};
+use ingress_userspace::{
+    control::status::WriteResult,
+    proxy::{Refusal, StatsView},
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -121,6 +124,7 @@ impl Scrape {
             timed_out,
             log_lines_dropped,
             passwords_hashed,
+            refused,
         } = self.proxy;
         for (name, help, value) in [
             ("connections_accepted", "Client connections accepted", accepted),
@@ -142,6 +146,11 @@ impl Scrape {
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;
+        }
+        let help = "Connections closed before their first request, by reason";
+        let mut metric = encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
+        for (reason, count) in Refusal::ALL.iter().zip(refused) {
+            ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason.as_str())])?)?;
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ pub enum Reason {
     InvalidParameters,
     /// The path or its type is invalid; the path is skipped.
     InvalidPath,
-    /// A value of a setting cannot be read; its default applies.
+    /// A value of a setting cannot be read, so that its default applies; or it says nothing without another.
     InvalidSetting,
     /// A rule leads nowhere: it has no paths, and the Ingress no default backend.
     NoBackend,
@@ -94,6 +94,8 @@ pub enum Reason {
     UnknownProtocol,
     /// A setting that no controller of this family has.
     UnknownSetting,
+    /// A setting by which clients may say of themselves what they like.
+    UnsafeSetting,
     /// An annotation that this controller does not implement.
     UnsupportedAnnotation,
     /// A backend of a kind that this controller does not implement.
@@ -180,6 +182,7 @@ impl Reason {
             Self::UnknownKind => "UnknownKind",
             Self::UnknownProtocol => "UnknownProtocol",
             Self::UnknownSetting => "UnknownSetting",
+            Self::UnsafeSetting => "UnsafeSetting",
             Self::UnsupportedAnnotation => "UnsupportedAnnotation",
             Self::UnsupportedBackend => "UnsupportedBackend",
             Self::UnsupportedSetting => "UnsupportedSetting",

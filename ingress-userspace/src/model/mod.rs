@@ -22,6 +22,7 @@ pub mod settings;
 mod template;
 pub mod tls;
 pub mod tree;
+mod trust;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
@@ -41,4 +42,5 @@ pub use settings::Settings;
 pub use template::{Piece, Template, TemplateError, Variable};
 pub use tls::{Certificate, CertificateError};
 pub use tree::Tree;
+pub use trust::Trust;
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey};

@@ -39,6 +39,12 @@ impl Networks {
         self.networks.len() == 2 && self.networks.iter().all(|network| network.prefix_len() == 0)
     }
 
+    /// Whether they hold all addresses of IPv4.
+    #[must_use]
+    pub fn holds_every_v4(&self) -> bool {
+        self.networks.iter().any(|network| matches!(network, IpNet::V4(network) if network.prefix_len() == 0))
+    }
+
     /// Whether `address` is in one of them; a v4-mapped one counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -87,9 +93,14 @@ mod tests {
             assert_eq!(networks.contains(address.parse().expect("an address")), expect, "{address}");
         }
         assert!(!Networks::default().contains([10, 0, 0, 1].into()));
+        for (text, expect) in
+            [("0.0.0.0/0", true), ("::/0", false), ("0.0.0.0/1 128.0.0.0/1", true), ("10.0.0.0/8", false)]
+        {
+            assert_eq!(Networks::parse(text).expect("valid").holds_every_v4(), expect, "{text}");
+        }
         for everybody in ["0.0.0.0/0 ::/0", "::/0,0.0.0.0/0"] {
             let networks = Networks::parse(everybody).expect("valid");
-            assert!(networks.is_everybody());
+            assert!(networks.is_everybody() && networks.holds_every_v4());
             assert!(
                 ["0.0.0.0", "255.255.255.255", "::", "ffff::"]
                     .iter()

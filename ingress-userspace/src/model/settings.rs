@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::AccessLog;
+use super::{AccessLog, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -27,6 +27,8 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// What is written of each request; nothing by default.
     pub access_log: Option<Arc<AccessLog>>,
+    /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections, for new ones.
+    pub trust: Trust,
 }
 
 impl Default for Settings {
@@ -40,6 +42,7 @@ impl Default for Settings {
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),
             access_log: None,
+            trust: Trust::default(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
 
 use super::{
     authority::Authority,
+    client::Client,
     error::{self, Answer},
     external::{self, Cookies},
     passwords::Busy,
@@ -30,6 +31,7 @@ pub(super) struct Asking<'r> {
     pub(super) forwarding: &'r Forwarding,
     pub(super) version: Version,
     pub(super) authority: &'r Authority<'r>,
+    pub(super) client: &'r Client<'r>,
     pub(super) subject: &'r Subject<'r>,
 }
 

@@ -1,7 +1,7 @@
 //! One client connection: handshake, hyper, and its end. Requests are `serve`'s.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     future::Future,
     net::SocketAddr,
     pin::{Pin, pin},
@@ -29,11 +29,13 @@ use crate::model::{HostId, Settings};
 
 use super::{
     access_log::Line,
+    client::Peer,
     counters::Tally,
-    headers,
     offers::{Offers, Stream},
     pick::Busy,
     progress::Progress,
+    proxy_protocol::{self, Header},
+    refusal::Refusal,
     serve::serve,
     shared::FlowTable,
     tunnel::{self, Tunnel},
@@ -55,8 +57,7 @@ pub(super) struct Conn {
     pub(super) remote: SocketAddr,
     local: SocketAddr,
     pub(super) secure: bool,
-    /// See [`headers::forwarded`].
-    pub(super) forwarded: Box<[u8]>,
+    peer: OnceCell<Peer>,
     pub(super) progress: Progress,
     /// Of the snapshot that was current when it was accepted.
     pub(super) settings: Rc<Settings>,
@@ -132,7 +133,7 @@ impl Conn {
             tunnel: RefCell::new(None),
             offers: Offers::default(),
             spawned: RefCell::default(),
-            forwarded: headers::forwarded(remote.ip(), secure, local.port()),
+            peer: OnceCell::new(),
             worker,
             remote,
             local,
@@ -141,6 +142,11 @@ impl Conn {
             order: Cell::new(Order::Serve),
             waker: RefCell::new(None),
         })
+    }
+
+    /// Who is at the other end; the socket tells, where no header of the PROXY protocol has.
+    pub(super) fn peer(&self) -> &Peer {
+        self.peer.get_or_init(|| Peer::new(self.remote.ip(), self.secure, self.local.port()))
     }
 
     /// Begins a request for `host`: counts it and tells the kernel whose packets the connection's are.
@@ -320,7 +326,10 @@ impl Drop for InFlight {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn run(conn: Rc<Conn>, stream: TcpStream) {
+pub(super) async fn run(conn: Rc<Conn>, mut stream: TcpStream) {
+    if conn.settings.trust.proxy_protocol && !meet(&conn, &mut stream).await {
+        return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
+    }
     if !conn.secure {
         return http1(stream, |tcp| tcp, conn).await;
     }
@@ -333,6 +342,27 @@ pub(super) async fn run(conn: Rc<Conn>, stream: TcpStream) {
             conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
             tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
         }
+    }
+}
+
+/// Learns from the header of the PROXY protocol whose connection it is. Whether it may be served.
+async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
+    let trust = &conn.settings.trust;
+    if !trust.admits_proxy(conn.remote.ip()) {
+        return false;
+    }
+    match tokio::time::timeout(trust.proxy_protocol_timeout, proxy_protocol::read(stream)).await {
+        Ok(Ok(Header::Local)) => true,
+        Ok(Ok(Header::Proxied { source, destination })) => {
+            let client = Peer::proxied(source.ip(), conn.secure, destination.port());
+            // Nobody has asked before.
+            conn.peer.set(client).is_ok()
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "no client is known");
+            false
+        }
+        Err(_elapsed) => false,
     }
 }
 

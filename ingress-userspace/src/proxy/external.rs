@@ -4,6 +4,7 @@
 //! on, anything else is an error: nobody comes in because a service is ill.
 
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,6 +25,7 @@ use crate::{
 
 use super::{
     authenticate::Asking,
+    client::Client,
     error::{self, Answer},
     headers::{Head, RequestId},
     pick::{Choice, Tried, UpstreamState},
@@ -126,7 +128,7 @@ fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>
 
 /// One question and its answer, read to its end.
 async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Option<Response<()>> {
-    let Asking { worker, snapshot, forwarding, version, authority, subject } = asking;
+    let Asking { worker, snapshot, forwarding, version, authority, client, subject } = asking;
     let question = Subject { method: &external.method, target, ..**subject };
     let mut edits = Edits { found: fields(external, asking), ..Edits::default() };
     let id = match &external.service {
@@ -148,12 +150,14 @@ async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Opt
             }
         }
     };
+    // What is told of the client is among the fields of the question.
+    let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..**client };
     let head = Head {
         version: *version,
         subject: &question,
         authority,
         edits: &edits,
-        forwarded: b"",
+        client: &client,
         request_id: &RequestId::of(subject.headers),
         handshake: None,
     };

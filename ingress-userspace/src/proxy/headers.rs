@@ -9,6 +9,7 @@ use crate::route::{Subject, filter::Edits};
 
 use super::{
     authority::Authority,
+    client::Client,
     upstream::{head::tokens, write_header, write_request_line},
     via,
     websocket::Handshake,
@@ -22,8 +23,7 @@ pub(super) struct Head<'r> {
     pub(super) authority: &'r Authority<'r>,
     /// What its rule changes of it.
     pub(super) edits: &'r Edits<'r>,
-    /// From [`forwarded`].
-    pub(super) forwarded: &'r [u8],
+    pub(super) client: &'r Client<'r>,
     pub(super) request_id: &'r RequestId,
     /// If it is one of WebSocket.
     pub(super) handshake: Option<&'r Handshake>,
@@ -44,7 +44,7 @@ impl Head<'_> {
 
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { version, subject, authority, edits, forwarded, request_id, handshake } = self;
+        let Self { version, subject, authority, edits, client, request_id, handshake } = self;
         let Subject { method, target, headers, .. } = subject;
         write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
@@ -59,6 +59,7 @@ impl Head<'_> {
             match class(name.as_str()) {
                 _ if edits.replace(name.as_str()) => {}
                 Class::Pass if has_own_key && *name == header::SEC_WEBSOCKET_KEY => {}
+                _ if client.hidden.is_some_and(|hidden| is_alias(name, hidden)) => {}
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
                 Class::Pass | Class::Drop | Class::Cookie | Class::RequestId | Class::Via => {}
@@ -67,7 +68,7 @@ impl Head<'_> {
         if !edits.replace(header::COOKIE.as_str()) {
             write_cookies(out, headers);
         }
-        self.write_forwarded(out, forwarded);
+        self.write_forwarded(out);
         if !edits.replace(REQUEST_ID.as_str()) {
             out.extend_from_slice(b"x-request-id: ");
             out.extend_from_slice(request_id.as_bytes());
@@ -86,8 +87,9 @@ impl Head<'_> {
     }
 
     /// Appends what we say of the client, but for fields that the rule has its own mind about.
-    fn write_forwarded(&self, out: &mut Vec<u8>, forwarded: &[u8]) {
+    fn write_forwarded(&self, out: &mut Vec<u8>) {
         const HOST: &str = "x-forwarded-host";
+        let forwarded = &*self.client.forwarded;
         if self.edits.headers.is_empty() && self.edits.found.is_empty() {
             out.extend_from_slice(forwarded);
         } else {
@@ -100,7 +102,10 @@ impl Head<'_> {
         }
         if !self.edits.replace(HOST) {
             out.extend_from_slice(b"x-forwarded-host: ");
-            self.authority.write(out);
+            match self.client.host {
+                Some(host) => out.extend_from_slice(host.as_bytes()),
+                None => self.authority.write(out),
+            }
             out.extend_from_slice(b"\r\n");
         }
     }
@@ -110,18 +115,6 @@ impl Head<'_> {
         let mut codings = self.subject.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
         codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
-}
-
-/// The fields that are the same for every request of a connection. Whatever the client sent under these names is dropped:
-/// it is not trusted.
-pub(super) fn forwarded(remote: std::net::IpAddr, secure: bool, port: u16) -> Box<[u8]> {
-    let scheme = if secure { "https" } else { "http" };
-    format!(
-        "x-forwarded-for: {remote}\r\nx-real-ip: {remote}\r\nx-forwarded-proto: {scheme}\r\n\
-         x-forwarded-scheme: {scheme}\r\nx-forwarded-port: {port}\r\n"
-    )
-    .into_bytes()
-    .into()
 }
 
 /// What becomes of a field of the client.
@@ -178,6 +171,11 @@ fn class_of_alias(name: &str) -> Class {
         Class::Pass | Class::Protected => Class::Pass,
         Class::Drop | Class::Cookie | Class::RequestId | Class::Via => Class::Drop,
     }
+}
+
+/// Whether `name` is `field`, or would be taken for it; see [`class_of_alias`].
+fn is_alias(name: &HeaderName, field: &HeaderName) -> bool {
+    name == field || (name.as_str().contains('_') && name.as_str().replace('_', "-") == field.as_str())
 }
 
 /// The names that `Connection` lists (RFC 9110, 7.6.1).
@@ -310,6 +308,14 @@ mod tests {
             client: [192, 0, 2, 7].into(),
             https_port: 443,
         };
+        let hidden = HeaderName::from_static("cf-connecting-ip");
+        let client = Client {
+            address: subject.client,
+            secure: false,
+            forwarded: b"x-forwarded-for: 192.0.2.7\r\n".into(),
+            host: None,
+            hidden: Some(&hidden),
+        };
         let changes = HeaderEdits::parse(edits).expect("valid");
         let edits = Edits { headers: changes.iter().collect(), ..Edits::default() };
         let head = Head {
@@ -317,7 +323,7 @@ mod tests {
             subject: &subject,
             authority: &authority,
             edits: &edits,
-            forwarded: b"x-forwarded-for: 192.0.2.7\r\n",
+            client: &client,
             request_id: &RequestId::of(&headers),
             handshake: None,
         };
@@ -357,11 +363,9 @@ mod tests {
         for name in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-anything", "x-real-ip", "forwarded"] {
             check(&[(name, "evil")], "");
         }
-        let block = String::from_utf8(forwarded([192, 0, 2, 7].into(), true, 443).into()).expect("ascii");
-        assert_eq!(
-            block,
-            "x-forwarded-for: 192.0.2.7\r\nx-real-ip: 192.0.2.7\r\nx-forwarded-proto: https\r\nx-forwarded-scheme: https\r\nx-forwarded-port: 443\r\n"
-        );
+        for name in ["cf-connecting-ip", "cf_connecting_ip", "cf_connecting-ip"] {
+            check(&[(name, "evil"), ("cf-ray", "1")], "cf-ray: 1");
+        }
     }
 
     #[test]

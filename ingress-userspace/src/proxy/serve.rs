@@ -62,7 +62,7 @@ pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Res
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if let Some(teller) = teller {
-        teller.fill(&conn, parts, response.status().as_u16());
+        teller.fill(&conn, &snapshot.settings.trust, parts, response.status().as_u16());
     }
     Ok(response)
 }
@@ -157,18 +157,27 @@ impl<'r> Matching<'r> {
         Teller::skip(teller, &target);
         // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
         let connect = parts.method == Method::CONNECT;
+        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
         let subject = Subject {
             method: if connect { &Method::GET } else { &parts.method },
             host: &authority.host,
             target: &target,
             headers: &parts.headers,
-            secure: conn.secure,
-            client: conn.remote.ip(),
+            secure: client.secure,
+            client: client.address,
             https_port: conn.worker.options.https_port,
         };
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
         let (worker, authority) = (&conn.worker, &authority);
-        let asking = Asking { worker, snapshot, forwarding, version: parts.version, authority, subject: &subject };
+        let asking = Asking {
+            worker,
+            snapshot,
+            forwarding,
+            version: parts.version,
+            authority,
+            client: &client,
+            subject: &subject,
+        };
         let upstream = match decide(filters, action, &asking, &mut edits, &mut cookies).await {
             Ok(upstream) => upstream,
             Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject, &cookies),
@@ -195,7 +204,7 @@ impl<'r> Matching<'r> {
             subject: &subject,
             authority,
             edits: &edits,
-            forwarded: &conn.forwarded,
+            client: &client,
             request_id: &request_id,
             handshake: handshake.as_ref(),
         };

@@ -20,6 +20,7 @@ use super::{
     external::{self, Opinions},
     passwords::Passwords,
     pulse::Pulse,
+    refusal::{Refusal, Refusals},
     snapshot::Snapshot,
     tls::{ServerConfigs, TlsError},
 };
@@ -59,6 +60,7 @@ pub(super) struct Stats {
     pub(super) refused_framing: AtomicU64,
     pub(super) flooded: AtomicU64,
     pub(super) timed_out: AtomicU64,
+    pub(super) refused: Refusals,
 }
 
 /// The totals of all workers at one moment.
@@ -83,6 +85,8 @@ pub struct StatsView {
     pub log_lines_dropped: u64,
     /// Passwords whose hash was computed, because they were not remembered as right.
     pub passwords_hashed: u64,
+    /// Connections closed before their first request, in the order of [`Refusal::ALL`].
+    pub refused: [u64; Refusal::ALL.len()],
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -138,8 +142,16 @@ impl Shared {
 
     #[must_use]
     pub fn stats(&self) -> StatsView {
-        let Stats { connections, accepted, accept_errors, handshake_errors, refused_framing, flooded, timed_out } =
-            &self.stats;
+        let Stats {
+            connections,
+            accepted,
+            accept_errors,
+            handshake_errors,
+            refused_framing,
+            flooded,
+            timed_out,
+            refused,
+        } = &self.stats;
         StatsView {
             connections: connections.load(Relaxed),
             accepted: accepted.load(Relaxed),
@@ -150,6 +162,7 @@ impl Shared {
             timed_out: timed_out.load(Relaxed),
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
             passwords_hashed: self.passwords.computed(),
+            refused: refused.load(),
         }
     }
 

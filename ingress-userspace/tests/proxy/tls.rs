@@ -87,7 +87,10 @@ pub(crate) fn config(alpn: &[&str]) -> Arc<ClientConfig> {
 }
 
 pub(crate) async fn connect(proxy: &Proxy, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {
-    let stream = TcpStream::connect(proxy.https).await.expect("connected");
+    handshake(TcpStream::connect(proxy.https).await.expect("connected"), config, name).await
+}
+
+pub(crate) async fn handshake(stream: TcpStream, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {
     let name = ServerName::try_from(name.to_owned()).expect("valid name");
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await.expect("handshake")
 }

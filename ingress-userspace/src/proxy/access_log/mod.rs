@@ -13,9 +13,9 @@ use std::{
 use http::request::Parts;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-use crate::model::{AccessLog, UpstreamKey};
+use crate::model::{AccessLog, Trust, UpstreamKey};
 
-use super::{conn::Conn, headers::RequestId, snapshot::Snapshot};
+use super::{client::Client, conn::Conn, headers::RequestId, snapshot::Snapshot};
 
 mod format;
 
@@ -140,9 +140,9 @@ impl Teller {
     }
 
     /// The response begins, with the status that the client gets.
-    pub(super) fn fill(self, conn: &Conn, request: Parts, status: u16) {
+    pub(super) fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
         let Self { log, sink, line, begun, notes } = self;
-        let (client, secure) = (conn.remote.ip(), conn.secure);
+        let Client { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
         *line.0.borrow_mut() = Some(Entry { log, sink, request, client, secure, begun, notes, status, sent: 0 });
     }
 }

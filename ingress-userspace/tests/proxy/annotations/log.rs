@@ -128,3 +128,14 @@ fn lines_that_nobody_takes_are_dropped_and_counted() {
     drop(reader);
     drop(guard);
 }
+
+#[test]
+fn the_client_that_is_believed_is_told() {
+    let pod = Origin::answering("pod");
+    let trust = format!("{ON}\n  use-forwarded-headers: \"true\"\n  proxy-real-ip-cidr: 127.0.0.1");
+    let lines = logged(&trust, &Ingress::with(&[]), &pod, |site| {
+        site.ask("/", "X-Forwarded-For: 198.51.100.1, 192.0.2.1\r\nX-Forwarded-Proto: https\r\n");
+    });
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect("JSON");
+    assert_eq!((line["remote_addr"].as_str(), line["scheme"].as_str()), (Some("192.0.2.1"), Some("https")));
+}

@@ -16,6 +16,7 @@ mod access;
 mod authentication;
 mod balance;
 mod canary;
+mod client;
 mod external;
 mod headers;
 mod log;

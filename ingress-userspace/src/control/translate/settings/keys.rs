@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, header};
 
 use super::{
     super::{
@@ -59,6 +59,13 @@ const SETTINGS: &[Setting] = &[
         apply: |value, globals| seconds(value, &mut globals.settings.head_timeout),
     },
     Setting {
+        name: "compute-full-forwarded-for",
+        default: "false",
+        nginx: "false",
+        meaning: "whether pods get all addresses of `forwarded-for-header`, and the peer's, with `use-forwarded-headers`; else the client's alone",
+        apply: |value, globals| boolean(value, &mut globals.settings.trust.keeps_chain),
+    },
+    Setting {
         name: "denylist-source-range",
         default: "",
         nginx: "",
@@ -73,11 +80,25 @@ const SETTINGS: &[Setting] = &[
         apply: |value, globals| boolean(value, &mut globals.log.disabled),
     },
     Setting {
+        name: "enable-real-ip",
+        default: "false",
+        nginx: "false",
+        meaning: "whether `forwarded-for-header` of the networks of `proxy-real-ip-cidr` names the client, even without `use-forwarded-headers`",
+        apply: |value, globals| boolean(value, &mut globals.settings.trust.address),
+    },
+    Setting {
         name: "force-ssl-redirect",
         default: "false",
         nginx: "false",
         meaning: "whether hosts without TLS are redirected to it, too",
         apply: |value, globals| boolean(value, &mut globals.asked.force_ssl_redirect),
+    },
+    Setting {
+        name: "forwarded-for-header",
+        default: "X-Forwarded-For",
+        nginx: "X-Forwarded-For",
+        meaning: "the field in which proxies in front of this one note their clients",
+        apply: |value, globals| chain_field(value, &mut globals.settings.trust.field),
     },
     Setting {
         name: "global-allowed-response-headers",
@@ -301,11 +322,25 @@ const SETTINGS: &[Setting] = &[
         apply: |value, globals| retry_tries(value, &mut globals.asked.forwarding.retry),
     },
     Setting {
+        name: "proxy-protocol-header-timeout",
+        default: "5",
+        nginx: "5",
+        meaning: "time for the header of the PROXY protocol, in seconds",
+        apply: |value, globals| seconds(value, &mut globals.settings.trust.proxy_protocol_timeout),
+    },
+    Setting {
         name: "proxy-read-timeout",
         default: "60",
         nginx: "60",
         meaning: "longest silence of an endpoint before and within a response, in seconds",
         apply: |value, globals| seconds(value, &mut globals.asked.forwarding.read_timeout),
+    },
+    Setting {
+        name: "proxy-real-ip-cidr",
+        default: "",
+        nginx: "0.0.0.0/0",
+        meaning: "networks of the proxies in front of this one, separated by commas: what they say of clients is believed, nobody else is",
+        apply: |value, globals| networks(value, &mut globals.settings.trust.hops),
     },
     Setting {
         name: "proxy-send-timeout",
@@ -371,11 +406,25 @@ const SETTINGS: &[Setting] = &[
         apply: |value, globals| seconds(value, &mut globals.settings.upstream_idle_timeout),
     },
     Setting {
+        name: "use-forwarded-headers",
+        default: "false",
+        nginx: "false",
+        meaning: "whether `X-Forwarded-*` of the networks of `proxy-real-ip-cidr` stand: the client, its scheme, port and host",
+        apply: |value, globals| boolean(value, &mut globals.settings.trust.forwarded),
+    },
+    Setting {
         name: "use-http2",
         default: "true",
         nginx: "true",
         meaning: "whether HTTP/2 is offered in TLS handshakes, and spoken with clients that begin with it on port 80",
         apply: |value, globals| boolean(value, &mut globals.settings.http2),
+    },
+    Setting {
+        name: "use-proxy-protocol",
+        default: "false",
+        nginx: "false",
+        meaning: "whether connections begin with a header of the PROXY protocol, version 1 or 2; others are closed, and, where `proxy-real-ip-cidr` is set, those from elsewhere. Of new connections",
+        apply: |value, globals| boolean(value, &mut globals.settings.trust.proxy_protocol),
     },
     Setting {
         name: "whitelist-source-range",
@@ -412,6 +461,13 @@ fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {
 fn header_names(value: &str) -> Read<Vec<HeaderName>> {
     let names = elements(value).map(HeaderName::try_from).collect::<Result<_, _>>();
     names.map_err(|_invalid| "names of header fields, separated by commas".into())
+}
+
+/// A list of addresses; `Forwarded` has its own syntax, which is not read.
+fn chain_field(value: &str, field: &mut HeaderName) -> Read {
+    let name = HeaderName::try_from(value).ok().filter(|name| *name != header::FORWARDED && *name != header::HOST);
+    *field = name.ok_or("the name of a field that holds addresses, as `X-Forwarded-For`")?;
+    Ok(())
 }
 
 fn elements(list: &str) -> impl Iterator<Item = &str> {
@@ -475,6 +531,7 @@ mod tests {
                 "/.well-known/acme-challenge" => "/a",
                 "round_robin" => "ewma",
                 "error" => "off",
+                "X-Forwarded-For" => "X-Client",
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
                     "global-auth-cache-key" => "$http_x",
@@ -482,7 +539,7 @@ mod tests {
                     "no-tls-redirect-locations" => "/a, /b",
                     "log-format-upstream" => "$host",
                     "skip-access-log-urls" => "/a",
-                    "denylist-source-range" | "whitelist-source-range" => "10.0.0.0/8",
+                    "denylist-source-range" | "proxy-real-ip-cidr" | "whitelist-source-range" => "10.0.0.0/8",
                     _ => "X-A, X-B",
                 },
                 _ => "42",

@@ -20,7 +20,7 @@ use crate::{
         cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{AccessLog, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings},
+    model::{AccessLog, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust},
 };
 
 mod keys;
@@ -77,7 +77,11 @@ const NGINX: &str = "k8s.io/ingress-nginx";
 
 /// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that names it.
 pub(super) fn globals(context: &mut Context<'_>) -> Globals {
-    let mut globals = read(context);
+    let (mut globals, last) = read(context);
+    if let Some(object) = last {
+        let reports = contradictions(&globals.settings.trust).map(|(reason, message)| (reason, message.to_owned()));
+        reports.for_each(|(reason, message)| context.report(&object, reason, message));
+    }
     globals.settings.access_log = globals.log.made();
     for name in globals.hidden_headers.clone() {
         globals.asked.response_headers.push(HeaderEdit::Remove(name));
@@ -117,27 +121,55 @@ fn fields(key: &str, name: &ObjectName, context: &mut Context<'_>) -> HeaderEdit
     })
 }
 
-fn read(context: &mut Context<'_>) -> Globals {
+/// What does not go together in whom to believe.
+fn contradictions(trust: &Trust) -> impl Iterator<Item = (Reason, &'static str)> {
+    let Trust { hops, forwarded, address, field: _, keeps_chain: _, proxy_protocol, proxy_protocol_timeout: _ } = trust;
+    let (is_nobody, believes) = (hops.is_empty(), *forwarded || *address);
+    [
+        (
+            believes && is_nobody,
+            Reason::InvalidSetting,
+            "`use-forwarded-headers` or `enable-real-ip` is on, but `proxy-real-ip-cidr` is empty: nobody is believed; list the networks of the proxies in front of this one",
+        ),
+        (
+            believes && !proxy_protocol && hops.holds_every_v4(),
+            Reason::UnsafeSetting,
+            "`proxy-real-ip-cidr` holds every address: a client's own `X-Forwarded-For` names it to limits and lists; list the networks of the proxies in front of this one",
+        ),
+        (
+            *proxy_protocol && (is_nobody || hops.holds_every_v4()),
+            Reason::UnsafeSetting,
+            "`use-proxy-protocol` is on, and `proxy-real-ip-cidr` does not say for whom: whoever reaches the ports may claim any address; list the networks of the load balancers",
+        ),
+    ]
+    .into_iter()
+    .filter(|(is_so, ..)| *is_so)
+    .map(|(_, reason, message)| (reason, message))
+}
+
+/// The settings, and the last ConfigMap that had a say.
+fn read(context: &mut Context<'_>) -> (Globals, Option<ObjectRef>) {
     let mut globals = Globals::of(&context.options.classes);
+    let mut last = None;
     let options = context.options;
     if let Some(name) = &options.config_map {
         if let Some(stored) = context.config_map(name) {
-            overlay(stored, name, &mut globals, context);
+            last = Some(overlay(stored, name, &mut globals, context));
         } else {
             let message = "`--configmap` names it, but it does not exist; create it, the defaults apply".to_owned();
             context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
         }
     }
-    let Some((class, name)) = parameters(context) else { return globals };
+    let Some((class, name)) = parameters(context) else { return (globals, last) };
     if let Some(stored) = context.config_map(&name) {
         if options.config_map.as_ref() != Some(&name) {
-            overlay(stored, &name, &mut globals, context);
+            last = Some(overlay(stored, &name, &mut globals, context));
         }
     } else {
         let message = format!("`spec.parameters` names ConfigMap `{name}`, which does not exist; create it");
         context.report(&class, Reason::ConfigMapNotFound, message);
     }
-    globals
+    (globals, last)
 }
 
 /// The ConfigMap that the parameters of our oldest class name, with that class.
@@ -190,8 +222,13 @@ fn config_map(parameters: &IngressClassParametersReference) -> Result<ObjectName
     }
 }
 
-/// Lays the data of one ConfigMap over `globals`.
-fn overlay(stored: &Stored<ConfigMap>, name: &ObjectName, globals: &mut Globals, context: &mut Context<'_>) {
+/// Lays the data of one ConfigMap, which is returned, over `globals`.
+fn overlay(
+    stored: &Stored<ConfigMap>,
+    name: &ObjectName,
+    globals: &mut Globals,
+    context: &mut Context<'_>,
+) -> ObjectRef {
     let object = stored.refer(Kind::ConfigMap, name);
     for (key, value) in stored.object.data.iter().flatten() {
         let value = value.trim();
@@ -230,6 +267,7 @@ fn overlay(stored: &Stored<ConfigMap>, name: &ObjectName, globals: &mut Globals,
         };
         context.report(&object, reason, message);
     }
+    object
 }
 
 // === impl Globals ===

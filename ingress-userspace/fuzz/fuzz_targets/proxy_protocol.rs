@@ -1,0 +1,30 @@
+//! Headers of the PROXY protocol from hostile bytes: no panic, no byte beyond the header has a say, a beginning of a header is
+//! never refused, and what is refused stays so.
+#![no_main]
+
+use ingress_userspace::proxy::proxy_protocol::{Parsed, V2_MAX, parse};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let whole = parse(bytes);
+    for end in 0..bytes.len().min(V2_MAX + 1) {
+        let part = parse(&bytes[..end]);
+        match (part, whole) {
+            (Ok(None), _) => {}
+            (Ok(Some(parsed)), _) => {
+                assert_eq!(part, whole);
+                assert!(parsed.length <= end);
+            }
+            (Err(_), _) => assert!(whole.is_err()),
+        }
+    }
+    if let Ok(Some(Parsed { length, .. })) = whole {
+        assert!(length <= V2_MAX.min(bytes.len()));
+        for end in 0..length {
+            assert_eq!(parse(&bytes[..end]), Ok(None));
+        }
+    }
+    if bytes.len() >= V2_MAX {
+        assert_ne!(whole, Ok(None));
+    }
+});

@@ -1,0 +1,299 @@
+//! Who asks: the peer, or the client that a trusted peer says it speaks for. Pure; it decides nothing by what it finds.
+//!
+//! ```text
+//! client ──▶ hop ──▶ hop ──▶ this proxy       X-Forwarded-For: client, hop
+//!                     └ the peer
+//! ```
+//!
+//! The addresses of a chain are read from its end, each as long as whoever noted it is trusted. What a client wrote there
+//! itself stands left of its own address, which is where reading stops.
+
+use std::{borrow::Cow, net::IpAddr};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::model::Trust;
+
+use super::authority::Authority;
+
+const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// The other end of a connection, as the socket or the PROXY protocol tells.
+#[derive(Debug)]
+pub(super) struct Peer {
+    address: IpAddr,
+    secure: bool,
+    /// Which it connected to.
+    port: u16,
+    /// Whether the PROXY protocol tells, which then has the last word on the address.
+    is_proxied: bool,
+    /// See [`fields`].
+    forwarded: Box<[u8]>,
+}
+
+/// Who sends a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Client<'r> {
+    pub(super) address: IpAddr,
+    /// Whether its own connection is encrypted.
+    pub(super) secure: bool,
+    /// What pods are told of it.
+    pub(super) forwarded: Cow<'r, [u8]>,
+    /// The authority that it asked for, if that was another at a trusted hop.
+    pub(super) host: Option<&'r HeaderValue>,
+    /// A field that is not believed, though it is from others; beside those that never pass.
+    pub(super) hidden: Option<&'r HeaderName>,
+}
+
+impl Peer {
+    pub(super) fn new(address: IpAddr, secure: bool, port: u16) -> Self {
+        Self { address, secure, port, is_proxied: false, forwarded: fields(&address, address, secure, port) }
+    }
+
+    /// The one that a header of the PROXY protocol names. Whoever was reached at 443 took TLS off.
+    pub(super) fn proxied(address: IpAddr, secure: bool, port: u16) -> Self {
+        Self { is_proxied: true, ..Self::new(address, secure || port == 443, port) }
+    }
+
+    /// Who sends a request with these `headers`. Costs nothing where no field is believed.
+    pub(super) fn client<'r>(&'r self, trust: &'r Trust, headers: &'r HeaderMap) -> Client<'r> {
+        let Self { address, secure, port, is_proxied, forwarded } = self;
+        let Trust { hops, forwarded: believes_all, address: _, field, keeps_chain, .. } = trust;
+        if !trust.believes(*address) {
+            let forwarded = Cow::Borrowed(&**forwarded);
+            let hidden = (trust.forwarded || trust.address).then_some(field);
+            return Client { address: *address, secure: *secure, forwarded, host: None, hidden };
+        }
+        let chain = || headers.get_all(field).iter().map(text);
+        let client = if *is_proxied { *address } else { walk(*address, |hop| hops.contains(hop), chain()) };
+        let claims = if *believes_all { Claims::of(headers) } else { Claims::default() };
+        let secure = claims.secure.unwrap_or(*secure);
+        let port = claims.port.unwrap_or(match claims.secure {
+            Some(claimed) if claimed != self.secure => {
+                if claimed {
+                    443
+                } else {
+                    80
+                }
+            }
+            _ => *port,
+        });
+        let noted = if *believes_all && *keeps_chain {
+            let mut noted = chain().collect::<Vec<_>>().join(", ");
+            let peer = address.to_string();
+            if !noted.is_empty() {
+                noted.push_str(", ");
+            }
+            noted + &peer
+        } else {
+            client.to_string()
+        };
+        let forwarded = fields(&noted, client, secure, port);
+        Client { address: client, secure, forwarded: Cow::Owned(forwarded.into()), host: claims.host, hidden: None }
+    }
+}
+
+/// What a trusted hop says of the connection it took. Each must be said once: where there are two, a hop has added its own to
+/// that of a client.
+#[derive(Debug, Default)]
+struct Claims<'r> {
+    secure: Option<bool>,
+    port: Option<u16>,
+    host: Option<&'r HeaderValue>,
+}
+
+impl<'r> Claims<'r> {
+    fn of(headers: &'r HeaderMap) -> Self {
+        let secure = only(headers, &PROTO).and_then(|proto| match proto.as_bytes() {
+            proto if proto.eq_ignore_ascii_case(b"https") => Some(true),
+            proto if proto.eq_ignore_ascii_case(b"http") => Some(false),
+            _ => None,
+        });
+        let port = only(headers, &PORT).and_then(|port| text(port).parse().ok()).filter(|port| *port != 0);
+        let host = only(headers, &HOST).filter(|host| Authority::parse(host.as_bytes()).is_ok());
+        Self { secure, port, host }
+    }
+}
+
+fn only<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Option<&'r HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// What is no text is no address, nor a number.
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or("?")
+}
+
+/// The client of `chain`, whose last address `peer` noted: the first one from its end that is no hop, or the one before
+/// something that is no address; the first of all if every one is a hop.
+fn walk<'h>(peer: IpAddr, is_hop: impl Fn(IpAddr) -> bool, chain: impl DoubleEndedIterator<Item = &'h str>) -> IpAddr {
+    let mut client = peer;
+    let noted = chain.rev().flat_map(|field| field.rsplit(',')).map(str::trim).filter(|noted| !noted.is_empty());
+    for noted in noted {
+        match address(noted) {
+            Some(address) if is_hop(client) => client = address,
+            _ => break,
+        }
+    }
+    client
+}
+
+/// An address, which some proxies write with a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || text.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
+    text.parse().ok().or_else(with_port).or_else(bracketed).map(|address| address.to_canonical())
+}
+
+/// What pods are told of a client. Whatever it sent under these names is dropped, or was read here.
+fn fields(noted: &dyn std::fmt::Display, client: IpAddr, secure: bool, port: u16) -> Box<[u8]> {
+    let scheme = if secure { "https" } else { "http" };
+    format!(
+        "x-forwarded-for: {noted}\r\nx-real-ip: {client}\r\nx-forwarded-proto: {scheme}\r\n\
+         x-forwarded-scheme: {scheme}\r\nx-forwarded-port: {port}\r\n"
+    )
+    .into_bytes()
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Networks;
+
+    fn headers(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            let name = HeaderName::try_from(*name).expect("a name");
+            headers.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        headers
+    }
+
+    fn trusting(hops: &str) -> Trust {
+        Trust { hops: Networks::parse(hops).expect("networks"), forwarded: true, ..Trust::default() }
+    }
+
+    #[test]
+    fn a_chain_is_read_from_its_end_while_whoever_noted_it_is_trusted() {
+        const HOPS: &str = "10.0.0.0/8, 2001:db8::/32";
+        for (hops, chain, expect) in [
+            (HOPS, &["192.0.2.1"][..], "192.0.2.1"),
+            (HOPS, &["198.51.100.1, 192.0.2.1"], "192.0.2.1"),
+            (HOPS, &["192.0.2.1, 10.0.0.2"], "192.0.2.1"),
+            (HOPS, &["1.1.1.1, 192.0.2.1, 10.0.0.2, 2001:db8::7"], "192.0.2.1"),
+            (HOPS, &["192.0.2.1", "10.0.0.2,10.0.0.3"], "192.0.2.1"),
+            // All are hops: the first of them made the request.
+            (HOPS, &["10.0.0.4, 10.0.0.3"], "10.0.0.4"),
+            (HOPS, &["192.0.2.1, nonsense, 10.0.0.2"], "10.0.0.2"),
+            (HOPS, &["unknown"], "10.0.0.1"),
+            (HOPS, &["192.0.2.1 10.0.0.2"], "10.0.0.1"),
+            (HOPS, &["192.0.2.1\u{a0}"], "10.0.0.1"),
+            (HOPS, &[""], "10.0.0.1"),
+            (HOPS, &[",, 192.0.2.1 ,"], "192.0.2.1"),
+            (HOPS, &[], "10.0.0.1"),
+            (HOPS, &["192.0.2.1:4711"], "192.0.2.1"),
+            (HOPS, &["[2001:db9::1]:4711"], "2001:db9::1"),
+            (HOPS, &["[2001:db9::1]"], "2001:db9::1"),
+            (HOPS, &["::ffff:192.0.2.1"], "192.0.2.1"),
+            // What ingress-nginx has by default: every IPv4 address is a hop.
+            ("0.0.0.0/0", &["1.1.1.1, 192.0.2.1"], "1.1.1.1"),
+            ("0.0.0.0/0", &["2001:db9::1, 192.0.2.1"], "2001:db9::1"),
+            ("192.0.2.0/24", &["1.1.1.1"], "10.0.0.1"),
+            ("", &["1.1.1.1"], "10.0.0.1"),
+        ] {
+            let fields: Vec<_> = chain.iter().map(|value| ("x-forwarded-for", *value)).collect();
+            let (headers, trust) = (headers(&fields), trusting(hops));
+            let peer = Peer::new([10, 0, 0, 1].into(), false, 80);
+            assert_eq!(peer.client(&trust, &headers).address.to_string(), expect, "{hops} {chain:?}");
+        }
+    }
+
+    /// What pods are told of a client, and its host.
+    fn told(trust: &Trust, peer: &Peer, fields: &[(&str, &str)]) -> (String, Option<String>, bool) {
+        let headers = headers(fields);
+        let Client { forwarded, host, secure, .. } = peer.client(trust, &headers);
+        let told = String::from_utf8(forwarded.into_owned()).expect("text");
+        let value = |line: &str| line.split_once(": ").map(|(_, value)| value.to_owned());
+        let values: Vec<_> = told.lines().filter_map(value).collect();
+        (values.join("|"), host.map(|host| text(host).to_owned()), secure)
+    }
+
+    #[test]
+    fn a_trusted_hop_says_how_the_client_came() {
+        let trust = trusting("10.0.0.0/8");
+        let hop = || Peer::new([10, 0, 0, 1].into(), false, 80);
+        for (fields, expect, secure) in [
+            (&[][..], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (&[("x-forwarded-proto", "https")], "10.0.0.1|10.0.0.1|https|https|443", true),
+            (&[("x-forwarded-proto", "HTTP")], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (
+                &[("x-forwarded-proto", "https"), ("x-forwarded-port", "8443")],
+                "10.0.0.1|10.0.0.1|https|https|8443",
+                true,
+            ),
+            (&[("x-forwarded-port", "8080")], "10.0.0.1|10.0.0.1|http|http|8080", false),
+            (&[("x-forwarded-port", "0")], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (&[("x-forwarded-port", "99999")], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (&[("x-forwarded-proto", "https, http")], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (&[("x-forwarded-proto", "https"), ("x-forwarded-proto", "http")], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (&[("x-forwarded-proto", "gopher")], "10.0.0.1|10.0.0.1|http|http|80", false),
+            (&[("x-forwarded-for", "192.0.2.1")], "192.0.2.1|192.0.2.1|http|http|80", false),
+        ] {
+            assert_eq!(told(&trust, &hop(), fields), (expect.to_owned(), None, secure), "{fields:?}");
+        }
+        for (host, expect) in [("b.test:8443", Some("b.test:8443")), ("b test", None), ("b.test, c.test", None)] {
+            assert_eq!(told(&trust, &hop(), &[("x-forwarded-host", host)]).1.as_deref(), expect, "{host}");
+        }
+        let all = [("x-forwarded-proto", "https"), ("x-forwarded-host", "b.test"), ("x-forwarded-for", "1.1.1.1")];
+        let stranger = Peer::new([192, 0, 2, 9].into(), false, 80);
+        let own = ("192.0.2.9|192.0.2.9|http|http|80".to_owned(), None, false);
+        assert_eq!(told(&trust, &stranger, &all), own);
+        assert_eq!(told(&Trust::default(), &stranger, &all), own);
+        // The address alone.
+        let trust = Trust { forwarded: false, address: true, ..trust };
+        assert_eq!(told(&trust, &hop(), &all), ("1.1.1.1|1.1.1.1|http|http|80".to_owned(), None, false));
+    }
+
+    #[test]
+    fn a_chain_is_kept_where_asked_for() {
+        let trust = Trust { keeps_chain: true, ..trusting("10.0.0.0/8") };
+        let hop = Peer::new([10, 0, 0, 1].into(), true, 443);
+        for (chain, expect) in [
+            (&[][..], "10.0.0.1|10.0.0.1|https|https|443"),
+            (&[("x-forwarded-for", "192.0.2.1")], "192.0.2.1, 10.0.0.1|192.0.2.1|https|https|443"),
+            (
+                &[("x-forwarded-for", "1.1.1.1, 192.0.2.1"), ("x-forwarded-for", "10.0.0.2")],
+                "1.1.1.1, 192.0.2.1, 10.0.0.2, 10.0.0.1|192.0.2.1|https|https|443",
+            ),
+        ] {
+            assert_eq!(told(&trust, &hop, chain).0, expect, "{chain:?}");
+        }
+    }
+
+    #[test]
+    fn the_proxy_protocol_has_the_last_word_on_the_address() {
+        let chain = [("x-forwarded-for", "1.1.1.1")];
+        let trust = Trust { proxy_protocol: true, ..trusting("0.0.0.0/0") };
+        let peer = Peer::proxied([192, 0, 2, 1].into(), false, 80);
+        assert_eq!(told(&trust, &peer, &chain).0, "192.0.2.1|192.0.2.1|http|http|80");
+        let peer = Peer::proxied([192, 0, 2, 1].into(), false, 443);
+        assert_eq!(told(&Trust::default(), &peer, &chain).0, "192.0.2.1|192.0.2.1|https|https|443");
+    }
+
+    #[test]
+    fn another_field_is_read_and_kept_from_strangers() {
+        let field = HeaderName::from_static("cf-connecting-ip");
+        let trust = Trust { field: field.clone(), ..trusting("10.0.0.0/8") };
+        let headers = headers(&[("cf-connecting-ip", "192.0.2.1"), ("x-forwarded-for", "1.1.1.1")]);
+        let hop = Peer::new([10, 0, 0, 1].into(), false, 80);
+        let client = hop.client(&trust, &headers);
+        assert_eq!((client.address, client.hidden), ([192, 0, 2, 1].into(), None));
+        let stranger = Peer::new([192, 0, 2, 9].into(), false, 80);
+        let client = stranger.client(&trust, &headers);
+        assert_eq!((client.address, client.hidden), ([192, 0, 2, 9].into(), Some(&field)));
+    }
+}

@@ -1,0 +1,311 @@
+//! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header and reads one
+//! off a connection, not a byte more. It believes nobody; who may send one is [`crate::model::Trust`]'s to say.
+//!
+//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use tokio::{io::AsyncReadExt, net::TcpStream};
+
+/// Longest header of version 1, as its specification says.
+pub const V1_MAX: usize = 107;
+/// Longest header of version 2 that is read, with what it says beside addresses.
+pub const V2_MAX: usize = 4096;
+
+/// How version 2 begins; no other protocol does.
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Signature, version and command, family and transport, length.
+const V2_FIXED: usize = SIGNATURE.len() + 4;
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// The load balancer speaks for itself, or does not know for whom: the connection is what it looks like.
+    Local,
+    /// It speaks for a client at `source`, who connected to `destination`.
+    Proxied { source: SocketAddr, destination: SocketAddr },
+}
+
+/// A header, and how many bytes it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    pub header: Header,
+    pub length: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    #[error("no header of the PROXY protocol")]
+    Absent,
+    #[error("a header of the PROXY protocol that is malformed")]
+    Malformed,
+    #[error("a header of the PROXY protocol that is too long")]
+    TooLong,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    #[error("the connection ended before its header of the PROXY protocol")]
+    Ended,
+    #[error("cannot read the header of the PROXY protocol")]
+    Io(#[source] io::Error),
+}
+
+/// The header that `bytes` begin with; `None` if more of them are needed to tell.
+///
+/// # Errors
+/// If no header begins like that. All prefixes of a header are without error, and all texts with an error stay so.
+pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
+    let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, expect)| byte == expect);
+    if begins(SIGNATURE) {
+        v2(bytes)
+    } else if begins(b"PROXY ") {
+        v1(bytes)
+    } else {
+        Err(HeaderError::Absent)
+    }
+}
+
+/// `PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n`.
+fn v1(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
+    let window = &bytes[..bytes.len().min(V1_MAX)];
+    let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
+        return if bytes.len() < V1_MAX { Ok(None) } else { Err(HeaderError::TooLong) };
+    };
+    let malformed = HeaderError::Malformed;
+    let line = str::from_utf8(&window[..end]).map_err(|_invalid| malformed)?;
+    let mut words = line.split(' ').skip(1);
+    let mut word = || words.next().ok_or(malformed);
+    let protocol = word()?;
+    let length = end + 2;
+    if protocol == "UNKNOWN" {
+        // Whatever follows is to be ignored.
+        return Ok(Some(Parsed { header: Header::Local, length }));
+    }
+    let (source, destination) = (word()?, word()?);
+    let (source, destination): (IpAddr, IpAddr) = match protocol {
+        "TCP4" => (parsed::<Ipv4Addr>(source)?.into(), parsed::<Ipv4Addr>(destination)?.into()),
+        "TCP6" => (parsed::<Ipv6Addr>(source)?.into(), parsed::<Ipv6Addr>(destination)?.into()),
+        _ => return Err(malformed),
+    };
+    let (source, destination) = (at(source, port(word()?)?), at(destination, port(word()?)?));
+    match words.next() {
+        None => Ok(Some(Parsed { header: Header::Proxied { source, destination }, length })),
+        Some(_) => Err(malformed),
+    }
+}
+
+fn parsed<T: std::str::FromStr>(word: &str) -> Result<T, HeaderError> {
+    word.parse().map_err(|_invalid| HeaderError::Malformed)
+}
+
+/// Decimal digits, without a sign or a zero before them.
+fn port(word: &str) -> Result<u16, HeaderError> {
+    let is_plain = word.bytes().all(|b| b.is_ascii_digit()) && (word.len() == 1 || !word.starts_with('0'));
+    if is_plain { parsed(word) } else { Err(HeaderError::Malformed) }
+}
+
+fn v2(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
+    let Some(fixed) = bytes.first_chunk::<V2_FIXED>() else { return Ok(None) };
+    let [.., command, transport, high, low] = *fixed;
+    let length = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
+    if length > V2_MAX {
+        return Err(HeaderError::TooLong);
+    }
+    let is_local = match command {
+        0x20 => true,
+        0x21 => false,
+        _ => return Err(HeaderError::Malformed),
+    };
+    let Some(rest) = bytes.get(V2_FIXED..length) else { return Ok(None) };
+    let header = if is_local { Header::Local } else { addresses(transport, rest)? };
+    Ok(Some(Parsed { header, length }))
+}
+
+/// What stands first behind the fixed part; what follows, the TLVs, is of no use here.
+fn addresses(transport: u8, rest: &[u8]) -> Result<Header, HeaderError> {
+    fn split<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
+        bytes.split_first_chunk::<N>().map(|(first, rest)| (*first, rest))
+    }
+    let proxied = |source: IpAddr, destination: IpAddr, ports: &[u8]| {
+        let (source_port, ports) = split::<2>(ports)?;
+        let (destination_port, _) = split::<2>(ports)?;
+        let source = at(source, u16::from_be_bytes(source_port));
+        let destination = at(destination, u16::from_be_bytes(destination_port));
+        Some(Header::Proxied { source, destination })
+    };
+    let header = match transport {
+        // Unspecified, and Unix sockets, whose paths say nothing of a client.
+        0x00 => Some(Header::Local),
+        0x31 => (rest.len() >= 216).then_some(Header::Local),
+        0x11 => split::<4>(rest).and_then(|(source, rest)| {
+            let (destination, ports) = split::<4>(rest)?;
+            proxied(source.into(), destination.into(), ports)
+        }),
+        0x21 => split::<16>(rest).and_then(|(source, rest)| {
+            let (destination, ports) = split::<16>(rest)?;
+            proxied(source.into(), destination.into(), ports)
+        }),
+        // Datagrams did not come over this connection, and the rest is not assigned.
+        _ => None,
+    };
+    header.ok_or(HeaderError::Malformed)
+}
+
+fn at(address: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(address.to_canonical(), port)
+}
+
+/// Reads the header that `stream` begins with. What follows it stays in the socket, for whoever speaks next: the bytes are looked
+/// at first, and taken only as far as they belong to the header.
+///
+/// # Errors
+/// If there is none, or the connection fails. The caller sets a time limit.
+pub(super) async fn read(stream: &mut TcpStream) -> Result<Header, ReadError> {
+    // The longest header of version 1, and of version 2 without exceptional TLVs.
+    let (mut header, mut window) = (Vec::new(), [0; 256]);
+    loop {
+        let seen = stream.peek(&mut window).await.map_err(ReadError::Io)?;
+        if seen == 0 {
+            return Err(ReadError::Ended);
+        }
+        let before = header.len();
+        header.extend_from_slice(&window[..seen]);
+        let parsed = parse(&header)?;
+        let taken = parsed.map_or(seen, |parsed| parsed.length - before);
+        stream.read_exact(&mut window[..taken]).await.map_err(ReadError::Io)?;
+        if let Some(Parsed { header, length: _ }) = parsed {
+            return Ok(header);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v2(command: u8, transport: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).expect("short").to_be_bytes();
+        [SIGNATURE, &[command, transport], &length, rest].concat()
+    }
+
+    fn proxied(source: &str, destination: &str) -> Header {
+        let address = |text: &str| text.parse().expect("an address");
+        Header::Proxied { source: address(source), destination: address(destination) }
+    }
+
+    /// `header`, split anywhere and with something behind it.
+    fn check(header: &[u8], expect: Header) {
+        for end in 0..header.len() {
+            assert_eq!(parse(&header[..end]), Ok(None), "{:?}", header[..end].escape_ascii().to_string());
+        }
+        let whole = Ok(Some(Parsed { header: expect, length: header.len() }));
+        assert_eq!(parse(header), whole, "{}", header.escape_ascii());
+        assert_eq!(parse(&[header, b"\r\nGET"].concat()), whole, "{}", header.escape_ascii());
+    }
+
+    const V4: [u8; 12] = [192, 0, 2, 1, 198, 51, 100, 1, 0x12, 0x67, 0, 80];
+
+    #[test]
+    fn headers_say_for_whom() {
+        let client = proxied("192.0.2.1:4711", "198.51.100.1:80");
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n", client);
+        check(b"PROXY TCP4 192.0.2.1 198.51.100.1 0 65535\r\n", proxied("192.0.2.1:0", "198.51.100.1:65535"));
+        check(b"PROXY TCP6 2001:db8::1 2001:db8::2 4711 443\r\n", proxied("[2001:db8::1]:4711", "[2001:db8::2]:443"));
+        check(b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:198.51.100.1 4711 80\r\n", client);
+        let longest = format!("PROXY UNKNOWN {}\r\n", "f".repeat(V1_MAX - 16));
+        assert_eq!(longest.len(), V1_MAX);
+        for unknown in ["PROXY UNKNOWN\r\n", "PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", &longest] {
+            check(unknown.as_bytes(), Header::Local);
+        }
+        check(&v2(0x21, 0x11, &V4), client);
+        // TLVs, whole or not, are somebody else's.
+        check(&v2(0x21, 0x11, &[&V4[..], &[0x04, 0, 1, 0xff, 0x20, 0xff]].concat()), client);
+        let v6 = [&[0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(2)[..], &V4[8..]].concat();
+        check(&v2(0x21, 0x21, &v6), proxied("[2001:db8::1]:4711", "[2001:db8::1]:80"));
+        for local in [v2(0x20, 0x00, &[]), v2(0x20, 0x11, &V4), v2(0x20, 0xff, &[1]), v2(0x21, 0x00, &[1, 2, 3])] {
+            check(&local, Header::Local);
+        }
+        check(&v2(0x21, 0x31, &[0; 216]), Header::Local);
+        check(&v2(0x20, 0, &[0; V2_MAX - V2_FIXED]), Header::Local);
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused() {
+        use HeaderError::{Absent, Malformed, TooLong};
+        for (bytes, expect) in [
+            (&b"GET / HTTP/1.1\r\n"[..], Absent),
+            (b"PROXYTCP4", Absent),
+            (b"PRI * HTTP/2.0\r\n", Absent),
+            (b"\x16\x03\x01", Absent),
+            (b"\r\n\r\n\0\r\nQUIT\r", Absent),
+            (b" PROXY TCP4", Absent),
+            (b"PROXY \r\n", Malformed),
+            (b"PROXY TCP4\r\n", Malformed),
+            (b"PROXY TCP5 192.0.2.1 198.51.100.1 1 2\r\n", Malformed),
+            (b"PROXY  TCP4 192.0.2.1 198.51.100.1 1 2\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 1 2 \r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 1 2 3\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 1\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 01 2\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 +1 2\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 1 65536\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.01 198.51.100.1 1 2\r\n", Malformed),
+            (b"PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", Malformed),
+            (b"PROXY TCP6 192.0.2.1 198.51.100.1 1 2\r\n", Malformed),
+            (b"PROXY TCP4 192.0.2.1\t198.51.100.1 1 2\r\n", Malformed),
+            (b"PROXY UNKNOWNX\r\n", Malformed),
+            (b"PROXY \xff\r\n", Malformed),
+        ] {
+            assert_eq!(parse(bytes), Err(expect), "{}", bytes.escape_ascii());
+        }
+        assert_eq!(parse(&[b"PROXY UNKNOWN ", &[b'x'; V1_MAX - 14][..], b"\r\n"].concat()), Err(TooLong));
+        assert_eq!(parse(&v2(0x20, 0, &[0; V2_MAX - V2_FIXED + 1])[..V2_FIXED]), Err(TooLong));
+        for (command, transport, rest) in [
+            (0x11, 0x11, &V4[..]),
+            (0x22, 0x11, &V4),
+            (0x21, 0x11, &V4[..11]),
+            (0x21, 0x21, &V4),
+            (0x21, 0x31, &V4),
+            (0x21, 0x12, &V4),
+            (0x21, 0x41, &V4),
+            (0x21, 0x10, &V4),
+        ] {
+            assert_eq!(parse(&v2(command, transport, rest)), Err(Malformed), "{command:x} {transport:x}");
+        }
+    }
+
+    /// A connection, and what its client sends in these pieces.
+    async fn received(pieces: &[&[u8]]) -> (TcpStream, TcpStream) {
+        use tokio::io::AsyncWriteExt;
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let mut client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
+        let (stream, _) = listener.accept().await.expect("accepted");
+        for piece in pieces {
+            client.write_all(piece).await.expect("sent");
+        }
+        (stream, client)
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_header_stays_in_the_socket() {
+        let long = v2(0x21, 0x11, &[&V4[..], &[7; 3000]].concat());
+        let plain = b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n";
+        for header in [&plain[..], &v2(0x21, 0x11, &V4), &long] {
+            let (mut stream, client) = received(&[header, b"GET /"]).await;
+            assert_eq!(read(&mut stream).await.expect("a header"), proxied("192.0.2.1:4711", "198.51.100.1:80"));
+            drop(client);
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.expect("read");
+            assert_eq!(rest, b"GET /");
+        }
+        let (mut stream, client) = received(&[&plain[..20]]).await;
+        drop(client);
+        assert!(matches!(read(&mut stream).await, Err(ReadError::Ended)));
+    }
+}
