@@ -5,7 +5,7 @@ use std::fmt;
 use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
-    proxy::{Refusal, StatsView},
+    proxy::{LimitStats, Refusal, StatsView},
 };
 use prometheus_client::{
     collector::Collector,
@@ -125,6 +125,7 @@ impl Scrape {
             log_lines_dropped,
             passwords_hashed,
             refused,
+            limits: LimitStats { over_rate, over_in_flight, forgotten },
         } = self.proxy;
         for (name, help, value) in [
             ("connections_accepted", "Client connections accepted", accepted),
@@ -152,7 +153,14 @@ impl Scrape {
         for (reason, count) in Refusal::ALL.iter().zip(refused) {
             ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason.as_str())])?)?;
         }
-        Ok(())
+        let help = "Requests refused because their client asked for too much, by limit";
+        let mut metric = encoder.encode_descriptor("requests_limited", help, None, MetricType::Counter)?;
+        for (reason, count) in [("rate", over_rate), ("in_flight", over_in_flight)] {
+            ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason)])?)?;
+        }
+        let help = "Clients whose rate was forgotten before its time, because there were too many";
+        let metric = encoder.encode_descriptor("limited_clients_forgotten", help, None, MetricType::Counter)?;
+        ConstCounter::new(forgotten).encode(metric)
     }
 
     fn encode_status(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -78,6 +78,7 @@ impl fmt::Display for Filter {
                 f.write_str(")")
             }
             Self::Access(access) => write!(f, "access({access})"),
+            Self::Limit(limit) => write!(f, "limit({limit})"),
             Self::Cors(cors) => write!(f, "cors({})", cors.origins),
             Self::Authentication(authentication) => write!(f, "{authentication}"),
             Self::Rewrite(rewrite) => write!(f, "rewrite({rewrite})"),

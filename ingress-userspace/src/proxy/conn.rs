@@ -3,7 +3,7 @@
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::Future,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -25,12 +25,13 @@ use tokio::{
     task::{self, AbortHandle},
 };
 
-use crate::model::{HostId, Settings};
+use crate::model::{HostId, Settings, filter::Limit};
 
 use super::{
     access_log::Line,
     client::Peer,
     counters::Tally,
+    limit::{Counted, Excess},
     offers::{Offers, Stream},
     pick::Busy,
     progress::Progress,
@@ -117,6 +118,8 @@ pub(super) struct InFlight {
     busy: Option<Busy>,
     /// Its line of the access log.
     line: Option<Line>,
+    /// Counts for a limit of its client.
+    counted: Option<Counted>,
     stream: Stream,
     conn: Rc<Conn>,
 }
@@ -166,7 +169,8 @@ impl Conn {
             }
         }
         let tally = Tally::begin(self.worker.shared.counters.cell(host));
-        InFlight { tally, busy: None, line: None, stream: self.stream(), conn: Rc::clone(self) }
+        let stream = self.stream();
+        InFlight { tally, busy: None, line: None, counted: None, stream, conn: Rc::clone(self) }
     }
 
     /// The stream whose task this is.
@@ -289,6 +293,16 @@ impl InFlight {
         if let Some(line) = &self.line {
             line.sent(count);
         }
+    }
+
+    /// Counts it for `limit` as a request of `client`.
+    ///
+    /// # Errors
+    /// If it is one too many.
+    pub(super) fn count(&mut self, limit: &Limit, client: IpAddr) -> Result<(), Excess> {
+        let worker = &self.conn.worker;
+        self.counted = worker.shared.limiter.admit(limit, client, worker.clock())?;
+        Ok(())
     }
 
     pub(super) fn finish(&mut self, class: StatusClass) {

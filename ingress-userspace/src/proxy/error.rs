@@ -1,14 +1,16 @@
 //! Turns errors into responses: the only file that does. Bodies say the status and a short reason, and nothing of the
 //! inside (no address, no name of a pod).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::model::Unavailable;
+use crate::model::{Unavailable, filter::Limit};
 
 use super::{
-    authority::AuthorityError, body::TooLarge, forward::ForwardError, path::PathError, upstream::ExchangeError,
-    websocket::HandshakeError,
+    authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, path::PathError,
+    upstream::ExchangeError, websocket::HandshakeError,
 };
 
 /// A response of our own, whole in memory.
@@ -102,6 +104,18 @@ pub(super) fn no_opinion() -> Answer {
 pub(super) fn busy() -> Answer {
     let mut answer = answer(StatusCode::SERVICE_UNAVAILABLE, "too many credentials wait to be verified");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
+/// A request that is one too many. It says when to come again, in whole seconds (RFC 9110, 10.2.3).
+pub(super) fn limited(limit: &Limit, excess: Excess) -> Answer {
+    let (status, wait, reason) = match excess {
+        Excess::Rate { wait } => (limit.rate_status, wait, "too many requests"),
+        Excess::InFlight => (limit.in_flight_status, Duration::ZERO, "too many requests at one time"),
+    };
+    let mut answer = answer(StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE), reason);
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    answer.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
     answer
 }
 

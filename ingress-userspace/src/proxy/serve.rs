@@ -178,7 +178,7 @@ impl<'r> Matching<'r> {
             client: &client,
             subject: &subject,
         };
-        let upstream = match decide(filters, action, &asking, &mut edits, &mut cookies).await {
+        let upstream = match decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await {
             Ok(upstream) => upstream,
             Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject, &cookies),
         };
@@ -244,6 +244,7 @@ async fn decide<'r>(
     asking: &Asking<'_>,
     edits: &mut Edits<'r>,
     cookies: &mut Cookies,
+    in_flight: &mut InFlight,
 ) -> Result<UpstreamId, Box<Answer>> {
     let Asking { snapshot, subject, .. } = *asking;
     for filter in filters {
@@ -251,6 +252,9 @@ async fn decide<'r>(
             Verdict::Continue => {}
             Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
             Verdict::Deny => return Err(error::denied().into()),
+            Verdict::Limit(limit) => {
+                in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;
+            }
             Verdict::Preflight => return Err(error::preflight().into()),
             // Boxed, so that requests of other rules do not carry its size.
             Verdict::Authenticate(authentication) => {

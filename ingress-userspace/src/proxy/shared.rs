@@ -18,6 +18,7 @@ use super::{
     access_log::Sink,
     counters::Counters,
     external::{self, Opinions},
+    limit::{LimitStats, Limiter},
     passwords::Passwords,
     pulse::Pulse,
     refusal::{Refusal, Refusals},
@@ -44,6 +45,7 @@ pub struct Shared {
     pub(super) tls: ServerConfigs,
     pub(super) passwords: Arc<Passwords>,
     pub(super) opinions: Opinions,
+    pub(super) limiter: Limiter,
     pub(super) stats: Stats,
     /// Where the access log goes, if anywhere.
     pub(super) sink: OnceLock<Sink>,
@@ -87,6 +89,7 @@ pub struct StatsView {
     pub passwords_hashed: u64,
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
     pub refused: [u64; Refusal::ALL.len()],
+    pub limits: LimitStats,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +121,7 @@ impl Shared {
             tls,
             passwords,
             opinions: Opinions::new(external::REMEMBERED_MAX).map_err(|_unspecified| SharedError::Random)?,
+            limiter: Limiter::new(),
             stats: Stats::default(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),
@@ -163,6 +167,7 @@ impl Shared {
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
             passwords_hashed: self.passwords.computed(),
             refused: refused.load(),
+            limits: self.limiter.stats(),
         }
     }
 

@@ -117,9 +117,14 @@ impl Worker {
         self.now.get()
     }
 
-    /// The exact clock that all workers share, in milliseconds.
+    /// The exact clock that all workers share.
+    pub(super) fn clock(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The same in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.clock().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn is_draining(&self) -> bool {

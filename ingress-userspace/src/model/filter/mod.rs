@@ -11,6 +11,7 @@ mod authentication;
 mod cors;
 mod external;
 mod headers;
+mod limit;
 mod rewrite;
 mod users;
 
@@ -19,6 +20,7 @@ pub use authentication::{Authentication, Basic, Satisfy};
 pub use cors::{Cors, Origin, OriginError, Origins};
 pub use external::{AuthCache, AuthService, CacheTimes, CacheTimesError, External};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
+pub use limit::{Limit, Rate};
 pub use rewrite::{Rewrite, RewriteError};
 pub use users::{HashError, PasswordHash, Scheme, Users};
 
@@ -27,7 +29,7 @@ use super::PathMatch;
 /// A step between match and action.
 ///
 /// A rule has them in the order of this list, which is the order in which they are applied: addresses are checked before
-/// anything is told about what is behind them, a preflight is answered before anybody is asked who they are, as it carries
+/// anything is told about what is behind them, limits hold before anything is worked for, a preflight is answered before anybody is asked who they are, as it carries
 /// no credentials, and what is changed is changed last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
@@ -37,6 +39,8 @@ pub enum Filter {
     RedirectHttps { status: u16, except: Arc<[PathMatch]> },
     /// Answers 403 to clients of some networks.
     Access(Arc<Access>),
+    /// Answers for clients that ask for too much.
+    Limit(Arc<Limit>),
     /// Answers preflights, and adds fields to every response.
     Cors(Arc<Cors>),
     /// Asks clients who they are.

@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
 use crate::model::{
-    Authentication, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect, Rewrite, path::ACME_CHALLENGE,
+    Authentication, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect, Rewrite, filter::Limit,
+    path::ACME_CHALLENGE,
 };
 
 mod cors;
@@ -36,6 +37,8 @@ pub enum Verdict<'f> {
     Redirect { status: u16, location: String },
     /// Answer 403.
     Deny,
+    /// Count it, and answer if it is one too many.
+    Limit(&'f Limit),
     /// Answer a preflight with 204; [`respond`] adds what it asks for.
     Preflight,
     /// On to the next filter, if the client shows what is asked for.
@@ -89,6 +92,7 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         Filter::RedirectHttps { status, except } => return redirect_https(*status, except, subject),
         Filter::Access(access) if access.admits(subject.client) => {}
         Filter::Access(_) => return Verdict::Deny,
+        Filter::Limit(limit) => return Verdict::Limit(limit),
         Filter::Cors(_) if cors::is_preflight(subject) => return Verdict::Preflight,
         Filter::Authentication(authentication) => {
             // Passwords are verified here, so that pods need not know them.
@@ -121,6 +125,7 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             Filter::StrictTransportSecurity(_)
             | Filter::RedirectHttps { .. }
             | Filter::Access(_)
+            | Filter::Limit(_)
             | Filter::Authentication(_)
             | Filter::Rewrite(_)
             | Filter::UpstreamHost(_)

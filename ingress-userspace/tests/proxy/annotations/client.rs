@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A ConfigMap with these settings.
-fn settings(data: &[(&str, &str)]) -> String {
+pub(super) fn settings(data: &[(&str, &str)]) -> String {
     let data: String = data.iter().map(|(key, value)| format!("  {key}: {value:?}\n")).collect();
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata:\n{data}")
 }

@@ -19,6 +19,7 @@ mod canary;
 mod client;
 mod external;
 mod headers;
+mod limits;
 mod log;
 mod redirects;
 mod rewrites;

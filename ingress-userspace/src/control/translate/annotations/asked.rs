@@ -5,9 +5,24 @@ use http::{HeaderName, HeaderValue};
 use super::super::protocol::Wanted;
 use super::authentication::AskedAuthentication;
 use crate::model::{
-    Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Origins, Pattern, SessionCookie,
-    Template,
+    Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Networks, Origins, Pattern,
+    SessionCookie, Template,
 };
+
+/// How much one client may ask of an Ingress; 0 for any number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct Limits {
+    pub(in crate::control::translate) per_second: u32,
+    pub(in crate::control::translate) per_minute: u32,
+    /// As many times as many may come before their time. Default 5.
+    pub(in crate::control::translate) burst_multiplier: u32,
+    pub(in crate::control::translate) in_flight: u32,
+    pub(in crate::control::translate) exempt: Networks,
+    /// Default 503.
+    pub(in crate::control::translate) rate_status: u16,
+    /// Default 503.
+    pub(in crate::control::translate) in_flight_status: u16,
+}
 
 /// Everything that can be asked for one Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +56,27 @@ pub(in crate::control::translate) struct Asked {
     pub(in crate::control::translate) canary_value: Option<HeaderValue>,
     pub(in crate::control::translate) canary_pattern: Option<Pattern>,
     pub(in crate::control::translate) authentication: AskedAuthentication,
+    pub(in crate::control::translate) limits: Limits,
     pub(in crate::control::translate) enable_cors: bool,
     pub(in crate::control::translate) cors: Cors,
     pub(in crate::control::translate) request_headers: HeaderEdits,
     pub(in crate::control::translate) response_headers: HeaderEdits,
     /// A ConfigMap with fields of responses.
     pub(in crate::control::translate) custom_headers: Option<String>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            per_second: 0,
+            per_minute: 0,
+            burst_multiplier: 5,
+            in_flight: 0,
+            exempt: Networks::default(),
+            rate_status: 503,
+            in_flight_status: 503,
+        }
+    }
 }
 
 impl Default for Asked {
@@ -87,6 +117,7 @@ impl Default for Asked {
             canary_value: None,
             canary_pattern: None,
             authentication: AskedAuthentication::default(),
+            limits: Limits::default(),
             enable_cors: false,
             cors: Cors {
                 origins: Origins::Any,

@@ -321,6 +321,36 @@ const KEYS: &[Key] = &[
         boolean(value, &mut asked.force_ssl_redirect)
     })
     .default("false"),
+    key("limit-allowlist", "the same as `limit-whitelist`", |value, asked| networks(value, &mut asked.limits.exempt)).or_refuse(),
+    key(
+        "limit-burst-multiplier",
+        "as many times `limit-rps`, or `limit-rpm`, may come before their time; from 1 to 1000",
+        |value, asked| {
+            number(value, 1..=1000, &mut asked.limits.burst_multiplier).ok_or("a number from 1 to 1000")?;
+            Ok(())
+        },
+    )
+    .default("5")
+    .or_refuse(),
+    key(
+        "limit-connections",
+        "requests that one client may have in flight at one time, on each node; `0` for any. See [clients.md](clients.md)",
+        |value, asked| count(value, &mut asked.limits.in_flight),
+    )
+    .default("0")
+    .or_refuse(),
+    key("limit-rpm", "requests that one client may make per minute, on each node; `0` for any", |value, asked| {
+        count(value, &mut asked.limits.per_minute)
+    })
+    .default("0")
+    .or_refuse(),
+    key("limit-rps", "the same per second", |value, asked| count(value, &mut asked.limits.per_second))
+        .default("0")
+        .or_refuse(),
+    key("limit-whitelist", "networks whose clients have no limits, separated by commas", |value, asked| {
+        networks(value, &mut asked.limits.exempt)
+    })
+    .or_refuse(),
     key("load-balance", "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours alone, `least_request` (the less busy of two)", |value, asked| {
         asked.forwarding.balance = balance(value)?;
         Ok(())
@@ -509,6 +539,11 @@ const KEYS: &[Key] = &[
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
     KEYS.binary_search_by(|key| key.name.cmp(name)).ok().map(|at| &KEYS[at])
+}
+
+/// A limit of requests; 0 is none.
+fn count(value: &str, field: &mut u32) -> Read {
+    number(value, 0..=1_000_000, field).ok_or_else(|| "a number up to 1000000".into())
 }
 
 /// `round_robin`, `ewma` or `least_request`.

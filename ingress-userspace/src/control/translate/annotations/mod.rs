@@ -25,6 +25,7 @@ mod others;
 mod policy;
 
 pub(super) use asked::Asked;
+use asked::Limits;
 pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 pub(super) use keys::{balance, retry_tries, retry_when, retry_within};

@@ -1,12 +1,12 @@
 //! Brings together what one Ingress asks for: which filters its rules have, how they forward, and whether they may be served.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{protocol::Wanted, service::Through},
-    Asked, Context, authentication, own_object,
+    Asked, Context, Limits, authentication, own_object,
 };
 use crate::{
     control::{
@@ -16,6 +16,7 @@ use crate::{
     model::{
         self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, PathError, PathMatch,
         Rewrite, Satisfy, SessionCookie, Template,
+        filter::{Limit, Rate},
     },
 };
 
@@ -96,6 +97,7 @@ pub(super) fn make(
         canary_value,
         canary_pattern,
         authentication,
+        limits,
         enable_cors,
         cors,
         request_headers,
@@ -138,6 +140,7 @@ pub(super) fn make(
             (None, None)
         }
     };
+    let limit = limit(limits, name).map(|limit| Filter::Limit(Arc::new(limit)));
     let cors = enable_cors.then(|| Filter::Cors(Arc::new(cors)));
     let host = upstream_host.map(Filter::UpstreamHost);
     let requests = (!request_headers.is_empty()).then(|| Filter::RequestHeaders(Arc::new(request_headers)));
@@ -158,9 +161,28 @@ pub(super) fn make(
         uses_patterns: use_regex || rewrite_target.is_some(),
         unauthenticated: Arc::clone(&context.globals.unauthenticated),
         rewrite: rewrite_target,
-        before: [access, cors, authentication].into_iter().flatten().collect(),
+        before: [access, limit, cors, authentication].into_iter().flatten().collect(),
         after: [host, requests, responses].into_iter().flatten().collect(),
     }
+}
+
+/// What clients of the Ingress `name` may ask for, if that is limited.
+fn limit(limits: Limits, name: &ObjectName) -> Option<Limit> {
+    let Limits { per_second, per_minute, burst_multiplier, in_flight, exempt, rate_status, in_flight_status } = limits;
+    let rate = |requests, seconds| {
+        let burst = u32::saturating_mul(requests, burst_multiplier);
+        NonZeroU32::new(requests).map(|requests| Rate { requests, per: Duration::from_secs(seconds), burst })
+    };
+    let limit = Limit {
+        owner: name.to_string().into(),
+        per_second: rate(per_second, 1),
+        per_minute: rate(per_minute, 60),
+        in_flight: NonZeroU32::new(in_flight),
+        exempt,
+        rate_status,
+        in_flight_status,
+    };
+    (!limit.is_none()).then_some(limit)
 }
 
 /// The fields that the ConfigMap `value` holds, or why they cannot be had.

@@ -239,6 +239,20 @@ const SETTINGS: &[Setting] = &[
         apply: |value, globals| seconds(value, &mut globals.settings.idle_timeout),
     },
     Setting {
+        name: "limit-conn-status-code",
+        default: "503",
+        nginx: "503",
+        meaning: "status of the answer to a request that is one too many at one time, from 400 to 599",
+        apply: |value, globals| error_status(value, &mut globals.asked.limits.in_flight_status),
+    },
+    Setting {
+        name: "limit-req-status-code",
+        default: "503",
+        nginx: "503",
+        meaning: "status of the answer to a request that comes too soon, from 400 to 599",
+        apply: |value, globals| error_status(value, &mut globals.asked.limits.rate_status),
+    },
+    Setting {
         name: "load-balance",
         default: "round_robin",
         nginx: "round_robin",
@@ -453,6 +467,10 @@ fn redirect_status(value: &str, field: &mut u16) -> Read {
     if value == "303" { None } else { status(value, field).ok() }.ok_or_else(|| "301, 302, 307 or 308".into())
 }
 
+fn error_status(value: &str, field: &mut u16) -> Read {
+    number(value, 400..=599, field).ok_or_else(|| "a number from 400 to 599".into())
+}
+
 fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {
     let paths = elements(value).map(PathMatch::prefix).collect::<Result<Vec<_>, _>>();
     paths.map(Into::into).map_err(|_invalid| "paths, separated by commas".into())
@@ -529,6 +547,7 @@ mod tests {
                 "rd" => "back",
                 "200 202 401 5m" => "200 1m",
                 "/.well-known/acme-challenge" => "/a",
+                "503" => "429",
                 "round_robin" => "ewma",
                 "error" => "off",
                 "X-Forwarded-For" => "X-Client",

@@ -1,0 +1,168 @@
+//! Limits of clients, counted for all workers together: requests by time and in flight, and connections. What it is told to
+//! limit, and for whom, are others' decisions.
+//!
+//! A client is an IPv4 address or a /64 of IPv6, which is what one subscriber has. Memory is bounded, whoever comes: rates have a
+//! table of a fixed size ([`rate`]), and what is in flight is bounded by what carries it ([`count`]).
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use crate::model::filter::Limit;
+
+mod count;
+mod rate;
+
+pub(super) use count::Counted;
+use count::Counts;
+use rate::Rates;
+
+/// The limits of a node.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    /// Keyed at random, so that nobody can choose with whom to share an entry.
+    hasher: RandomState,
+    rates: Rates,
+    requests: Arc<Counts>,
+    over_rate: AtomicU64,
+    over_in_flight: AtomicU64,
+}
+
+/// Why a request is one too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// The next one is in order after this time.
+    Rate {
+        wait: Duration,
+    },
+    InFlight,
+}
+
+/// What the limits have done, and what they could not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitStats {
+    /// Requests refused because they came too soon.
+    pub over_rate: u64,
+    /// Requests refused because too many were in flight.
+    pub over_in_flight: u64,
+    /// Clients forgotten before their time because others needed the room.
+    pub forgotten: u64,
+}
+
+impl Limiter {
+    pub(super) fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            rates: Rates::new(),
+            requests: Arc::default(),
+            over_rate: AtomicU64::new(0),
+            over_in_flight: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a request of `client` at `now`, a time since any fixed moment. What it returns is to be kept for as long as the request
+    /// is in flight.
+    ///
+    /// # Errors
+    /// If it is one too many; it does not count then.
+    pub(super) fn admit(&self, limit: &Limit, client: IpAddr, now: Duration) -> Result<Option<Counted>, Excess> {
+        let Limit { owner, per_second, per_minute, in_flight, exempt, rate_status: _, in_flight_status: _ } = limit;
+        if exempt.contains(client) {
+            return Ok(None);
+        }
+        let key = self.hasher.hash_one((&**owner, subscriber(client)));
+        let counted = in_flight.map(|max| self.requests.enter(key, max).ok_or(Excess::InFlight)).transpose();
+        let counted = counted.inspect_err(|_excess| {
+            self.over_in_flight.fetch_add(1, Relaxed);
+        })?;
+        if per_second.is_some() || per_minute.is_some() {
+            self.rates.admit(key, [*per_second, *per_minute], now).map_err(|wait| {
+                self.over_rate.fetch_add(1, Relaxed);
+                Excess::Rate { wait }
+            })?;
+        }
+        Ok(counted)
+    }
+
+    pub(super) fn stats(&self) -> LimitStats {
+        LimitStats {
+            over_rate: self.over_rate.load(Relaxed),
+            over_in_flight: self.over_in_flight.load(Relaxed),
+            forgotten: self.rates.forgotten(),
+        }
+    }
+}
+
+/// What clients are told apart by.
+fn subscriber(client: IpAddr) -> (bool, u64) {
+    match client.to_canonical() {
+        IpAddr::V4(address) => (false, address.to_bits().into()),
+        IpAddr::V6(address) => (true, (address.to_bits() >> 64) as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::model::{Networks, filter::Rate};
+
+    fn limit(owner: &str) -> Limit {
+        let requests = NonZeroU32::MIN;
+        Limit {
+            owner: owner.into(),
+            per_second: Some(Rate { requests, per: Duration::from_secs(1), burst: 0 }),
+            per_minute: None,
+            in_flight: Some(requests),
+            exempt: Networks::parse("10.0.0.0/8").expect("valid"),
+            rate_status: 503,
+            in_flight_status: 503,
+        }
+    }
+
+    #[test]
+    fn a_client_is_an_address_or_a_64_and_has_limits_per_owner() {
+        let limiter = Limiter::new();
+        let mut held = Vec::new();
+        for (owner, client, expect) in [
+            ("a/a", "192.0.2.1", true),
+            ("a/a", "192.0.2.1", false),
+            ("a/a", "::ffff:192.0.2.1", false),
+            ("a/a", "192.0.2.2", true),
+            ("a/b", "192.0.2.1", true),
+            ("a/a", "2001:db8::1", true),
+            ("a/a", "2001:db8::2", false),
+            ("a/a", "2001:db8:0:1::1", true),
+            ("a/a", "10.0.0.1", true),
+            ("a/a", "10.0.0.1", true),
+        ] {
+            let admitted = limiter.admit(&limit(owner), client.parse().expect("an address"), Duration::ZERO);
+            assert_eq!(admitted.is_ok(), expect, "{owner} {client}");
+            held.extend(admitted);
+        }
+        assert_eq!(limiter.stats(), LimitStats { over_rate: 0, over_in_flight: 3, forgotten: 0 });
+    }
+
+    #[test]
+    fn what_is_refused_does_not_count() {
+        let (limiter, limit) = (Limiter::new(), limit("a/a"));
+        let client = [192, 0, 2, 1].into();
+        let held = limiter.admit(&limit, client, Duration::ZERO).expect("the first");
+        assert!(matches!(limiter.admit(&limit, client, Duration::ZERO), Err(Excess::InFlight)));
+        drop(held);
+        // None is in flight, but it is too soon; and that one does not stay in flight.
+        for _ in 0..3 {
+            let wait = Duration::from_millis(600);
+            let refused = limiter.admit(&limit, client, Duration::from_millis(400));
+            assert_eq!(refused.expect_err("too soon"), Excess::Rate { wait });
+        }
+        assert!(limiter.admit(&limit, client, Duration::from_secs(1)).is_ok());
+    }
+}

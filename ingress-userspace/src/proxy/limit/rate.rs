@@ -1,0 +1,183 @@
+//! Rates by GCRA, the algorithm of ATM networks (ITU-T I.371): per client and rate one moment, at which all that it has asked for
+//! will have been in order. A request may come as much before that as its burst allows, and moves it on by one interval. That
+//! is the leaky bucket of nginx' `limit_req` with `nodelay`, kept in one number.
+//!
+//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, the client goes
+//! whose moment comes first: it would be forgotten next anyway, and whoever asks for much stays longest. So a crowd of addresses
+//! can at worst forget those who ask for no more than each of the crowd does.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use crate::model::filter::Rate;
+
+/// So many that workers seldom meet.
+const SHARDS: usize = 64;
+/// Per shard.
+const BUCKETS: usize = 256;
+/// Entries of a bucket.
+const WAYS: usize = 8;
+
+/// 131 072 entries of 24 bytes, 3 MiB in all; a shard takes its part when it is first used.
+#[derive(Debug)]
+pub(super) struct Rates {
+    shards: [Mutex<Box<[Bucket]>>; SHARDS],
+    forgotten: AtomicU64,
+}
+
+type Bucket = [Entry; WAYS];
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    /// Per rate, the moment in nanoseconds. An entry whose moments are past is as good as none.
+    due: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+impl Rates {
+    pub(super) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), forgotten: AtomicU64::new(0) }
+    }
+
+    /// Counts a request at `now` for all `rates`, which mean the same each time for one key.
+    ///
+    /// # Errors
+    /// If it came too soon for one of them: how long to wait. It counts for none then.
+    pub(super) fn admit(&self, key: u64, rates: [Option<Rate>; 2], now: Duration) -> Result<(), Duration> {
+        let now = nanos(now);
+        let (shard, bucket) = (key as usize % SHARDS, key as usize / SHARDS % BUCKETS);
+        let mut shard = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);
+        if shard.is_empty() {
+            *shard = vec![[Entry { key: 0, due: [0; 2] }; WAYS]; BUCKETS].into();
+        }
+        let bucket = &mut shard[bucket];
+        let known = bucket.iter().position(|entry| entry.key == key);
+        let at = known.unwrap_or_else(|| {
+            let first = (0..WAYS).min_by_key(|at| bucket[*at].last()).unwrap_or(0);
+            if bucket[first].last() > now {
+                self.forgotten.fetch_add(1, Relaxed);
+            }
+            bucket[first] = Entry { key, due: [0; 2] };
+            first
+        });
+        bucket[at].admit(rates, now).map_err(Duration::from_nanos)
+    }
+
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Relaxed)
+    }
+}
+
+impl Entry {
+    fn last(&self) -> u64 {
+        self.due[0].max(self.due[1])
+    }
+
+    fn admit(&mut self, rates: [Option<Rate>; 2], now: u64) -> Result<(), u64> {
+        let mut wait = 0;
+        let mut due = self.due;
+        for (due, rate) in due.iter_mut().zip(rates) {
+            let Some(rate) = rate else { continue };
+            let interval = nanos(rate.interval());
+            let early = (*due).saturating_sub(now);
+            wait = wait.max(early.saturating_sub(interval.saturating_mul(rate.burst.into())));
+            *due = (*due).max(now).saturating_add(interval);
+        }
+        if wait > 0 {
+            return Err(wait);
+        }
+        self.due = due;
+        Ok(())
+    }
+}
+
+/// 584 years go into 64 bits.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn rate(requests: u32, seconds: u64, burst: u32) -> Option<Rate> {
+        let requests = NonZeroU32::new(requests).expect("some");
+        Some(Rate { requests, per: Duration::from_secs(seconds), burst })
+    }
+
+    /// Requests of one client at these milliseconds; how long each had to wait.
+    fn check(rates: [Option<Rate>; 2], requests: &[(u64, u64)]) {
+        let table = Rates::new();
+        for (n, (at, wait)) in requests.iter().enumerate() {
+            let admitted = table.admit(7, rates, Duration::from_millis(*at));
+            let expect = if *wait == 0 { Ok(()) } else { Err(Duration::from_millis(*wait)) };
+            assert_eq!(admitted, expect, "request {n} at {at} ms of {rates:?}");
+        }
+    }
+
+    #[test]
+    fn requests_are_spaced_but_for_a_burst() {
+        check(
+            [rate(10, 1, 0), None],
+            &[(0, 0), (0, 100), (50, 50), (100, 0), (199, 1), (200, 0), (5000, 0), (5000, 100)],
+        );
+        check(
+            [rate(10, 1, 2), None],
+            &[(0, 0), (0, 0), (0, 0), (0, 100), (99, 1), (100, 0), (100, 100), (300, 0), (300, 0)],
+        );
+        check([None, rate(60, 60, 1)], &[(0, 0), (0, 0), (0, 1000), (1000, 0)]);
+    }
+
+    #[test]
+    fn what_one_rate_refuses_counts_for_neither() {
+        let rates = [rate(10, 1, 0), rate(2, 60, 1)];
+        check(rates, &[(0, 0), (50, 50), (100, 0), (200, 29_800), (300, 29_700), (30_000, 0), (30_050, 29_950)]);
+    }
+
+    #[test]
+    fn a_slower_rate_finds_what_a_faster_one_has_counted() {
+        let table = Rates::new();
+        let at = Duration::from_millis;
+        for _ in 0..11 {
+            assert_eq!(table.admit(7, [rate(10, 1, 10), None], at(0)), Ok(()));
+        }
+        assert_eq!(table.admit(7, [rate(5, 1, 0), None], at(0)), Err(at(1100)));
+        assert_eq!(table.admit(7, [rate(5, 1, 0), None], at(1100)), Ok(()));
+    }
+
+    /// Many clients that each ask once, against one that has used up its burst.
+    #[test]
+    fn a_crowd_is_bounded_and_forgets_those_first_who_ask_for_least() {
+        let table = Rates::new();
+        let rates = [None, rate(60, 60, 10)];
+        let greedy = u64::MAX;
+        let mut admitted = 0;
+        // Well mixed, as keys are.
+        let mixed = |key: u64| (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for key in 0..1_000_000 {
+            assert_eq!(table.admit(mixed(key), rates, Duration::ZERO), Ok(()));
+            if key % 50 == 0 {
+                admitted += u32::from(table.admit(greedy, rates, Duration::ZERO).is_ok());
+            }
+        }
+        assert_eq!(admitted, 11, "it stays, whoever comes");
+        let entries: usize = table.shards.iter().map(|shard| shard.lock().expect("unpoisoned").len() * WAYS).sum();
+        assert_eq!(entries, SHARDS * BUCKETS * WAYS);
+        assert!(table.forgotten() > 800_000, "{}", table.forgotten());
+        // Whoever is over its time makes room without being missed.
+        let before = table.forgotten();
+        for key in 0..1000 {
+            assert_eq!(table.admit(mixed(key + 1_000_000), rates, Duration::from_secs(60)), Ok(()));
+        }
+        assert_eq!(table.forgotten(), before);
+    }
+}
