@@ -13,7 +13,7 @@
 //! path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims on it are there. One
 //! bad object never blocks another, and a rule that cannot be honoured answers an error.
 //!
-//! A change costs what it touches: [`Translator`] keeps each part with what it was made from ([`records`]), and makes anew
+//! A change costs what it touches: [`Translator`] keeps each part with what it was made from (`records`), and makes anew
 //! those that were made from what has changed.
 
 use std::sync::Arc;
