@@ -29,15 +29,15 @@ use anyhow::Context;
 use ingress_common::HostL7Cell;
 use ingress_userspace::{
     control::{self, status::FAREWELL},
-    proxy::{self, Drained, ListenMode, ListenOptions, Options, Pulse, Server, Shared, Sink},
+    proxy::{self, Drained, ListenMode, ListenOptions, Memory, Options, Pressure, Pulse, Server, Shared, Sink},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{oneshot, watch},
     task::JoinSet,
-    time::{interval, sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
-use tracing::{error, info};
+use tracing::{debug, error, info, warn};
 
 use self::{
     kernel::Kernel,
@@ -110,6 +110,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut control = Control::start(source, control_options, Publisher::new(Arc::clone(&shared), numbers, progress))?;
     // After the control thread, which starts with what this one has and needs other things.
     privileges::keep_for_main();
+
+    let mut watches = JoinSet::new();
+    watches.spawn(watch_memory(Arc::clone(&shared)));
 
     let mut server = None;
     // Writes what is left of the access log when it is dropped.
@@ -217,6 +220,31 @@ async fn drain(mut server: Server, timeout: Duration, signals: &mut Signals) {
         () = signals.next() => server.stop().await,
     };
     info!(cut, "drained");
+}
+
+/// Tells the workers how scarce memory is, from what the process's cgroup says of it.
+async fn watch_memory(shared: Arc<Shared>) {
+    let Some(memory) = Memory::of_this_process() else {
+        return info!("no cgroup says how much memory there is; nothing is done about its limit");
+    };
+    let (mut before, mut timer) = (Pressure::None, interval(SIGN));
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        let usage = match memory.read() {
+            Ok(usage) => usage,
+            Err(error) => {
+                debug!(error = &error as &dyn std::error::Error, "cannot read how much memory is used");
+                continue;
+            }
+        };
+        let pressure = shared.weigh(usage);
+        if pressure != before {
+            let (used, limit) = (usage.used, usage.limit.unwrap_or_default());
+            warn!(?before, now = ?pressure, used, limit, "memory pressure changed");
+        }
+        before = pressure;
+    }
 }
 
 /// What goes on while the process drains.

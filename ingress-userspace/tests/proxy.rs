@@ -16,6 +16,8 @@ mod http2;
 mod https;
 #[path = "proxy/messages.rs"]
 mod messages;
+#[path = "proxy/overload.rs"]
+mod overload;
 #[path = "proxy/refuse.rs"]
 mod refuse;
 #[path = "proxy/requests.rs"]

@@ -125,6 +125,7 @@ impl Scrape {
             log_lines_dropped,
             passwords_hashed,
             refused,
+            pressure,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
         } = self.proxy;
         for (name, help, value) in [
@@ -160,7 +161,10 @@ impl Scrape {
         }
         let help = "Clients whose rate was forgotten before its time, because there were too many";
         let metric = encoder.encode_descriptor("limited_clients_forgotten", help, None, MetricType::Counter)?;
-        ConstCounter::new(forgotten).encode(metric)
+        ConstCounter::new(forgotten).encode(metric)?;
+        let help = "How scarce memory is: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
+        let metric = encoder.encode_descriptor("memory_pressure", help, None, MetricType::Gauge)?;
+        ConstGauge::new(pressure as u64).encode(metric)
     }
 
     fn encode_status(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -1,6 +1,6 @@
 //! What holds for every host: limits and time-outs that an operator sets, each with its default. It reads nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use super::{AccessLog, Trust};
 
@@ -27,6 +27,10 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// What is written of each request; nothing by default.
     pub access_log: Option<Arc<AccessLog>>,
+    /// Client connections that a worker has open at one time; more are closed. Default 65 536.
+    pub connections_max: Option<NonZeroU32>,
+    /// The same for one client, on all workers; hops that are trusted are none. Default none.
+    pub connections_per_client: Option<NonZeroU32>,
     /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections, for new ones.
     pub trust: Trust,
 }
@@ -42,6 +46,8 @@ impl Default for Settings {
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),
             access_log: None,
+            connections_max: NonZeroU32::new(65_536),
+            connections_per_client: None,
             trust: Trust::default(),
         }
     }

@@ -70,6 +70,9 @@ fn take_rest(worker: &Rc<Worker>, listener: TcpListener, secure: bool) {
 
 fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), secure: bool) {
     worker.shared.stats.accepted.fetch_add(1, Relaxed);
+    if let Some(why) = worker.refuses() {
+        return worker.shared.stats.refused.count(why);
+    }
     // Fails if the client is gone already.
     let Ok(local) = stream.local_addr() else { return };
     let conn = Conn::new(Rc::clone(worker), remote, local, secure);

@@ -57,6 +57,10 @@ impl Peer {
         Self { is_proxied: true, ..Self::new(address, secure || port == 443, port) }
     }
 
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Who sends a request with these `headers`. Costs nothing where no field is believed.
     pub(super) fn client<'r>(&'r self, trust: &'r Trust, headers: &'r HeaderMap) -> Client<'r> {
         let Self { address, secure, port, is_proxied, forwarded } = self;

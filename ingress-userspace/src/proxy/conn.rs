@@ -157,7 +157,7 @@ impl Conn {
         self.progress.begin_request();
         if self.protocol.get() == Protocol::NewHttp2 {
             self.protocol.set(Protocol::Http2);
-            if self.worker.is_draining() {
+            if !self.worker.keeps_alive() {
                 self.order(Order::Finish);
             }
         }
@@ -344,6 +344,10 @@ pub(super) async fn run(conn: Rc<Conn>, mut stream: TcpStream) {
     if conn.settings.trust.proxy_protocol && !meet(&conn, &mut stream).await {
         return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
     }
+    let _counted = match count(&conn) {
+        Ok(counted) => counted,
+        Err(why) => return conn.worker.shared.stats.refused.count(why),
+    };
     if !conn.secure {
         return http1(stream, |tcp| tcp, conn).await;
     }
@@ -357,6 +361,17 @@ pub(super) async fn run(conn: Rc<Conn>, mut stream: TcpStream) {
             tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
         }
     }
+}
+
+/// Counts the connection for as long as the result is kept, if its client's are limited. An error if it is one too many.
+fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
+    let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
+    let client = conn.peer().address();
+    // A hop has connections for many.
+    if conn.settings.trust.believes(client) {
+        return Ok(None);
+    }
+    conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
 }
 
 /// Learns from the header of the PROXY protocol whose connection it is. Whether it may be served.

@@ -139,8 +139,10 @@ async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Opt
         AuthService::SameHost => {
             let path = target.split_once('?').map_or(target, |(path, _)| path);
             let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else { return None };
-            // Whoever is asked must not have to ask, too.
-            if !route.filters.iter().all(|filter| filter::apply(filter, &question, &mut edits) == Verdict::Continue) {
+            // Whoever is asked must not have to ask, too. The question is not the client's, so that no limit counts it.
+            let mut passes =
+                |filter| matches!(filter::apply(filter, &question, &mut edits), Verdict::Continue | Verdict::Limit(_));
+            if !route.filters.iter().all(&mut passes) {
                 return None;
             }
             match &route.target {

@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub enum Refusal {
     /// It did not begin with a header of the PROXY protocol, or its peer may not send one.
     ProxyProtocol,
+    /// Its worker had as many as it takes.
+    Connections,
+    /// Its client had as many as it may have.
+    ClientConnections,
+    /// Memory was scarce.
+    Memory,
 }
 
 /// Connections refused, by reason.
@@ -14,13 +20,16 @@ pub enum Refusal {
 pub(super) struct Refusals([AtomicU64; Refusal::ALL.len()]);
 
 impl Refusal {
-    pub const ALL: [Self; 1] = [Self::ProxyProtocol];
+    pub const ALL: [Self; 4] = [Self::ProxyProtocol, Self::Connections, Self::ClientConnections, Self::Memory];
 
     /// The value of the metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ProxyProtocol => "proxy_protocol",
+            Self::Connections => "connections",
+            Self::ClientConnections => "client_connections",
+            Self::Memory => "memory",
         }
     }
 }

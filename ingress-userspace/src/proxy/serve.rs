@@ -58,7 +58,7 @@ pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Res
         conn.decline();
     }
     // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
-    if parts.version != Version::HTTP_2 && conn.worker.is_draining() && !switched {
+    if parts.version != Version::HTTP_2 && !conn.worker.keeps_alive() && !switched {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if let Some(teller) = teller {

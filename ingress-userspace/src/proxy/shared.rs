@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -19,6 +19,7 @@ use super::{
     counters::Counters,
     external::{self, Opinions},
     limit::{LimitStats, Limiter},
+    memory::{Pressure, Usage},
     passwords::Passwords,
     pulse::Pulse,
     refusal::{Refusal, Refusals},
@@ -46,6 +47,8 @@ pub struct Shared {
     pub(super) passwords: Arc<Passwords>,
     pub(super) opinions: Opinions,
     pub(super) limiter: Limiter,
+    /// A [`Pressure`].
+    pressure: AtomicU8,
     pub(super) stats: Stats,
     /// Where the access log goes, if anywhere.
     pub(super) sink: OnceLock<Sink>,
@@ -90,6 +93,8 @@ pub struct StatsView {
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
     pub refused: [u64; Refusal::ALL.len()],
     pub limits: LimitStats,
+    /// How scarce memory is.
+    pub pressure: Pressure,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +127,7 @@ impl Shared {
             passwords,
             opinions: Opinions::new(external::REMEMBERED_MAX).map_err(|_unspecified| SharedError::Random)?,
             limiter: Limiter::new(),
+            pressure: AtomicU8::new(Pressure::None as u8),
             stats: Stats::default(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),
@@ -168,7 +174,19 @@ impl Shared {
             passwords_hashed: self.passwords.computed(),
             refused: refused.load(),
             limits: self.limiter.stats(),
+            pressure: self.pressure(),
         }
+    }
+
+    /// Takes in how much memory is used, which workers act on from now on. For one caller, now and then.
+    pub fn weigh(&self, usage: Usage) -> Pressure {
+        let pressure = self.pressure().next(usage);
+        self.pressure.store(pressure as u8, Relaxed);
+        pressure
+    }
+
+    pub(super) fn pressure(&self) -> Pressure {
+        Pressure::of_level(self.pressure.load(Relaxed))
     }
 
     /// The pulses of all workers that were started. Each gives a sign at least every second, until it has ended.

@@ -24,9 +24,11 @@ use super::{
     accept,
     body::RequestBody,
     conn::{Conn, Order},
+    memory::Pressure,
     options::Options,
     progress::Due,
     pulse::Pulse,
+    refusal::Refusal,
     server::Signal,
     shared::Shared,
     snapshot::Snapshot,
@@ -127,8 +129,18 @@ impl Worker {
         u64::try_from(self.clock().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining.get()
+    /// Whether connections stay open after an answer.
+    pub(super) fn keeps_alive(&self) -> bool {
+        !self.draining.get() && self.shared.pressure() < Pressure::Tight
+    }
+
+    /// Why no other connection is taken now, if so.
+    pub(super) fn refuses(&self) -> Option<Refusal> {
+        if self.shared.pressure() >= Pressure::Scarce {
+            return Some(Refusal::Memory);
+        }
+        let max = self.settings().connections_max.filter(|max| self.connections.borrow().len() >= max.get() as usize);
+        max.map(|_| Refusal::Connections)
     }
 
     /// Counts a connection until the guard is dropped, and lets the worker reach it.
@@ -158,9 +170,23 @@ impl Worker {
             }
         }
         self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
+        self.relieve();
         self.pool.prune(now);
         self.http2.prune(now);
         drop(self.snapshot());
+    }
+
+    /// Gives back what memory can be had without failing a request.
+    fn relieve(&self) {
+        let pressure = self.shared.pressure();
+        if pressure >= Pressure::Tight {
+            self.order_all(Order::Finish, Conn::is_begun_http2);
+        }
+        if pressure >= Pressure::Critical {
+            self.order_all(Order::Finish, |conn| conn.progress.is_idle());
+            self.pool.clear();
+            self.http2.clear();
+        }
     }
 
     fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {

@@ -7,6 +7,7 @@
 use std::{
     hash::{BuildHasher, RandomState},
     net::IpAddr,
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -30,6 +31,7 @@ pub(super) struct Limiter {
     hasher: RandomState,
     rates: Rates,
     requests: Arc<Counts>,
+    connections: Arc<Counts>,
     over_rate: AtomicU64,
     over_in_flight: AtomicU64,
 }
@@ -61,6 +63,7 @@ impl Limiter {
             hasher: RandomState::new(),
             rates: Rates::new(),
             requests: Arc::default(),
+            connections: Arc::default(),
             over_rate: AtomicU64::new(0),
             over_in_flight: AtomicU64::new(0),
         }
@@ -90,6 +93,11 @@ impl Limiter {
         Ok(counted)
     }
 
+    /// Counts a connection of `client` until what it returns is dropped; `None` if it would be more than `max`.
+    pub(super) fn connect(&self, client: IpAddr, max: NonZeroU32) -> Option<Counted> {
+        self.connections.enter(self.hasher.hash_one(subscriber(client)), max)
+    }
+
     pub(super) fn stats(&self) -> LimitStats {
         LimitStats {
             over_rate: self.over_rate.load(Relaxed),
@@ -109,8 +117,6 @@ fn subscriber(client: IpAddr) -> (bool, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
     use crate::model::{Networks, filter::Rate};
 

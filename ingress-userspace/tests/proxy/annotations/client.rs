@@ -199,3 +199,30 @@ fn the_proxy_protocol_comes_with_new_connections() {
     });
     assert!(Client::connect(address).send(GET).try_response().is_none());
 }
+
+#[test]
+fn a_client_has_as_many_connections_as_it_may() {
+    let origin = Origin::mirror();
+    let max = ("max-connections-per-client", "2");
+    let site = serve(&[], &[PROXY, LOCAL, max], &origin).in_order();
+    let connect = |last| {
+        let mut client = site.client();
+        client.send(header_v2([192, 0, 2, last], 80)).send(GET);
+        client
+    };
+    let mut held: Vec<_> = (0..2).map(|_| connect(1)).collect();
+    assert!(held.iter_mut().all(|client| client.response().status == 200));
+    assert!(connect(1).is_closed());
+    wait_until("it is counted", || site.proxy.shared.stats().refused[2] == 1);
+    assert_eq!(connect(2).response().status, 200);
+    held.pop();
+    wait_until("there is room", || connect(1).try_response().is_some());
+    // A hop has connections for many; without trust it is a client.
+    let trusted = [("use-forwarded-headers", "true"), LOCAL, max];
+    for (data, expect) in [(&trusted[..], true), (&[max], false)] {
+        let site = serve(&[], data, &origin).in_order();
+        let mut held: Vec<_> = (0..3).map(|_| site.client()).collect();
+        let served = held.iter_mut().all(|client| client.send(GET).try_response().is_some());
+        assert_eq!(served, expect, "{data:?}");
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! Keys are ingress-nginx's, and mean here what they mean there.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use http::{HeaderName, header};
 
@@ -281,6 +281,20 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "max-connections",
+        default: "65536",
+        nginx: "65536",
+        meaning: "client connections that each worker has open at one time, more are closed; `0` for any number. Ours alone",
+        apply: |value, globals| connections(value, &mut globals.settings.connections_max),
+    },
+    Setting {
+        name: "max-connections-per-client",
+        default: "0",
+        nginx: "0",
+        meaning: "the same for one client, on one node; `0` for any number. Ours alone",
+        apply: |value, globals| connections(value, &mut globals.settings.connections_per_client),
+    },
+    Setting {
         name: "no-auth-locations",
         default: "/.well-known/acme-challenge",
         nginx: "/.well-known/acme-challenge",
@@ -469,6 +483,13 @@ fn redirect_status(value: &str, field: &mut u16) -> Read {
 
 fn error_status(value: &str, field: &mut u16) -> Read {
     number(value, 400..=599, field).ok_or_else(|| "a number from 400 to 599".into())
+}
+
+fn connections(value: &str, field: &mut Option<NonZeroU32>) -> Read {
+    let mut count = 0;
+    number(value, 0..=10_000_000, &mut count).ok_or("a number up to 10000000")?;
+    *field = NonZeroU32::new(count);
+    Ok(())
 }
 
 fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {

@@ -1,0 +1,118 @@
+//! The product without file descriptors: it sheds what it cannot take, does not spin, and recovers.
+#![allow(clippy::panic, reason = "helpers of tests may fail a test")]
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longest wait for anything. Only a failing test waits that long.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// As many as the process may have. It needs some dozens of them itself.
+const DESCRIPTORS: u32 = 160;
+
+/// A process that serves, as long as this lives.
+struct Product {
+    child: Child,
+    http: SocketAddr,
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.child.kill().and_then(|()| self.child.wait()).is_err();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+impl Product {
+    fn start(manifests: &std::path::Path) -> Self {
+        let [http, https, admin] = [free_port(), free_port(), free_port()];
+        let child = Command::new("prlimit")
+            .arg(format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}"))
+            .arg(env!("CARGO_BIN_EXE_xdp-ingress"))
+            .args(["run", "--steer", "bind", "--xdp-mode", "off", "--workers", "1", "--manifests"])
+            .arg(manifests)
+            .args(["--http-port", &http.to_string(), "--https-port", &https.to_string()])
+            .args(["--admin-addr", &format!("127.0.0.1:{admin}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        Self { child, http: SocketAddr::from(([127, 0, 0, 1], http)) }
+    }
+
+    /// Whether a request on a connection of its own gets an answer.
+    fn serves(&self) -> bool {
+        self.ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 404"))
+    }
+
+    fn ask(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.http)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Open file descriptors.
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
+    }
+
+    /// Time of CPUs that it has used, in ticks of 10 ms.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("a process");
+        // Fields 14 and 15, counted from behind the name, which may have anything in it.
+        let fields: Vec<_> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+        fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
+    }
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "waited too long until {what}");
+        thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn without_descriptors_it_sheds_does_not_spin_and_recovers() {
+    let manifests = tempfile::tempdir().expect("a directory");
+    let product = Product::start(manifests.path());
+    wait_until("it serves", || product.serves());
+    let rounds: Vec<_> = (0..3).map(|_| starve(&product)).collect();
+    println!("CPU in ticks of 10 ms per second without descriptors, and time to recover: {rounds:?}");
+    assert!(rounds.iter().all(|(ticks, _)| *ticks < 20), "{rounds:?}");
+    // The machine may be busy with other things in one of them.
+    assert!(rounds.iter().any(|(_, recovered)| *recovered <= Duration::from_millis(20)), "{rounds:?}");
+}
+
+/// Takes all descriptors of `product` for a second. What of the CPU it used meanwhile, and how soon after that it serves again.
+fn starve(product: &Product) -> (u64, Duration) {
+    // More than it can have; those that it has it keeps open for as long as their head may take.
+    let flood: Vec<_> = (0..2 * DESCRIPTORS).map(|_| TcpStream::connect(product.http).expect("connected")).collect();
+    wait_until("there are no descriptors left", || product.descriptors() + 2 >= DESCRIPTORS as usize);
+    let is_shed = |stream: &TcpStream| {
+        stream.set_nonblocking(true).expect("set");
+        matches!((&*stream).read(&mut [0]), Ok(0))
+    };
+    wait_until("some are shed", || flood.iter().any(is_shed));
+    let before = product.ticks();
+    thread::sleep(Duration::from_secs(1));
+    let used = product.ticks() - before;
+    drop(flood);
+    let begun = Instant::now();
+    wait_until("a request is answered", || product.serves());
+    (used, begun.elapsed())
+}
