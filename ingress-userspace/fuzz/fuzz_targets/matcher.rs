@@ -84,7 +84,7 @@ fuzz_target!(|input: Input<'_>| {
 fn rule(pattern: &HostPattern, path: PathMatch) -> Rule {
     let owner = format!("{pattern} {path}").into();
     let action = Action::Forward(UpstreamKey::new("default", "service", "80"));
-    Rule { path, owner, filters: Vec::new(), action }
+    Rule { path, owner, filters: Vec::new(), action, forwarding: Arc::default() }
 }
 
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {

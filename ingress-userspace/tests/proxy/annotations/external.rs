@@ -157,7 +157,7 @@ fn the_same_host_may_be_asked() {
         ("auth-url", "https://$host/oauth2/auth"),
         ("auth-signin", "https://$host/oauth2/start?rd=$escaped_request_uri"),
     ];
-    let other = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: sso, namespace: auth}\nspec:\n  ingressClassName: xdp\n  rules:\n  \
+    let other = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: sso, namespace: auth, annotations: {xdp-ingress.io/limit-rpm: \"1\"}}\nspec:\n  ingressClassName: xdp\n  rules:\n  \
                  - host: a.test\n    http: {paths: [{path: /oauth2, pathType: Prefix, backend: {service: {name: sso, port: {number: 80}}}}]}\n";
     let site = Ingress::with(&annotations).beside(&service(sso.address)).beside(other).serve(&pod).in_order();
     assert_eq!(site.ask("/", ANN).text(), "pod");
@@ -167,6 +167,9 @@ fn the_same_host_may_be_asked() {
     // Who is sent to sign in gets there.
     assert_eq!(site.get("/oauth2/start").status, 401);
     assert_eq!(sso.heads().len(), 3);
+    // Limits there are for clients, who may ask six times in a row.
+    assert!((0..9).all(|_| site.ask("/", ANN).text() == "pod"));
+    assert!((0..9).any(|_| site.get("/oauth2/start").status == 503));
     let alone = Ingress::with(&annotations).serve(&pod).in_order();
     assert_eq!(alone.get("/").status, 500, "a rule does not ask itself for ever");
 }
