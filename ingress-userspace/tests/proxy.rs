@@ -18,6 +18,8 @@ mod https;
 mod messages;
 #[path = "proxy/overload.rs"]
 mod overload;
+#[path = "proxy/pki.rs"]
+mod pki;
 #[path = "proxy/refuse.rs"]
 mod refuse;
 #[path = "proxy/requests.rs"]

@@ -9,6 +9,7 @@
 
 mod balance;
 mod canary;
+mod client_certificates;
 pub mod filter;
 mod forwarding;
 pub mod host;
@@ -27,6 +28,7 @@ pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
 pub use canary::{Canary, CanaryRule, CanaryValue, Split};
+pub use client_certificates::{ClientCertificates, Demand};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, Cors, External, Filter, HashError, HeaderEdit,
     HeaderEdits, HeaderText, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Users,
@@ -40,7 +42,7 @@ pub use pattern::{Pattern, PatternError};
 pub use rule::{Action, HostRoutes, Redirect, RouteTable, Rule, Unavailable};
 pub use settings::Settings;
 pub use template::{Piece, Template, TemplateError, Variable};
-pub use tls::{Certificate, CertificateError};
+pub use tls::{Authorities, Certificate, CertificateError};
 pub use tree::Tree;
 pub use trust::Trust;
-pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey};
+pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey, UpstreamTls, Verify};

@@ -15,6 +15,9 @@ impl fmt::Display for RouteTable {
             for rule in &routes.rules {
                 writeln!(f, "  {:<24} {rule}", rule.path.to_string())?;
             }
+            if let Some(clients) = &routes.clients {
+                writeln!(f, "  {:<24} {clients}", "(client certificates)")?;
+            }
             if let Some(rule) = &routes.fallback {
                 writeln!(f, "  {:<24} {rule}", "(fallback)")?;
             }
@@ -33,11 +36,14 @@ impl fmt::Display for RouteTable {
             writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
         }
         for (key, upstream) in upstreams {
-            let Upstream { protocol, endpoints } = &**upstream;
+            let Upstream { protocol, tls, endpoints } = &**upstream;
             let endpoints: Vec<_> = endpoints.iter().map(|e| e.address.to_string()).collect();
             match protocol {
                 Protocol::Http1 => write!(f, "upstream {key}")?,
-                Protocol::H2c | Protocol::Https => write!(f, "upstream {key} {protocol}")?,
+                Protocol::H2c | Protocol::Https | Protocol::H2 => write!(f, "upstream {key} {protocol}")?,
+            }
+            if let Some(tls) = tls {
+                write!(f, " {tls}")?;
             }
             writeln!(f, " [{}]", endpoints.join(", "))?;
         }
@@ -77,6 +83,7 @@ impl fmt::Display for Filter {
                 except.iter().try_for_each(|path| write!(f, ", not {path}"))?;
                 f.write_str(")")
             }
+            Self::ClientCertificate(_) => f.write_str("client-certificate"),
             Self::Access(access) => write!(f, "access({access})"),
             Self::Limit(limit) => write!(f, "limit({limit})"),
             Self::Cors(cors) => write!(f, "cors({})", cors.origins),

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    AuthService, Certificate, Filter, Forwarding, HostPattern, PathMatch, Settings, Split, Template, Tree, Upstream,
-    UpstreamKey,
+    AuthService, Certificate, ClientCertificates, Filter, Forwarding, HostPattern, PathMatch, Settings, Split,
+    Template, Tree, Upstream, UpstreamKey,
 };
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
@@ -33,6 +33,8 @@ pub struct HostRoutes {
     pub rules: Vec<Rule>,
     /// What serves a path that no rule matches; `None` leaves it to [`RouteTable::default`].
     pub fallback: Option<Rule>,
+    /// What its clients must show in handshakes. Each rule that is to be protected by that has a filter for it.
+    pub clients: Option<Arc<ClientCertificates>>,
 }
 
 /// One path of one host.

@@ -1,8 +1,12 @@
 //! Certificates with their keys, read from PEM. Keys never show in `Debug`.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
 
 /// A certificate chain and its private key.
 ///
@@ -15,6 +19,15 @@ pub struct Certificate {
     /// Leaf first.
     pub chain: Vec<CertificateDer<'static>>,
     pub key: Arc<PrivateKeyDer<'static>>,
+}
+
+/// Certificate authorities that are trusted for one purpose.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Authorities {
+    /// Where they came from, for people: `namespace/secret`.
+    pub origin: Arc<str>,
+    /// At least one.
+    pub certificates: Vec<CertificateDer<'static>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,18 +46,40 @@ impl Certificate {
     /// # Errors
     /// If either half holds no PEM block of its kind. Error texts never quote the input.
     pub fn from_pem(origin: &str, tls_crt: &[u8], tls_key: &[u8]) -> Result<Self, CertificateError> {
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(tls_crt)
-            .collect::<Result<_, _>>()
-            .map_err(|error| CertificateError::Pem { field: "tls.crt", reason: describe(&error) })?;
-        if chain.is_empty() {
-            return Err(CertificateError::NoCertificate { field: "tls.crt" });
-        }
+        let chain = certificates("tls.crt", tls_crt)?;
         let key = PrivateKeyDer::from_pem_slice(tls_key).map_err(|error| match error {
             rustls_pki_types::pem::Error::NoItemsFound => CertificateError::NoKey { field: "tls.key" },
             other => CertificateError::Pem { field: "tls.key", reason: describe(&other) },
         })?;
         Ok(Self { origin: origin.into(), chain, key: Arc::new(key) })
     }
+}
+
+impl Authorities {
+    /// Reads `ca.crt` of a Secret.
+    ///
+    /// # Errors
+    /// If it holds no certificate.
+    pub fn from_pem(origin: &str, ca_crt: &[u8]) -> Result<Self, CertificateError> {
+        Ok(Self { origin: origin.into(), certificates: certificates("ca.crt", ca_crt)? })
+    }
+}
+
+/// Reads `ca.crl` of a Secret.
+///
+/// # Errors
+/// If it is no PEM.
+pub fn revocation_lists(ca_crl: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
+    let lists = CertificateRevocationListDer::pem_slice_iter(ca_crl).collect::<Result<_, _>>();
+    lists.map_err(|error| CertificateError::Pem { field: "ca.crl", reason: describe(&error) })
+}
+
+/// All certificates of `pem`, at least one.
+fn certificates(field: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| CertificateError::Pem { field, reason: describe(&error) })?;
+    if certificates.is_empty() { Err(CertificateError::NoCertificate { field }) } else { Ok(certificates) }
 }
 
 /// The kind of a PEM error without the bytes it carries, which may be a key's.
@@ -70,6 +105,13 @@ impl PartialEq for Certificate {
 
 impl Eq for Certificate {}
 
+impl Hash for Certificate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { origin, chain, key: _ } = self;
+        (origin, chain).hash(state);
+    }
+}
+
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, chain, key: _ } = self;
@@ -78,6 +120,13 @@ impl fmt::Debug for Certificate {
             .field("chain", &format_args!("{} certificates", chain.len()))
             .field("key", &"[redacted]")
             .finish()
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, certificates } = self;
+        write!(f, "Authorities({origin}, {} certificates)", certificates.len())
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+use rustls_pki_types::ServerName;
+
+use super::{Authorities, Certificate};
+
 /// Name of an upstream, stable over its life: `namespace/service:port`.
 ///
 /// Pools, health and balancer state carry over from snapshot to snapshot under this key.
@@ -13,6 +17,9 @@ pub struct UpstreamKey(Arc<str>);
 pub struct Upstream {
     /// What its endpoints speak.
     pub protocol: Protocol,
+    /// What holds for TLS with them, where their protocol is over TLS. `None`: any certificate is taken, none is shown, and no
+    /// server name is sent.
+    pub tls: Option<Arc<UpstreamTls>>,
     /// Sorted by address, without duplicates; empty answers 503.
     pub endpoints: Vec<Endpoint>,
 }
@@ -25,8 +32,28 @@ pub enum Protocol {
     Http1,
     /// HTTP/2 in the clear, by prior knowledge (RFC 9113, 3.3).
     H2c,
-    /// HTTP/1.1 over TLS. The endpoint's certificate is not verified: pods rarely have one that names them.
+    /// HTTP/1.1 over TLS.
     Https,
+    /// HTTP/2 over TLS (RFC 9113, 3.2).
+    H2,
+}
+
+/// What holds for TLS with the endpoints of an upstream. Connections under different policies are never shared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UpstreamTls {
+    /// Whom their certificate must come from, and whose it must be. `None` takes any.
+    pub verify: Option<Verify>,
+    /// Shown to endpoints that ask for one.
+    pub certificate: Option<Arc<Certificate>>,
+    /// Sent as server name (RFC 6066, 3), unless it is an address.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// Whose certificate is believed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Verify {
+    pub authorities: Arc<Authorities>,
+    pub name: ServerName<'static>,
 }
 
 /// One pod's address.
@@ -59,6 +86,31 @@ impl fmt::Display for Protocol {
             Self::Http1 => "http/1.1",
             Self::H2c => "h2c",
             Self::Https => "https",
+            Self::H2 => "h2",
         })
+    }
+}
+
+impl Protocol {
+    #[must_use]
+    pub fn is_over_tls(self) -> bool {
+        match self {
+            Self::Http1 | Self::H2c => false,
+            Self::Https | Self::H2 => true,
+        }
+    }
+}
+
+impl fmt::Display for UpstreamTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verify, certificate, server_name } = self;
+        f.write_str("tls(")?;
+        if let Some(Verify { authorities, name }) = verify {
+            write!(f, "verify={} by {} ", name.to_str(), authorities.origin)?;
+        }
+        if let Some(certificate) = certificate {
+            write!(f, "certificate={} ", certificate.origin)?;
+        }
+        write!(f, "server-name={})", server_name.as_ref().map_or("none".into(), ServerName::to_str))
     }
 }

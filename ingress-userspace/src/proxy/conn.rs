@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, OnceCell, RefCell},
     future::Future,
+    io,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     rc::Rc,
@@ -24,12 +25,17 @@ use tokio::{
     net::TcpStream,
     task::{self, AbortHandle},
 };
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
-use crate::model::{HostId, Settings, filter::Limit};
+use crate::{
+    model::{HostId, Settings, filter::Limit},
+    route::HostEntry,
+};
 
 use super::{
     access_log::Line,
     client::Peer,
+    client_certificates::{self, Greeting},
     counters::Tally,
     limit::{Counted, Excess},
     offers::{Offers, Stream},
@@ -39,6 +45,7 @@ use super::{
     refusal::Refusal,
     serve::serve,
     shared::FlowTable,
+    snapshot::Snapshot,
     tunnel::{self, Tunnel},
     wire::Wire,
     worker::Worker,
@@ -59,6 +66,8 @@ pub(super) struct Conn {
     local: SocketAddr,
     pub(super) secure: bool,
     peer: OnceCell<Peer>,
+    /// What its client showed in the handshake.
+    pub(super) shown: client_certificates::Client,
     pub(super) progress: Progress,
     /// Of the snapshot that was current when it was accepted.
     pub(super) settings: Rc<Settings>,
@@ -129,6 +138,7 @@ impl Conn {
     pub(super) fn new(worker: Rc<Worker>, remote: SocketAddr, local: SocketAddr, secure: bool) -> Rc<Self> {
         let (remote, local) = (canonical(remote), canonical(local));
         Rc::new(Self {
+            shown: client_certificates::Client::default(),
             progress: Progress::new(worker.now()),
             settings: worker.settings(),
             protocol: Cell::new(Protocol::Http1),
@@ -351,9 +361,17 @@ pub(super) async fn run(conn: Rc<Conn>, mut stream: TcpStream) {
     if !conn.secure {
         return http1(stream, |tcp| tcp, conn).await;
     }
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
     let limit = conn.worker.options.handshake_timeout;
-    match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+    let snapshot = conn.worker.snapshot();
+    let accepted = if snapshot.routes.ask_clients() {
+        // Boxed, so that where no host asks for certificates nothing carries its size.
+        tokio::time::timeout(limit, Box::pin(accept_asking(&conn, stream, &snapshot))).await
+    } else {
+        drop(snapshot);
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
+        tokio::time::timeout(limit, acceptor.accept(stream)).await
+    };
+    match accepted {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, Vec::new(), conn).await,
         Ok(Ok(stream)) => http1(stream, |tls| tls.get_ref().0, conn).await,
         failed => {
@@ -393,6 +411,22 @@ async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
         }
         Err(_elapsed) => false,
     }
+}
+
+/// A handshake that asks for a certificate if the host that it names does.
+async fn accept_asking(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
+    let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+    let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+    let configs = &conn.worker.shared.tls;
+    let policy = snapshot.routes.host(&server_name).and_then(HostEntry::clients);
+    let config = match policy {
+        Some(policy) => configs.asking(policy, &conn.settings).map_err(io::Error::other)?,
+        None => Arc::clone(configs.of(&conn.settings)),
+    };
+    let stream = start.into_stream(config).await?;
+    let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
+    conn.shown.greeted(Greeting { server_name, asked: policy.is_some(), chain });
+    Ok(stream)
 }
 
 async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, conn: Rc<Conn>)

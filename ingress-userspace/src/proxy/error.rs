@@ -6,7 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::model::{Unavailable, filter::Limit};
+use crate::{
+    model::{Unavailable, filter::Limit},
+    route::filter::Lack,
+};
 
 use super::{
     authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, path::PathError,
@@ -72,6 +75,20 @@ pub(super) fn starting() -> Answer {
 
 pub(super) fn no_route() -> Answer {
     answer(StatusCode::NOT_FOUND, "no route for this host and path")
+}
+
+/// The connection was made for a host that asks its clients for other certificates (RFC 9110, 15.5.20).
+pub(super) fn misdirected() -> Answer {
+    answer(StatusCode::MISDIRECTED_REQUEST, "this connection is not for this host, make another")
+}
+
+/// A client that must show a certificate.
+pub(super) fn unproven(lack: Lack) -> Answer {
+    match lack {
+        Lack::Tls => answer(StatusCode::FORBIDDEN, "this host is for TLS alone"),
+        Lack::Certificate => answer(StatusCode::BAD_REQUEST, "no required SSL certificate was sent"),
+        Lack::ValidCertificate => answer(StatusCode::BAD_REQUEST, "the SSL certificate is not valid"),
+    }
 }
 
 /// A client that may not come in.

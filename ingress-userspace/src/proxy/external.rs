@@ -30,7 +30,7 @@ use super::{
     headers::{Head, RequestId},
     pick::{Choice, Tried, UpstreamState},
     remembered::{Remembered, Tag},
-    upstream::{self, ConnectError, Limits, ResponseBody, Target, Transport},
+    upstream::{self, ConnectError, Limits, ResponseBody, Target},
     worker::Worker,
 };
 
@@ -155,6 +155,7 @@ async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Opt
     // What is told of the client is among the fields of the question.
     let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..**client };
     let head = Head {
+        identity: None,
         version: *version,
         subject: &question,
         authority,
@@ -217,9 +218,8 @@ async fn exchange(
     head: &Head<'_>,
 ) -> Option<Response<ResponseBody<Empty<Bytes>>>> {
     let transport = match upstream.protocol() {
-        Protocol::Http1 => Transport::Plain,
-        Protocol::Https => Transport::Tls,
-        Protocol::H2c => return None,
+        Protocol::Http1 | Protocol::Https => upstream.transport(),
+        Protocol::H2c | Protocol::H2 => return None,
     };
     let mut tried = Tried::up_to(TRIES);
     while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {

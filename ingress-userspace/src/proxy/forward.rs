@@ -22,7 +22,7 @@ use super::{
     body::{RequestBody, Source},
     headers::Head,
     pick::{Busy, Choice, Picked, Tried, UpstreamState},
-    upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Transport, Upgraded, h2},
+    upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2},
     websocket::Handshake,
     worker::Worker,
 };
@@ -97,11 +97,11 @@ pub(super) async fn forward<'u>(
         let spare = retry.repeats_answers().then(|| body.spare()).flatten();
         let busy = matches!(choice, Choice::LeastRequest | Choice::Ewma).then(|| endpoint.begin());
         let begun = (choice == Choice::Ewma).then(Instant::now);
+        let way = (endpoint, Target { address: endpoint.address(), transport: upstream.transport() });
         let attempted = match upstream.protocol() {
-            Protocol::Http1 => attempt(worker, limits, retry, (endpoint, Transport::Plain), head, body).await,
-            Protocol::Https => attempt(worker, limits, retry, (endpoint, Transport::Tls), head, body).await,
+            Protocol::Http1 | Protocol::Https => attempt(worker, limits, retry, way, head, body).await,
             // Boxed, so that the common case does not carry its size.
-            Protocol::H2c => Box::pin(attempt_http2(worker, limits, retry, endpoint, head, body)).await,
+            Protocol::H2c | Protocol::H2 => Box::pin(attempt_http2(worker, limits, retry, way, head, body)).await,
         };
         match attempted {
             Ok(response) => {
@@ -156,11 +156,10 @@ async fn attempt(
     worker: &Worker,
     limits: Limits,
     retry: &Retry,
-    (endpoint, transport): (Picked<'_>, Transport),
+    (endpoint, target): (Picked<'_>, Target<'_>),
     head: &Head<'_>,
     mut body: RequestBody,
 ) -> Result<Forwarded, Attempt> {
-    let target = Target { address: endpoint.address(), transport };
     if let Some(kept) = worker.pool.idle(target) {
         match exchange(limits, kept, head, body).await {
             Ok(response) => {
@@ -239,13 +238,13 @@ async fn attempt_http2(
     worker: &Worker,
     limits: Limits,
     retry: &Retry,
-    endpoint: Picked<'_>,
+    (endpoint, target): (Picked<'_>, Target<'_>),
     head: &Head<'_>,
     mut body: RequestBody,
 ) -> Result<Forwarded, Attempt> {
     let mut again = true;
     loop {
-        let lease = match worker.http2.lease(endpoint.address(), limits.connect_timeout).await {
+        let lease = match worker.http2.lease(target, limits.connect_timeout).await {
             Ok(lease) => lease,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
@@ -336,6 +335,7 @@ mod tests {
             let state = UpstreamState::carry(
                 &UpstreamKey::new("default", "web", "80"),
                 &Upstream { endpoints, ..Upstream::default() },
+                None,
                 None,
             );
             let picked = state.pick(Choice::Next, || 0, &mut Tried::up_to(3)).expect("an endpoint");

@@ -24,6 +24,8 @@ pub(super) struct Head<'r> {
     /// What its rule changes of it.
     pub(super) edits: &'r Edits<'r>,
     pub(super) client: &'r Client<'r>,
+    /// What pods are told of the client's certificate, as lines of a head.
+    pub(super) identity: Option<&'r [u8]>,
     pub(super) request_id: &'r RequestId,
     /// If it is one of WebSocket.
     pub(super) handshake: Option<&'r Handshake>,
@@ -44,7 +46,7 @@ impl Head<'_> {
 
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { version, subject, authority, edits, client, request_id, handshake } = self;
+        let Self { version, subject, authority, edits, client, identity, request_id, handshake } = self;
         let Subject { method, target, headers, .. } = subject;
         write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
@@ -69,6 +71,9 @@ impl Head<'_> {
             write_cookies(out, headers);
         }
         self.write_forwarded(out);
+        if let Some(identity) = identity {
+            self.write_lines(out, identity);
+        }
         if !edits.replace(REQUEST_ID.as_str()) {
             out.extend_from_slice(b"x-request-id: ");
             out.extend_from_slice(request_id.as_bytes());
@@ -89,17 +94,7 @@ impl Head<'_> {
     /// Appends what we say of the client, but for fields that the rule has its own mind about.
     fn write_forwarded(&self, out: &mut Vec<u8>) {
         const HOST: &str = "x-forwarded-host";
-        let forwarded = &*self.client.forwarded;
-        if self.edits.headers.is_empty() && self.edits.found.is_empty() {
-            out.extend_from_slice(forwarded);
-        } else {
-            for line in forwarded.split_inclusive(|b| *b == b'\n') {
-                let name = line.split(|b| *b == b':').next().unwrap_or_default();
-                if !str::from_utf8(name).is_ok_and(|name| self.edits.replace(name)) {
-                    out.extend_from_slice(line);
-                }
-            }
-        }
+        self.write_lines(out, &self.client.forwarded);
         if !self.edits.replace(HOST) {
             out.extend_from_slice(b"x-forwarded-host: ");
             match self.client.host {
@@ -107,6 +102,20 @@ impl Head<'_> {
                 None => self.authority.write(out),
             }
             out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Appends lines of our own, but for fields that the rule has its own mind about.
+    fn write_lines(&self, out: &mut Vec<u8>, lines: &[u8]) {
+        if self.edits.headers.is_empty() && self.edits.found.is_empty() {
+            out.extend_from_slice(lines);
+        } else {
+            for line in lines.split_inclusive(|b| *b == b'\n') {
+                let name = line.split(|b| *b == b':').next().unwrap_or_default();
+                if !str::from_utf8(name).is_ok_and(|name| self.edits.replace(name)) {
+                    out.extend_from_slice(line);
+                }
+            }
         }
     }
 
@@ -145,10 +154,13 @@ fn class(name: &str) -> Class {
         12 if name == "content-type" => Class::Protected,
         13 if name == "authorization" => Class::Protected,
         14 if name == "content-length" || name == "http2-settings" => Class::Drop,
+        15 if name == "ssl-client-cert" => Class::Drop,
         16 if name == "proxy-connection" => Class::Drop,
         16 if name == "content-encoding" => Class::Protected,
-        17 if name == "transfer-encoding" => Class::Drop,
+        17 if name == "transfer-encoding" || name == "ssl-client-verify" => Class::Drop,
         19 if name == "proxy-authorization" => Class::Drop,
+        20 if name == "ssl-client-issuer-dn" => Class::Drop,
+        21 if name == "ssl-client-subject-dn" => Class::Drop,
         _ if name.starts_with("x-forwarded-") => Class::Drop,
         _ if name.contains('_') => class_of_alias(name),
         _ => Class::Pass,
@@ -304,6 +316,7 @@ mod tests {
             host: &authority.host,
             target: "/x?y",
             headers: &headers,
+            certificate: crate::route::filter::Shown::Nothing,
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
@@ -324,6 +337,7 @@ mod tests {
             authority: &authority,
             edits: &edits,
             client: &client,
+            identity: None,
             request_id: &RequestId::of(&headers),
             handshake: None,
         };
@@ -360,7 +374,18 @@ mod tests {
 
     #[test]
     fn what_only_the_proxy_may_say_is_replaced() {
-        for name in ["x-forwarded-for", "x-forwarded-host", "x-forwarded-anything", "x-real-ip", "forwarded"] {
+        for name in [
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-anything",
+            "x-real-ip",
+            "forwarded",
+            "ssl-client-cert",
+            "ssl-client-verify",
+            "ssl-client-subject-dn",
+            "ssl-client-issuer-dn",
+            "ssl_client_verify",
+        ] {
             check(&[(name, "evil")], "");
         }
         for name in ["cf-connecting-ip", "cf_connecting_ip", "cf_connecting-ip"] {

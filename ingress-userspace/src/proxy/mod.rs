@@ -18,6 +18,7 @@ mod authority;
 mod body;
 mod certificates;
 mod client;
+mod client_certificates;
 mod conn;
 mod counters;
 mod error;

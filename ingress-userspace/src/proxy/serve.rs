@@ -11,7 +11,7 @@ use crate::{
     model::{Balance, Filter, HostId},
     route::{
         Found, Matched, Route, Subject, Target, UpstreamId, canary,
-        filter::{self, Edits, Verdict},
+        filter::{self, Edits, Shown, Verdict},
         template::render,
     },
 };
@@ -155,6 +155,8 @@ impl<'r> Matching<'r> {
             }
         };
         Teller::skip(teller, &target);
+        let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
+        let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
         // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
         let connect = parts.method == Method::CONNECT;
         let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
@@ -164,6 +166,7 @@ impl<'r> Matching<'r> {
             target: &target,
             headers: &parts.headers,
             secure: client.secure,
+            certificate: identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown),
             client: client.address,
             https_port: conn.worker.options.https_port,
         };
@@ -205,6 +208,7 @@ impl<'r> Matching<'r> {
             authority,
             edits: &edits,
             client: &client,
+            identity: identity.as_deref().map(|identity| identity.fields.as_bytes()),
             request_id: &request_id,
             handshake: handshake.as_ref(),
         };
@@ -251,6 +255,7 @@ async fn decide<'r>(
         match filter::apply(filter, subject, edits) {
             Verdict::Continue => {}
             Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
+            Verdict::Unproven(lack) => return Err(error::unproven(lack).into()),
             Verdict::Deny => return Err(error::denied().into()),
             Verdict::Limit(limit) => {
                 in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;

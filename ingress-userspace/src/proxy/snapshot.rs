@@ -6,17 +6,20 @@
 //! previous ────┘  (ids, health and loaded keys carry over)
 //! ```
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    model::{Forwarding, HostId, HostPattern, RouteTable, Settings, Tree, Upstream, UpstreamKey, tree::Difference},
+    model::{
+        Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, Tree, Upstream, UpstreamKey, UpstreamTls,
+        Verify, tree::Difference,
+    },
     route::{Routes, UpstreamId},
 };
 
 use super::{
     certificates::{CertificateProblem, Certificates},
     pick::UpstreamState,
-    upstream::Limits,
+    upstream::{Connector, Limits},
 };
 
 /// One consistent state of the configuration. A request keeps the one it began with to its end.
@@ -44,13 +47,14 @@ impl Snapshot {
         table: &RouteTable,
         host_id: impl FnMut(&HostPattern) -> HostId,
     ) -> (Self, Vec<CertificateProblem>) {
-        let (certificates, problems) = Certificates::load(
+        let (certificates, mut problems) = Certificates::load(
             previous.map(|snapshot| &snapshot.certificates),
             &table.certificates,
             table.fallback_certificate.as_ref(),
         );
         let mut upstreams = previous.map(|snapshot| snapshot.upstreams.clone()).unwrap_or_default();
         upstreams.update(&table.upstreams);
+        problems.extend(upstreams.broken.values().cloned());
         let previous_routes = previous.map(|snapshot| &snapshot.routes);
         let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), host_id);
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
@@ -94,6 +98,10 @@ struct Upstreams {
     /// Numbers below `next` that no key holds, and that no key of the snapshot before held either.
     free: Vec<u32>,
     next: u32,
+    /// For endpoints with TLS that no policy was made for, as most have them: they share it, and with it sessions.
+    plain: BTreeMap<Protocol, Arc<Connector>>,
+    /// Those whose policy cannot be kept, so that nothing may be sent to them.
+    broken: BTreeMap<UpstreamKey, CertificateProblem>,
     /// What it was made from.
     source: Tree<UpstreamKey, Arc<Upstream>>,
 }
@@ -115,6 +123,7 @@ impl Upstreams {
             match new {
                 Some(upstream) => drop(self.insert(key, upstream)),
                 None => {
+                    self.broken.remove(key);
                     if let Some(id) = self.ids.remove(key) {
                         self.set(id, None);
                         freed.push(id.0);
@@ -127,7 +136,19 @@ impl Upstreams {
 
     fn insert(&mut self, key: &UpstreamKey, upstream: &Upstream) -> UpstreamId {
         let known = self.ids.get(key).copied();
-        let state = UpstreamState::carry(key, upstream, known.and_then(|id| self.get(id)));
+        let state = match self.connector(known.and_then(|id| self.get(id)), upstream) {
+            Ok(connector) => {
+                if let (None, Some(connector)) = (&upstream.tls, &connector) {
+                    self.plain.entry(upstream.protocol).or_insert_with(|| Arc::clone(connector));
+                }
+                self.broken.remove(key);
+                UpstreamState::carry(key, upstream, connector, known.and_then(|id| self.get(id)))
+            }
+            Err(problem) => {
+                self.broken.insert(key.clone(), problem);
+                UpstreamState::carry(key, &Upstream::default(), None, known.and_then(|id| self.get(id)))
+            }
+        };
         let id = known.unwrap_or_else(|| {
             let id = UpstreamId(self.free.pop().unwrap_or(self.next));
             self.next = self.next.max(id.0 + 1);
@@ -136,6 +157,30 @@ impl Upstreams {
         });
         self.set(id, Some(state));
         id
+    }
+
+    /// What makes connections to `upstream`: that of its `previous` state if the policy is the same. `None` in the clear.
+    fn connector(
+        &self,
+        previous: Option<&Arc<UpstreamState>>,
+        upstream: &Upstream,
+    ) -> Result<Option<Arc<Connector>>, CertificateProblem> {
+        let Upstream { protocol, tls, endpoints: _ } = upstream;
+        if !protocol.is_over_tls() {
+            return Ok(None);
+        }
+        let known = previous.and_then(|state| state.connector(*protocol, tls.as_ref()));
+        let known = known.or_else(|| self.plain.get(protocol).filter(|_| tls.is_none()));
+        if let Some(known) = known {
+            return Ok(Some(Arc::clone(known)));
+        }
+        match Connector::new(*protocol, tls.as_ref()) {
+            Ok(connector) => Ok(Some(Arc::new(connector))),
+            Err(error) => {
+                let reason = format!("no connection can be made to pods with it, their rules answer 503: {error}");
+                Err(CertificateProblem { origin: origin(tls.as_deref()), reason })
+            }
+        }
     }
 
     fn set(&mut self, UpstreamId(number): UpstreamId, state: Option<Arc<UpstreamState>>) {
@@ -153,6 +198,15 @@ impl Upstreams {
             None => self.insert(key, &Upstream::default()),
         }
     }
+}
+
+/// The Secret that a policy is made from.
+fn origin(tls: Option<&UpstreamTls>) -> Arc<str> {
+    let origin = tls.and_then(|UpstreamTls { verify, certificate, server_name: _ }| {
+        let certificate = certificate.as_ref().map(|certificate| &certificate.origin);
+        certificate.or(verify.as_ref().map(|Verify { authorities, name: _ }| &authorities.origin))
+    });
+    origin.map_or_else(|| "TLS to pods".into(), Arc::clone)
 }
 
 #[cfg(test)]
@@ -174,7 +228,7 @@ mod tests {
                 forwarding: Arc::default(),
             };
             let pattern = HostPattern::parse(&format!("{service}.test")).expect("valid host");
-            table.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], fallback: None }));
+            table.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], ..HostRoutes::default() }));
         }
         table
     }

@@ -11,9 +11,9 @@ use rustls::{
 };
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::model::Settings;
+use crate::model::{ClientCertificates, Settings};
 
-use super::snapshot::Snapshot;
+use super::{client_certificates::Asking, snapshot::Snapshot};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -32,14 +32,37 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 pub(super) struct ServerConfigs {
     both: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
+    resolver: Arc<Resolver>,
 }
 
 impl ServerConfigs {
     pub(super) fn new(snapshot: Arc<ArcSwap<Snapshot>>) -> Result<Self, TlsError> {
-        let both = server_config(snapshot)?;
+        let fallback = Arc::new(fallback(&provider())?);
+        let resolver = Arc::new(Resolver { snapshot, fallback });
+        let both = server_config(Arc::clone(&resolver))?;
         let mut http1 = both.clone();
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { both: Arc::new(both), http1: Arc::new(http1) })
+        Ok(Self { both: Arc::new(both), http1: Arc::new(http1), resolver })
+    }
+
+    /// The configuration for a handshake that asks for a certificate. Made for each, which is little beside the handshake. No session
+    /// is resumed: one that began before a certificate was asked for, or shown, would go on without.
+    pub(super) fn asking(
+        &self,
+        policy: &ClientCertificates,
+        settings: &Settings,
+    ) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let provider = provider();
+        let verifier = Arc::new(Asking::for_policy(policy, Arc::clone(&provider)));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::clone(&self.resolver) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = self.of(settings).alpn_protocols.clone();
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.max_early_data_size = 0;
+        Ok(Arc::new(config))
     }
 
     pub(super) fn of(&self, settings: &Settings) -> &Arc<ServerConfig> {
@@ -52,14 +75,12 @@ impl ServerConfigs {
 /// One ticketer, so that a session begun with one worker is resumed by another. Sessions live in tickets alone: nothing is
 /// stored per client. One ticket per handshake: a second one costs a tenth of a resumed handshake, and clients that want
 /// more get one with each resumption. No early data: it can be replayed (RFC 8446, 8).
-fn server_config(snapshot: Arc<ArcSwap<Snapshot>>) -> Result<ServerConfig, TlsError> {
-    let provider = provider();
-    let fallback = Arc::new(fallback(&provider)?);
-    let mut config = ServerConfig::builder_with_provider(provider)
+fn server_config(resolver: Arc<Resolver>) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(TlsError::Config)?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(Resolver { snapshot, fallback }));
+        .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Config)?;
     config.send_tls13_tickets = 1;

@@ -79,6 +79,7 @@ mod tests {
             fields.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
         let headers: HeaderMap = fields.clone().collect();
         let subject = Subject {
+            certificate: crate::route::filter::Shown::Nothing,
             method: &Method::GET,
             host: "a.test",
             target: "/",

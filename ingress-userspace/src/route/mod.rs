@@ -12,8 +12,8 @@ use std::{
 };
 
 use crate::model::{
-    Action, Canary, CanaryRule, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch, Pattern, Redirect,
-    RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
+    Action, Canary, CanaryRule, ClientCertificates, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch,
+    Pattern, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
 mod names;
@@ -32,6 +32,8 @@ pub struct Routes {
     source: Tree<HostPattern, Arc<HostRoutes>>,
     /// Hosts without a number of their own.
     unnumbered: BTreeSet<HostPattern>,
+    /// Hosts that ask their clients for certificates.
+    asking: BTreeSet<HostPattern>,
 }
 
 /// One host and its rules.
@@ -47,6 +49,7 @@ pub struct HostEntry {
     /// Longest expression first.
     patterns: Vec<(Pattern, Route)>,
     fallback: Option<Route>,
+    clients: Option<Arc<ClientCertificates>>,
 }
 
 /// What a matching rule does.
@@ -129,6 +132,11 @@ impl Routes {
                 }
                 Arc::new(HostEntry::compile(pattern, id, rules, &mut upstream))
             });
+            if entry.as_ref().is_some_and(|entry| entry.clients.is_some()) {
+                routes.asking.insert((*pattern).clone());
+            } else {
+                routes.asking.remove(*pattern);
+            }
             match pattern {
                 HostPattern::Exact(name) => routes.exact.set(name, entry),
                 HostPattern::Wildcard(base) => routes.wildcard.set(base, entry),
@@ -153,7 +161,15 @@ impl Routes {
         Found { host: entry, matched }
     }
 
-    fn host(&self, name: &str) -> Option<&HostEntry> {
+    /// Whether any host asks its clients for certificates.
+    #[must_use]
+    pub fn ask_clients(&self) -> bool {
+        !self.asking.is_empty()
+    }
+
+    /// The host whose rules serve `name` (canonical form).
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&HostEntry> {
         self.exact
             .get(name)
             .or_else(|| self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?))
@@ -176,13 +192,14 @@ impl HostEntry {
         routes: &HostRoutes,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
-        let HostRoutes { rules, fallback } = routes;
+        let HostRoutes { rules, fallback, clients } = routes;
         let mut entry = Self {
             pattern: pattern.clone(),
             id,
             exact: HashMap::new(),
             prefix: HashMap::new(),
             longest_prefix: 0,
+            clients: clients.clone(),
             patterns: Vec::new(),
             fallback: fallback.as_ref().map(|rule| Route::compile(rule, upstream)),
         };
@@ -203,6 +220,12 @@ impl HostEntry {
             map.entry(key.into()).or_insert_with(|| Route::compile(rule, upstream));
         }
         entry
+    }
+
+    /// What its clients must show in handshakes.
+    #[must_use]
+    pub fn clients(&self) -> Option<&Arc<ClientCertificates>> {
+        self.clients.as_ref()
     }
 
     fn find(&self, path: &str) -> Option<&Route> {

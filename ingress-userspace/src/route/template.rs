@@ -21,7 +21,7 @@ pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Capt
 }
 
 fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures: Option<&Captures<'_>>) {
-    let Subject { method, host, target, headers, secure, client, https_port: _ } = subject;
+    let Subject { method, host, target, headers, secure, certificate: _, client, https_port: _ } = subject;
     let path_and_query = || target.split_once('?').map_or((*target, ""), |(path, query)| (path, query));
     match variable {
         Variable::Scheme => text.push_str(if *secure { "https" } else { "http" }),
@@ -89,6 +89,7 @@ mod tests {
             host: "a.test",
             target: "/x/y?k=v&q=%20",
             headers: &headers,
+            certificate: crate::route::filter::Shown::Nothing,
             secure: true,
             client: [192, 0, 2, 7].into(),
             https_port: 443,

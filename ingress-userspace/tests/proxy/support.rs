@@ -105,7 +105,7 @@ impl Table {
         let owner = format!("default/{host}").into();
         let rule = Rule { path, owner, filters, action, forwarding: Arc::default() };
         let pattern = HostPattern::parse(host).expect("valid host");
-        self.0.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], fallback: None }));
+        self.0.hosts.insert(pattern, Arc::new(HostRoutes { rules: vec![rule], ..HostRoutes::default() }));
         self
     }
 }

@@ -19,11 +19,11 @@ use ingress_userspace::{
     proxy::Options,
 };
 use rustls::{
-    ClientConfig, HandshakeKind, RootCertStore,
+    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
 };
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -75,15 +75,27 @@ impl ServerCertVerifier for AnyCertificate {
 }
 
 pub(crate) fn config(alpn: &[&str]) -> Arc<ClientConfig> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
-    config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    let mut config = config_of(rustls::ALL_VERSIONS, None);
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(config)
+}
+
+/// What shows a certificate, if it has one.
+pub(crate) fn config_of(
+    versions: &[&'static SupportedProtocolVersion],
+    own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+) -> ClientConfig {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .with_root_certificates(RootCertStore::empty());
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).expect("a certificate"),
+    };
+    config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    config
 }
 
 pub(crate) async fn connect(proxy: &Proxy, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {

@@ -174,12 +174,13 @@ fn saved_secret(secret: &Arc<Secret>, keys: PrivateKeys) -> Arc<Secret> {
     if keys == PrivateKeys::Keep {
         return Arc::clone(secret);
     }
+    let is_public = |key: &str| matches!(key, "ca.crl" | "ca.crt" | "tls.crt");
     let mut secret = Secret::clone(secret);
     if let Some(data) = &mut secret.data {
-        data.retain(|key, _| key == "tls.crt");
+        data.retain(|key, _| is_public(key));
     }
     if let Some(data) = &mut secret.string_data {
-        data.retain(|key, _| key == "tls.crt");
+        data.retain(|key, _| is_public(key));
     }
     Arc::new(secret)
 }

@@ -12,6 +12,7 @@ fn cluster() -> Cluster {
             "spec": {"controller": "xdp-ingress.io/controller"}}),
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "a", "namespace": "n",
             "annotations": {"nginx.ingress.kubernetes.io/auth-secret": "users",
+                "nginx.ingress.kubernetes.io/proxy-ssl-secret": "pods",
                 "nginx.ingress.kubernetes.io/auth-url": "http://sso.auth.svc.cluster.local/"}},
             "spec": {"ingressClassName": "xdp", "tls": [{"hosts": ["a.test"], "secretName": "a"}],
                 "rules": [{"host": "a.test", "http": {"paths": [{"path": "/", "pathType": "Prefix",
@@ -33,6 +34,8 @@ fn cluster() -> Cluster {
         // `ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "users", "namespace": "n"},
             "data": {"auth": "YW5uOntTSEF9NWVuNkc2TWV6UnJvVDNYS3FrZFBPbVkvQmZRPQ=="}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pods", "namespace": "n"},
+            "data": {"ca.crt": "YXV0aG9yaXR5", "tls.key": "aHVudGVyMg=="}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "n"},
             "data": {"tls.crt": "Y2VydA=="}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"},
@@ -82,7 +85,11 @@ fn what_was_served_is_served_again() {
         ["auth/all", "auth/sso", "n/a"],
         "what is not used is not saved"
     );
-    assert_eq!(names(restored.secrets.keys().collect()), ["n/a", "n/users"], "Secrets of others are not saved");
+    assert_eq!(
+        names(restored.secrets.keys().collect()),
+        ["n/a", "n/pods", "n/users"],
+        "Secrets of others are not saved"
+    );
     assert_eq!(names(restored.ingresses.keys().collect()), ["n/a"]);
 }
 
@@ -96,7 +103,7 @@ fn private_keys_are_written_only_when_they_are_asked_for() {
         assert_eq!(size, text.len() as u64);
         assert_eq!(text.contains("aHVudGVyMg"), is_there);
         assert_eq!(text.contains("YW5uOntTSEF9"), is_there, "a hash of a password is as good as one to guess at");
-        assert!(text.contains("Y2VydA=="), "the certificate is kept");
+        assert!(text.contains("Y2VydA==") && text.contains("YXV0aG9yaXR5"), "what is public is kept");
         let mode = fs::metadata(&file.path).expect("metadata").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let mut left: Vec<_> =

@@ -94,12 +94,12 @@ pub(super) fn secret(object: Secret) -> Object {
     Object::Secret(strip_secret(object))
 }
 
-/// Drops what is neither part of a certificate nor a hash of a password: other secrets are not ours to hold. The keys stay, so
+/// Drops what is neither part of a certificate, nor whom to trust, nor a hash of a password: other secrets are not ours to hold. The keys stay, so
 /// that it can be told what is wrong with a Secret.
 pub(super) fn strip_secret(mut secret: Secret) -> Arc<Secret> {
     let keep = |key: &str, value: &[u8]| {
         let is_hash = || str::from_utf8(value).is_ok_and(|text| PasswordHash::parse(text.trim()).is_ok());
-        matches!(key, "auth" | "tls.crt" | "tls.key") || is_hash()
+        matches!(key, "auth" | "ca.crl" | "ca.crt" | "tls.crt" | "tls.key") || is_hash()
     };
     strip(&mut secret.metadata);
     for (key, value) in secret.data.iter_mut().flatten() {

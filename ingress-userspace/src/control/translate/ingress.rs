@@ -11,9 +11,9 @@ use k8s_openapi::api::networking::v1::{
 
 use super::{
     Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Precedence, RulesClaim,
-    annotations::{self, Policy, Redirect, Service},
+    annotations::{self, Clients, Policy, Redirect, Service},
     options::CatchAll,
-    protocol::Wanted,
+    protocol::{Speech, Wanted},
     service,
     solver::Standing,
 };
@@ -31,6 +31,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         precedence: Precedence::of(name, ingress),
         redirect: Redirect::Never,
         canary: None,
+        clients: Clients::Any,
         hosts: Vec::new(),
         object,
     };
@@ -53,7 +54,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
-    (claims.redirect, claims.canary) = (policy.redirect, policy.canary.clone());
+    (claims.redirect, claims.canary, claims.clients) = (policy.redirect, policy.canary.clone(), policy.clients.clone());
     let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
@@ -268,8 +269,9 @@ impl Builder<'_, '_> {
             Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
             Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
-            Policy { protocol, through, .. } => {
-                service::resolve(&self.name.namespace, backend, (*protocol, *through), self.object, self.context)
+            Policy { protocol, through, terms, .. } => {
+                let speech = Speech { protocol: *protocol, through: *through, terms: terms.as_ref() };
+                service::resolve(&self.name.namespace, backend, speech, self.object, self.context)
             }
         };
         self.with(path, action)

@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
-    Claims, Context, HostClaim, MAX_LENT, Precedence, RulesClaim, annotations::Redirect, secret, settings::Globals,
-    solver::Standing,
+    Claims, Clients, Context, HostClaim, MAX_LENT, Precedence, RulesClaim, annotations::Redirect, secret,
+    settings::Globals, solver::Standing,
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{
-        Action, Canary, CanaryRule, Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, Rule, Split, path,
+        Action, Canary, CanaryRule, Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, Rule, Split,
+        Unavailable, path,
     },
 };
 
@@ -32,6 +33,8 @@ pub(super) struct MergedHost {
     fallback: Option<MergedRule>,
     /// Whether any Ingress gives it TLS.
     has_tls: bool,
+    /// What its clients must show, and the Ingress that says so.
+    clients: Option<(ObjectRef, Clients)>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -121,7 +124,7 @@ fn lender_of<'l>(
 
 impl MergedHost {
     fn add(&mut self, pattern: &HostPattern, claim: &RulesClaim, claims: &Claims, context: &mut Context<'_>) {
-        let Claims { object, precedence: Precedence { standing, .. }, redirect, canary: _, hosts: _ } = claims;
+        let Claims { object, precedence: Precedence { standing, .. }, redirect, clients, canary: _, hosts: _ } = claims;
         let RulesClaim { rules, fallback } = claim;
         let merged = |rule: &Rule| MergedRule {
             rule: rule.clone(),
@@ -129,6 +132,15 @@ impl MergedHost {
             standing: *standing,
             redirect: *redirect,
         };
+        match &self.clients {
+            _ if *clients == Clients::Any => {}
+            None => self.clients = Some((object.clone(), clients.clone())),
+            Some((_, known)) if known == clients => {}
+            Some((winner, _)) => {
+                let what = format!("what clients of host `{pattern}` must show (`auth-tls-*`)");
+                report_conflict(context, object, (winner, Standing::Ordinary), &what);
+            }
+        }
         for rule in rules {
             if let Some(winner) = self.winner(&rule.path, object) {
                 let what = format!("path `{}` of host `{pattern}`", rule.path);
@@ -208,15 +220,21 @@ impl MergedHost {
 
     /// The routes of this host, with the rules of `lender` beside its own.
     pub(super) fn settle(&self, lender: Option<&Self>, globals: &Globals) -> HostRoutes {
-        let Self { rules, fallback, has_tls } = self;
+        let Self { rules, fallback, has_tls, clients } = self;
+        let clients =
+            clients.as_ref().or_else(|| lender?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
         let has_tls = *has_tls || lender.is_some_and(|lender| lender.has_tls);
         let lent = lender.iter().flat_map(|lender| &lender.rules).filter(|(path, _)| !rules.contains_key(path));
         let mut all: Vec<&MergedRule> = rules.values().chain(lent.map(|(_, rule)| rule)).collect();
         all.sort_by(|a, b| a.rule.path.cmp(&b.rule.path));
         let fallback = fallback.as_ref().or_else(|| lender?.fallback.as_ref());
         HostRoutes {
-            rules: all.into_iter().map(|rule| rule.settle(has_tls, globals)).collect(),
-            fallback: fallback.map(|rule| rule.settle(has_tls, globals)),
+            rules: all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect(),
+            fallback: fallback.map(|rule| rule.settle(has_tls, clients, globals)),
+            clients: match clients {
+                Clients::With(clients) => Some(Arc::clone(clients)),
+                Clients::Any | Clients::Nobody => None,
+            },
         }
     }
 }
@@ -239,9 +257,18 @@ impl MergedRule {
     }
 
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
-    fn settle(&self, has_tls: bool, globals: &Globals) -> Rule {
-        let Self { rule, owner: _, standing: _, redirect } = self;
+    ///
+    /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to solvers, whose
+    /// clients come over plain HTTP and have none.
+    fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
+        let Self { rule, owner: _, standing, redirect } = self;
         let mut rule = rule.clone();
+        match clients {
+            _ if *standing == Standing::Solver => {}
+            Clients::Any => {}
+            Clients::With(clients) => rule.filters.insert(0, Filter::ClientCertificate(Arc::clone(clients))),
+            Clients::Nobody => rule.action = Action::Refuse(Unavailable::Policy),
+        }
         let redirects = match redirect {
             Redirect::Never => false,
             Redirect::WithTls => has_tls,

@@ -49,7 +49,7 @@ mod topology;
 mod translator;
 mod values;
 
-use annotations::Redirect;
+use annotations::{Clients, Redirect};
 pub(in crate::control) use annotations::{
     authentication_service, authentication_service_of, references as annotation_references,
 };
@@ -96,6 +96,8 @@ struct Claims {
     precedence: Precedence,
     /// What its rules make of plain HTTP.
     redirect: Redirect,
+    /// What clients of its hosts must show.
+    clients: Clients,
     /// Which requests its rules take from those of others, if they are no rules of their own.
     canary: Option<CanaryRule>,
     /// Sorted by host, each once.

@@ -1,6 +1,10 @@
 //! Reads which protocol the endpoints of a port speak. It does not speak it.
 
-use super::{Context, annotations::shorten};
+use super::{
+    Context,
+    annotations::{AskedTls, shorten},
+    service::Through,
+};
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::Protocol,
@@ -36,13 +40,23 @@ pub(super) enum Wanted {
     Unsupported,
 }
 
+/// How an Ingress wants its pods spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speech<'p> {
+    pub(super) protocol: Wanted,
+    pub(super) through: Through,
+    /// Where that is over TLS.
+    pub(super) terms: Option<&'p AskedTls>,
+}
+
 /// The meaning of a value of `backend-protocol`; `None` if it has none.
 pub(super) fn of_annotation(value: &str) -> Option<Wanted> {
     match value.to_ascii_uppercase().as_str() {
         "HTTP" => Some(Wanted::This(Protocol::Http1)),
         "HTTPS" => Some(Wanted::This(Protocol::Https)),
         "GRPC" => Some(Wanted::This(Protocol::H2c)),
-        "GRPCS" | "FCGI" | "AUTO_HTTP" => Some(Wanted::Unsupported),
+        "GRPCS" => Some(Wanted::This(Protocol::H2)),
+        "FCGI" | "AUTO_HTTP" => Some(Wanted::Unsupported),
         _ => None,
     }
 }

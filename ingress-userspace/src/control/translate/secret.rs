@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use webpki::EndEntityCert;
+use rustls_pki_types::CertificateRevocationListDer;
+use webpki::{BorrowedCertRevocationList, EndEntityCert};
 
 use super::Context;
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Certificate, Host, HostPattern},
+    model::{Authorities, Certificate, Host, HostPattern, tls},
 };
 
 /// The certificate in Secret `name` for the hosts of `pattern`, or `None` and the reason reported on `ingress`.
@@ -64,17 +65,45 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
     }
 }
 
+/// The certificates of authorities.
+pub(super) const CA: &str = "ca.crt";
+
+/// What `secret` holds under `key`.
+pub(super) fn field<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
+    let written = secret.string_data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes);
+    let stored = || secret.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());
+    // The API server lets `stringData` overwrite `data`.
+    written.or_else(stored)
+}
+
+/// The authorities in a Secret, or what is wrong with them.
+pub(super) fn authorities(name: &ObjectName, secret: &Secret) -> Result<Authorities, String> {
+    let pem = field(secret, CA).ok_or_else(|| format!("`{CA}` is missing"))?;
+    let authorities = Authorities::from_pem(&name.to_string(), pem).map_err(|error| error.to_string())?;
+    match authorities.certificates.iter().find_map(|authority| webpki::anchor_from_trusted_cert(authority).err()) {
+        Some(error) => Err(format!("`{CA}` holds what is no X.509 version 3 certificate: {error}")),
+        None => Ok(authorities),
+    }
+}
+
+/// What the authorities in a Secret have revoked, or what is wrong with that; nothing if it does not say.
+pub(super) fn revoked(secret: &Secret) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let Some(pem) = field(secret, "ca.crl") else { return Ok(Vec::new()) };
+    let lists = tls::revocation_lists(pem).map_err(|error| error.to_string())?;
+    let broken = lists.iter().find_map(|list| BorrowedCertRevocationList::from_der(list).err());
+    match broken {
+        Some(error) => Err(format!("`ca.crl` holds what is no revocation list: {error}")),
+        None if lists.is_empty() => Err("`ca.crl` holds no PEM block `X509 CRL`".to_owned()),
+        None => Ok(lists),
+    }
+}
+
 /// Reads a TLS Secret.
 ///
 /// # Errors
 /// What is wrong with it, without quoting it.
 pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, String> {
-    let field = |key: &str| {
-        let written = secret.string_data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes);
-        let stored = || secret.data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());
-        // The API server lets `stringData` overwrite `data`.
-        written.or_else(stored).ok_or_else(|| format!("`{key}` is missing"))
-    };
+    let field = |key: &str| field(secret, key).ok_or_else(|| format!("`{key}` is missing"));
     let certificate = Certificate::from_pem(&name.to_string(), field("tls.crt")?, field("tls.key")?)
         .map_err(|error| error.to_string())?;
     if let Some(leaf) = certificate.chain.first()

@@ -14,17 +14,17 @@ use k8s_openapi::api::{
 
 use super::{
     Context,
-    annotations::shorten,
+    annotations::{self, AskedTls, shorten},
     endpoints,
     external::{self, Lead},
-    protocol::{self, Wanted},
+    protocol::{self, Speech, Wanted},
 };
 use crate::{
     control::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Action, Endpoint, Protocol, Unavailable, Upstream, UpstreamKey},
+    model::{Action, Endpoint, Protocol, Unavailable, Upstream, UpstreamKey, UpstreamTls},
 };
 
 /// Where rules lead to, or ask.
@@ -37,6 +37,8 @@ pub(super) enum Destination {
         /// What is spoken in place of what the port says.
         protocol: Option<Protocol>,
         through: Through,
+        /// What holds for TLS with what is there, if that is not what holds anyway.
+        tls: Option<AskedTls>,
     },
     /// A host that an annotation gives, by its name or address.
     Outside { host: Box<str>, port: u16, protocol: Protocol },
@@ -78,7 +80,7 @@ enum Port<'b> {
 pub(super) fn resolve(
     namespace: &str,
     backend: &IngressBackend,
-    (wanted, through): (Wanted, Through),
+    speech: Speech<'_>,
     ingress: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -104,7 +106,7 @@ pub(super) fn resolve(
         context.report(ingress, Reason::ServiceNotFound, message);
         return Action::Refuse(Unavailable::NoService);
     };
-    forward(&name, &service.object, port.as_ref().and_then(Port::of), (wanted, through), ingress, context)
+    forward(&name, &service.object, port.as_ref().and_then(Port::of), speech, ingress, context)
 }
 
 /// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which is
@@ -126,7 +128,7 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         name,
         &service.object,
         Some(Port::Number(port.port)),
-        (Wanted::OfPort, Through::Pods),
+        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None },
         &object,
         context,
     ))
@@ -147,7 +149,8 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    match forward(name, &service.object, Some(port), (Wanted::This(protocol), Through::Pods), object, context) {
+    let speech = Speech { protocol: Wanted::This(protocol), through: Through::Pods, terms: None };
+    match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
@@ -157,7 +160,7 @@ fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    (wanted, through): (Wanted, Through),
+    Speech { protocol: wanted, through, terms }: Speech<'_>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -175,29 +178,51 @@ fn forward(
         return Action::Refuse(Unavailable::NoPort);
     };
     let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
-    let destination = |protocol| Destination::Service { name: name.clone(), port: found.port, protocol, through };
-    let (key, gathered) = context.upstream(&destination(None));
+    let destination = |protocol, tls: Option<&AskedTls>| Destination::Service {
+        name: name.clone(),
+        port: found.port,
+        protocol,
+        through,
+        tls: tls.cloned(),
+    };
+    let (key, gathered) = context.upstream(&destination(None, None));
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, message.clone());
     }
     let Some(upstream) = &gathered.upstream else { return Action::Refuse(Unavailable::Backend) };
-    match wanted {
-        // What speaks another protocol shares no connections with the rest, so it is another upstream.
-        Wanted::This(protocol) if protocol != upstream.protocol => {
-            Action::Forward(context.upstream(&destination(Some(protocol))).0)
-        }
-        Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => Action::Forward(key),
+    let other = match wanted {
+        Wanted::This(protocol) if protocol != upstream.protocol => Some(protocol),
+        Wanted::This(_) | Wanted::OfPort | Wanted::Unsupported => None,
+    };
+    let agreed = terms.filter(|_| other.unwrap_or(upstream.protocol).is_over_tls());
+    if terms.is_some() && agreed.is_none() {
+        let message = format!(
+            "annotations `proxy-ssl-*` have no effect for service `{name}`, as no TLS is spoken to its pods; set `backend-protocol` to `HTTPS` or `GRPCS`"
+        );
+        context.report(object, Reason::IneffectiveAnnotation, message);
     }
+    if other.is_none() && agreed.is_none() {
+        return Action::Forward(key);
+    }
+    // What is spoken to otherwise shares no connections with the rest, so it is another upstream.
+    let (key, gathered) = context.upstream(&destination(other, agreed));
+    if gathered.upstream.is_some() {
+        return Action::Forward(key);
+    }
+    for Finding { reason, message } in &gathered.findings {
+        context.report(object, *reason, message.clone());
+    }
+    Action::Refuse(Unavailable::Policy)
 }
 
 /// Gathers what is behind `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
-    let (name, number, protocol, through) = match destination {
-        Destination::Service { name, port, protocol, through } => (name, port, protocol, through),
+    let (name, number, protocol, through, tls) = match destination {
+        Destination::Service { name, port, protocol, through, tls } => (name, port, protocol, through, tls),
         Destination::Outside { host, port, protocol } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
-            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, endpoints }));
+            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls: None, endpoints }));
             return Gathered { upstream, findings };
         }
     };
@@ -215,8 +240,43 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
             }
         }
     });
-    let upstream = upstream.map(|own| Upstream { protocol: protocol.unwrap_or(own.protocol), ..own });
+    let upstream = upstream.and_then(|own| {
+        let tls = match tls {
+            None => None,
+            Some(asked) => Some(policy(name, asked, &mut findings, context)?),
+        };
+        Some(Upstream { protocol: protocol.unwrap_or(own.protocol), tls, ..own })
+    });
     Gathered { upstream: upstream.map(Arc::new), findings }
+}
+
+/// What `asked` comes to for a service; `None` if it cannot be kept.
+fn policy(
+    service: &ObjectName,
+    asked: &AskedTls,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Arc<UpstreamTls>> {
+    let own = format!("{}.{}.svc", service.name, service.namespace);
+    let stored = context.service(service);
+    let own = stored.and_then(|stored| external_name(&stored.object)).map_or(own, str::to_owned);
+    match annotations::terms(asked, &service.namespace, context) {
+        Ok(terms) => {
+            let policy = terms?.of_service(&own);
+            if policy.is_none() {
+                let message = format!(
+                    "`{}` is no name that a certificate could have; its rules answer 503, set `proxy-ssl-name`",
+                    shorten(&own)
+                );
+                findings.push(Finding { reason: Reason::InvalidAnnotation, message });
+            }
+            policy.map(Arc::new)
+        }
+        Err((reason, message)) => {
+            findings.push(Finding { reason, message });
+            None
+        }
+    }
 }
 
 /// The endpoints that slices give.
@@ -238,7 +298,7 @@ fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mu
     let mut endpoints: Vec<_> =
         cluster_ips(service).map(|ip| Endpoint { address: SocketAddr::new(ip, number) }).collect();
     endpoints.sort();
-    Upstream { protocol, endpoints }
+    Upstream { protocol, tls: None, endpoints }
 }
 
 /// The addresses that the cluster has given a service; a headless one has none.
@@ -270,7 +330,7 @@ fn outside(
     };
     let service = endpoints::reference(name, context);
     let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
-    Some(Upstream { protocol, endpoints })
+    Some(Upstream { protocol, tls: None, endpoints })
 }
 
 /// A port that a service does not list.
@@ -305,15 +365,18 @@ fn offered(service: &Service) -> String {
 impl Destination {
     pub(super) fn key(&self) -> UpstreamKey {
         match self {
-            Self::Service { name: ObjectName { namespace, name }, port, protocol, through } => {
+            Self::Service { name: ObjectName { namespace, name }, port, protocol, through, tls } => {
                 let through = match through {
                     Through::Pods => "",
                     Through::Service => "+service",
                 };
-                let port = match protocol {
+                let mut port = match protocol {
                     None => format!("{port}{through}"),
                     Some(protocol) => format!("{port}{through}+{protocol}"),
                 };
+                if let Some(tls) = tls {
+                    port += &format!("+tls({})", tls.label());
+                }
                 UpstreamKey::new(namespace, name, &port)
             }
             // No namespace is empty, so that no service has this key.
@@ -327,8 +390,11 @@ impl Destination {
 impl Gathered {
     /// Whether everything but the endpoints is the same.
     pub(super) fn looks_like(&self, other: &Self) -> bool {
-        let protocol = |gathered: &Self| gathered.upstream.as_ref().map(|upstream| upstream.protocol);
-        protocol(self) == protocol(other) && self.findings == other.findings
+        let spoken = |gathered: &Self| {
+            let upstream = gathered.upstream.as_ref();
+            upstream.map(|upstream| (upstream.protocol, upstream.tls.clone()))
+        };
+        spoken(self) == spoken(other) && self.findings == other.findings
     }
 }
 

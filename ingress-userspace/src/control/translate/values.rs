@@ -18,6 +18,15 @@ pub(super) fn boolean(value: &str, field: &mut bool) -> Read {
     Ok(())
 }
 
+pub(super) fn switch(value: &str, field: &mut bool) -> Read {
+    *field = match value {
+        "on" => true,
+        "off" => false,
+        _ => return Err("\"on\" or \"off\"".into()),
+    };
+    Ok(())
+}
+
 /// A number of seconds, up to a week; 0 has a meaning of its own for some keys of nginx, which none has here.
 pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     let mut seconds = 0;

@@ -24,7 +24,7 @@ pub use limit::{Limit, Rate};
 pub use rewrite::{Rewrite, RewriteError};
 pub use users::{HashError, PasswordHash, Scheme, Users};
 
-use super::PathMatch;
+use super::{ClientCertificates, PathMatch};
 
 /// A step between match and action.
 ///
@@ -37,6 +37,8 @@ pub enum Filter {
     /// below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP, and for paths
     /// that one of `except` matches.
     RedirectHttps { status: u16, except: Arc<[PathMatch]> },
+    /// Answers 403 to requests that came over plain HTTP, and 400 to those without the certificate that is asked for.
+    ClientCertificate(Arc<ClientCertificates>),
     /// Answers 403 to clients of some networks.
     Access(Arc<Access>),
     /// Answers for clients that ask for too much.

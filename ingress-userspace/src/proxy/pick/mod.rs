@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-use crate::model::{Protocol, Retry, Upstream, UpstreamKey};
+use super::upstream::{Connector, Transport};
+use crate::model::{Protocol, Retry, Upstream, UpstreamKey, UpstreamTls};
 
 mod load;
 mod ring;
@@ -34,6 +35,8 @@ const OUT_MAX_MS: u64 = 16_000;
 pub(super) struct UpstreamState {
     key: UpstreamKey,
     protocol: Protocol,
+    /// If the protocol is over TLS.
+    connector: Option<Arc<Connector>>,
     endpoints: Vec<EndpointState>,
     next: AtomicU32,
     /// Made when the first request is hashed: most upstreams need none.
@@ -94,11 +97,17 @@ pub(super) struct Tried {
 impl UpstreamState {
     /// The state for `upstream`: `previous` itself if nothing changed, else a new one that knows what
     /// `previous` knew of the endpoints that remain.
-    pub(super) fn carry(key: &UpstreamKey, upstream: &Upstream, previous: Option<&Arc<Self>>) -> Arc<Self> {
-        let Upstream { protocol, endpoints } = upstream;
+    pub(super) fn carry(
+        key: &UpstreamKey,
+        upstream: &Upstream,
+        connector: Option<Arc<Connector>>,
+        previous: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let Upstream { protocol, tls: _, endpoints } = upstream;
         let known = previous.map_or(&[][..], |state| &state.endpoints);
         if let Some(previous) = previous
             && previous.protocol == *protocol
+            && previous.connector.as_ref().map(Arc::as_ptr) == connector.as_ref().map(Arc::as_ptr)
             && known.iter().map(|e| e.address).eq(endpoints.iter().map(|e| e.address))
         {
             return Arc::clone(previous);
@@ -112,6 +121,7 @@ impl UpstreamState {
         Arc::new(Self {
             key: key.clone(),
             protocol: *protocol,
+            connector,
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
             ring: OnceLock::new(),
@@ -130,6 +140,16 @@ impl UpstreamState {
     /// What its endpoints speak.
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol
+    }
+
+    /// What makes its connections, if it is for `protocol` under `policy`.
+    pub(super) fn connector(&self, protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Option<&Arc<Connector>> {
+        self.connector.as_ref().filter(|known| self.protocol == protocol && known.policy() == policy)
+    }
+
+    /// What carries that.
+    pub(super) fn transport(&self) -> Transport<'_> {
+        self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
     }
 
     /// An endpoint that is neither out nor tried already, as `choice` has it; if all that remain are out, one of those. `None`
@@ -282,7 +302,7 @@ mod tests {
     }
 
     fn state(ports: &[u16]) -> Arc<UpstreamState> {
-        UpstreamState::carry(&key(), &upstream(ports), None)
+        UpstreamState::carry(&key(), &upstream(ports), None, None)
     }
 
     fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
@@ -360,10 +380,10 @@ mod tests {
     fn health_carries_over_by_address() {
         let first = state(&[1, 2]);
         take(&first, 1).failed(0);
-        assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&key(), &upstream(&[1, 2]), Some(&first))));
+        assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&key(), &upstream(&[1, 2]), None, Some(&first))));
         let other = Upstream { protocol: Protocol::H2c, ..upstream(&[1, 2]) };
-        assert_eq!(UpstreamState::carry(&key(), &other, Some(&first)).protocol(), Protocol::H2c);
-        let second = UpstreamState::carry(&key(), &upstream(&[2, 3]), Some(&first));
+        assert_eq!(UpstreamState::carry(&key(), &other, None, Some(&first)).protocol(), Protocol::H2c);
+        let second = UpstreamState::carry(&key(), &upstream(&[2, 3]), None, Some(&first));
         assert_eq!(picks(&second, 1, 3), [3, 3, 3]);
     }
 

@@ -11,41 +11,66 @@ use std::{
 
 use tokio::io::AsyncWrite;
 
-use super::{buffer::ReadBuffer, pool::Pool, stream::Stream, timer::Timer};
+use super::{
+    buffer::ReadBuffer,
+    pool::Pool,
+    stream::Stream,
+    timer::Timer,
+    tls::{Connector, ConnectorId},
+};
 
 /// An open connection, fit for one exchange. Dropping it closes it.
 pub struct Connection {
     stream: Stream,
-    target: Target,
+    lane: Lane,
     reused: bool,
     timer: Timer,
     pool: Pool,
 }
 
 /// Where a connection leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'t> {
     pub address: SocketAddr,
-    pub transport: Transport,
+    pub transport: Transport<'t>,
 }
 
-/// What carries HTTP/1.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+/// What carries HTTP.
+#[derive(Clone, Copy, Debug)]
+pub enum Transport<'t> {
     Plain,
-    /// TLS that takes any certificate.
-    Tls,
+    Tls(&'t Connector),
+}
+
+/// What connections must have in common to be used for the same requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lane {
+    pub(super) address: SocketAddr,
+    /// `None` in the clear.
+    pub(super) connector: Option<ConnectorId>,
+}
+
+// === impl Target ===
+
+impl Target<'_> {
+    pub(super) fn lane(&self) -> Lane {
+        let connector = match self.transport {
+            Transport::Plain => None,
+            Transport::Tls(connector) => Some(connector.id()),
+        };
+        Lane { address: self.address, connector }
+    }
 }
 
 // === impl Connection ===
 
 impl Connection {
-    pub(super) fn new(stream: Stream, target: Target, pool: Pool) -> Self {
-        Self { stream, target, reused: false, timer: Timer::default(), pool }
+    pub(super) fn new(stream: Stream, lane: Lane, pool: Pool) -> Self {
+        Self { stream, lane, reused: false, timer: Timer::default(), pool }
     }
 
-    pub(super) fn target(&self) -> Target {
-        self.target
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// Whether it has served a request before.
@@ -103,7 +128,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stream: _, target, reused, timer: _, pool: _ } = self;
-        f.debug_struct("Connection").field("target", target).field("reused", reused).finish_non_exhaustive()
+        let Self { stream: _, lane, reused, timer: _, pool: _ } = self;
+        f.debug_struct("Connection").field("lane", lane).field("reused", reused).finish_non_exhaustive()
     }
 }

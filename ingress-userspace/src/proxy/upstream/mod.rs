@@ -25,6 +25,7 @@ pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malfo
 pub use exchange::{Upgraded, exchange, upgrade};
 pub use head::{Accept, write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
+pub use tls::Connector;
 pub use tunnel::{Passed, Tunnel, TunnelError, watch};
 
 /// Bounds of one exchange.

@@ -1,7 +1,7 @@
 //! Idle connections of one worker, by endpoint. It opens connections but neither chooses endpoints nor retries.
 
 use std::{
-    cell::{Cell, OnceCell, RefCell},
+    cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
@@ -13,7 +13,7 @@ use std::{
 
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{ConnectError, Connection, Target, Transport, stream::Stream, tls::Connector};
+use super::{ConnectError, Connection, Target, Transport, connection::Lane, stream::Stream, tls::Connector};
 
 /// Idle connections of one worker thread; clones share them.
 #[derive(Clone)]
@@ -33,21 +33,16 @@ pub struct PoolOptions {
 struct Shared {
     options: Cell<PoolOptions>,
     idle: RefCell<Idle>,
-    /// Made for the first endpoint that speaks TLS.
-    connector: OnceCell<Connector>,
     /// Time of the last [`Pool::prune`]: a clock that costs nothing on the request path.
     now: Cell<Instant>,
 }
 
 #[derive(Default)]
 struct Idle {
-    /// Per endpoint the oldest first.
-    plain: Endpoints,
-    tls: Endpoints,
+    /// The oldest first.
+    lanes: HashMap<Lane, VecDeque<Entry>, Seed>,
     total: usize,
 }
-
-type Endpoints = HashMap<SocketAddr, VecDeque<Entry>, Seed>;
 
 struct Entry {
     connection: Connection,
@@ -71,12 +66,7 @@ impl Default for PoolOptions {
 impl Pool {
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
-        Self(Rc::new(Shared {
-            options: Cell::new(options),
-            idle: RefCell::default(),
-            connector: OnceCell::new(),
-            now: Cell::new(Instant::now()),
-        }))
+        Self(Rc::new(Shared { options: Cell::new(options), idle: RefCell::default(), now: Cell::new(Instant::now()) }))
     }
 
     /// From now on these hold; for what is idle already from the next [`Pool::prune`] on.
@@ -91,9 +81,10 @@ impl Pool {
     /// The idle connection to `target` that was used last, if one is still open and silent. One that has something to read
     /// was closed or speaks unasked, and is dropped.
     #[must_use]
-    pub fn idle(&self, target: Target) -> Option<Connection> {
+    pub fn idle(&self, target: Target<'_>) -> Option<Connection> {
+        let lane = target.lane();
         loop {
-            let mut connection = self.0.idle.borrow_mut().take(target)?;
+            let mut connection = self.0.idle.borrow_mut().take(lane)?;
             if connection.is_silent() {
                 return Some(connection);
             }
@@ -104,32 +95,29 @@ impl Pool {
     ///
     /// # Errors
     /// If it is refused, is not there after that time, or fails otherwise.
-    pub async fn connect(&self, target: Target, after: Duration) -> Result<Connection, ConnectError> {
-        let Target { address, transport } = target;
-        let opened = match transport {
-            Transport::Plain => timeout(after, self.tcp(address)).await.map(|tcp| tcp.map(Stream::Plain)),
-            // Boxed: the state of a handshake is large, and plain connections need none.
-            Transport::Tls => timeout(after, Box::pin(self.tls(address))).await,
-        };
-        let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address })??;
-        Ok(Connection::new(stream, target, self.clone()))
+    pub async fn connect(&self, target: Target<'_>, after: Duration) -> Result<Connection, ConnectError> {
+        let opened = timeout(after, self.open(target)).await;
+        let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
+        Ok(Connection::new(stream, target.lane(), self.clone()))
     }
 
-    pub(super) async fn tcp(&self, address: SocketAddr) -> Result<TcpStream, ConnectError> {
+    pub(super) async fn open(&self, target: Target<'_>) -> Result<Stream, ConnectError> {
+        let Target { address, transport } = target;
+        match transport {
+            Transport::Plain => self.tcp(address).await.map(Stream::Plain),
+            // Boxed: the state of a handshake is large, and plain connections need none.
+            Transport::Tls(connector) => Box::pin(self.tls(address, connector)).await,
+        }
+    }
+
+    async fn tcp(&self, address: SocketAddr) -> Result<TcpStream, ConnectError> {
         let connected = TcpStream::connect(address).await;
         connected
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| self.unconnected(address, error))
     }
 
-    async fn tls(&self, address: SocketAddr) -> Result<Stream, ConnectError> {
-        let connector = match self.0.connector.get() {
-            Some(connector) => connector,
-            None => {
-                let made = Connector::new().map_err(|source| ConnectError::Tls { address, source: source.into() })?;
-                self.0.connector.get_or_init(|| made)
-            }
-        };
+    async fn tls(&self, address: SocketAddr, connector: &Connector) -> Result<Stream, ConnectError> {
         let tcp = self.tcp(address).await?;
         match connector.connect(tcp, address).await {
             Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
@@ -147,21 +135,18 @@ impl Pool {
 
     /// Drops what has been idle for too long or was closed. To be called once a second: it is also the pool's clock.
     pub fn prune(&self, now: Instant) {
-        let Shared { options, idle, connector: _, now: clock } = &*self.0;
+        let Shared { options, idle, now: clock } = &*self.0;
         clock.set(now);
         let limit = options.get().idle_timeout;
         let mut idle = idle.borrow_mut();
-        let Idle { plain, tls, total } = &mut *idle;
-        for endpoints in [plain, tls] {
-            endpoints.retain(|_, entries| {
-                let before = entries.len();
-                entries.retain_mut(|entry| {
-                    now.saturating_duration_since(entry.since) < limit && entry.connection.is_silent()
-                });
-                *total -= before - entries.len();
-                !entries.is_empty()
-            });
-        }
+        let Idle { lanes, total } = &mut *idle;
+        lanes.retain(|_, entries| {
+            let before = entries.len();
+            entries
+                .retain_mut(|entry| now.saturating_duration_since(entry.since) < limit && entry.connection.is_silent());
+            *total -= before - entries.len();
+            !entries.is_empty()
+        });
     }
 
     /// Closes what is idle: its descriptors are needed for something else.
@@ -177,17 +162,17 @@ impl Pool {
     }
 
     pub(super) fn keep(&self, connection: Connection) {
-        let Shared { options, idle, connector: _, now } = &*self.0;
+        let Shared { options, idle, now } = &*self.0;
         let PoolOptions { idle_per_endpoint, idle_total, .. } = options.get();
         let mut idle = idle.borrow_mut();
-        let target = connection.target();
+        let lane = connection.lane();
         if idle.put(Entry { connection, since: now.get() }) > idle_per_endpoint {
-            idle.drop_oldest(target);
+            idle.drop_oldest(lane);
         }
         if idle.total > idle_total {
             // Looks at each endpoint, but only when the pool is full and grows, not when a connection is used again.
-            let fronts = [&idle.plain, &idle.tls].into_iter().flat_map(HashMap::values).filter_map(VecDeque::front);
-            let oldest = fronts.min_by_key(|entry| entry.since).map(|entry| entry.connection.target());
+            let fronts = idle.lanes.values().filter_map(VecDeque::front);
+            let oldest = fronts.min_by_key(|entry| entry.since).map(|entry| entry.connection.lane());
             if let Some(oldest) = oldest {
                 idle.drop_oldest(oldest);
             }
@@ -204,32 +189,24 @@ impl fmt::Debug for Pool {
 // === impl Idle ===
 
 impl Idle {
-    fn of(&mut self, transport: Transport) -> &mut Endpoints {
-        match transport {
-            Transport::Plain => &mut self.plain,
-            Transport::Tls => &mut self.tls,
-        }
-    }
-
-    /// How many its endpoint has then.
+    /// How many its lane has then.
     fn put(&mut self, entry: Entry) -> usize {
-        let Target { address, transport } = entry.connection.target();
         self.total += 1;
-        let entries = self.of(transport).entry(address).or_default();
+        let entries = self.lanes.entry(entry.connection.lane()).or_default();
         entries.push_back(entry);
         entries.len()
     }
 
-    /// The newest. An endpoint without connections stays in the map until the next [`Pool::prune`], because it is likely to get
+    /// The newest. A lane without connections stays in the map until the next [`Pool::prune`], because it is likely to get
     /// this one back.
-    fn take(&mut self, target: Target) -> Option<Connection> {
-        let entry = self.of(target.transport).get_mut(&target.address)?.pop_back()?;
+    fn take(&mut self, lane: Lane) -> Option<Connection> {
+        let entry = self.lanes.get_mut(&lane)?.pop_back()?;
         self.total -= 1;
         Some(entry.connection)
     }
 
-    fn drop_oldest(&mut self, target: Target) {
-        let oldest = self.of(target.transport).get_mut(&target.address).and_then(VecDeque::pop_front);
+    fn drop_oldest(&mut self, lane: Lane) {
+        let oldest = self.lanes.get_mut(&lane).and_then(VecDeque::pop_front);
         self.total -= usize::from(oldest.is_some());
     }
 }
@@ -275,6 +252,10 @@ impl Hasher for AddressHasher {
 
     fn write_u32(&mut self, value: u32) {
         self.fold(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.fold(value);
     }
 
     fn write_usize(&mut self, value: usize) {

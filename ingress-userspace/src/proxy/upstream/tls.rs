@@ -1,39 +1,118 @@
 //! TLS towards endpoints (ADR 0011). It chooses no endpoint and opens no TCP connection.
 //!
-//! Certificates are not verified: pods rarely have one that names them, and nothing in an Ingress says whom to trust, so this
-//! keeps eavesdroppers out, not impostors. That the endpoint holds the key of the certificate it shows is checked all the
-//! same. No server name is sent, as ingress-nginx sends none by default, and no ALPN: what is spoken is HTTP/1.1.
+//! Without a policy, certificates are not verified: pods rarely have one that names them, and nothing in an Ingress says whom to
+//! trust, so this keeps eavesdroppers out, not impostors. That the endpoint holds the key of the certificate it shows is checked
+//! all the same. No server name is sent then, as ingress-nginx sends none by default.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Makes TLS connections; remembers the sessions of its endpoints, 256 at most, and resumes them.
-pub(super) struct Connector(TlsConnector);
+use super::BoxError;
+use crate::model::{Protocol, UpstreamTls, Verify};
+
+/// Makes TLS connections under one policy; remembers the sessions of its endpoints, 256 at most, and resumes them.
+pub struct Connector {
+    id: ConnectorId,
+    policy: Option<Arc<UpstreamTls>>,
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+    /// Whether endpoints must agree to HTTP/2 by ALPN (RFC 9113, 3.2). HTTP/1.1 goes without saying.
+    is_http2: bool,
+}
+
+/// Tells connectors apart. No two of a process have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ConnectorId(u64);
+
+// === impl Connector ===
 
 impl Connector {
-    pub(super) fn new() -> Result<Self, rustls::Error> {
+    /// The connector for endpoints that speak `protocol`.
+    ///
+    /// # Errors
+    /// If an authority cannot be used, or the key of the certificate cannot or is not its own. Texts never quote the key.
+    pub fn new(protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Result<Self, BoxError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let provider = crate::proxy::tls::provider();
-        let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let verifier: Arc<dyn ServerCertVerifier> = match policy.and_then(|policy| policy.verify.as_ref()) {
+            None => Arc::new(AnyCertificate(Arc::clone(&provider))),
+            Some(Verify { authorities, name }) => {
+                let mut roots = RootCertStore::empty();
+                for authority in &authorities.certificates {
+                    roots.add(authority.clone())?;
+                }
+                let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+                Arc::new(Named { inner: verifier.build()?, name: name.clone() })
+            }
+        };
+        let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        config.enable_sni = false;
-        Ok(Self(TlsConnector::from(Arc::new(config))))
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match policy.and_then(|policy| policy.certificate.as_deref()) {
+            Some(own) => config.with_client_auth_cert(own.chain.clone(), own.key.clone_key())?,
+            None => config.with_no_client_auth(),
+        };
+        let server_name = policy.and_then(|policy| policy.server_name.clone());
+        config.enable_sni = server_name.is_some();
+        let is_http2 = protocol == Protocol::H2;
+        if is_http2 {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
+        let connector = TlsConnector::from(Arc::new(config));
+        Ok(Self {
+            id: ConnectorId(NEXT.fetch_add(1, Relaxed)),
+            policy: policy.cloned(),
+            connector,
+            server_name,
+            is_http2,
+        })
+    }
+
+    pub(in crate::proxy) fn policy(&self) -> Option<&Arc<UpstreamTls>> {
+        self.policy.as_ref()
+    }
+
+    pub(super) fn id(&self) -> ConnectorId {
+        self.id
     }
 
     pub(super) async fn connect(&self, stream: TcpStream, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
-        let name = session_name(address).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        self.0.connect(name, stream).await
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => session_name(address).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
+        };
+        let stream = self.connector.connect(name, stream).await?;
+        if self.is_http2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Err(io::Error::other("the endpoint does not agree to HTTP/2"));
+        }
+        Ok(stream)
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, policy: _, connector: _, server_name, is_http2 } = self;
+        let mut debug = f.debug_struct("Connector");
+        debug.field("id", id).field("server_name", server_name).field("is_http2", is_http2).finish_non_exhaustive()
     }
 }
 
@@ -42,6 +121,48 @@ impl Connector {
 fn session_name(address: SocketAddr) -> Result<ServerName<'static>, rustls_pki_types::InvalidDnsNameError> {
     let host = address.ip().to_string().replace([':', '.'], "-");
     ServerName::try_from(format!("ip-{host}-port-{}.invalid", address.port()))
+}
+
+/// Takes the certificates of one name, whichever name the session goes by.
+#[derive(Debug)]
+struct Named {
+    inner: Arc<WebPkiServerVerifier>,
+    name: ServerName<'static>,
+}
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.inner.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
 }
 
 /// Takes any certificate, but only from who holds its key.

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
 use crate::model::{
-    Authentication, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect, Rewrite, filter::Limit,
-    path::ACME_CHALLENGE,
+    Authentication, ClientCertificates, Demand, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect,
+    Rewrite, filter::Limit, path::ACME_CHALLENGE,
 };
 
 mod cors;
@@ -23,9 +23,31 @@ pub struct Subject<'r> {
     pub headers: &'r HeaderMap,
     /// Whether the client's connection is encrypted.
     pub secure: bool,
+    pub certificate: Shown,
     pub client: IpAddr,
     /// Where clients reach HTTPS; 443 goes without saying in a redirect.
     pub https_port: u16,
+}
+
+/// What the client's certificate is worth to the host of the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shown {
+    /// There is none.
+    #[default]
+    Nothing,
+    Valid,
+    /// No known authority has issued it.
+    OfUnknownIssuer,
+    /// It is expired, revoked, for another purpose, or otherwise not valid.
+    Invalid,
+}
+
+/// Why a client does not come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    Tls,
+    Certificate,
+    ValidCertificate,
 }
 
 /// What a filter made of a request.
@@ -35,6 +57,8 @@ pub enum Verdict<'f> {
     Continue,
     /// Answer with this redirect.
     Redirect { status: u16, location: String },
+    /// Answer 403, or 400 if it came over TLS.
+    Unproven(Lack),
     /// Answer 403.
     Deny,
     /// Count it, and answer if it is one too many.
@@ -90,6 +114,9 @@ impl Edits<'_> {
 pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f>) -> Verdict<'f> {
     match filter {
         Filter::RedirectHttps { status, except } => return redirect_https(*status, except, subject),
+        Filter::ClientCertificate(clients) => {
+            return lack(clients, subject).map_or(Verdict::Continue, Verdict::Unproven);
+        }
         Filter::Access(access) if access.admits(subject.client) => {}
         Filter::Access(_) => return Verdict::Deny,
         Filter::Limit(limit) => return Verdict::Limit(limit),
@@ -124,6 +151,7 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             }
             Filter::StrictTransportSecurity(_)
             | Filter::RedirectHttps { .. }
+            | Filter::ClientCertificate(_)
             | Filter::Access(_)
             | Filter::Limit(_)
             | Filter::Authentication(_)
@@ -184,6 +212,21 @@ fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> V
         port => format!("https://{host}:{port}{target}"),
     };
     Verdict::Redirect { status, location }
+}
+
+fn lack(clients: &ClientCertificates, subject: &Subject<'_>) -> Option<Lack> {
+    if !subject.secure {
+        return Some(Lack::Tls);
+    }
+    match (subject.certificate, clients.demand) {
+        (Shown::Valid, _)
+        | (Shown::Nothing, Demand::Optional | Demand::OfAnyIssuer)
+        | (Shown::OfUnknownIssuer, Demand::OfAnyIssuer) => None,
+        (Shown::Nothing, Demand::Required) => Some(Lack::Certificate),
+        (Shown::OfUnknownIssuer, Demand::Required | Demand::Optional) | (Shown::Invalid, _) => {
+            Some(Lack::ValidCertificate)
+        }
+    }
 }
 
 fn rewritten(rewrite: &Rewrite, subject: &Subject<'_>) -> String {

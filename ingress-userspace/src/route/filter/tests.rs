@@ -12,6 +12,7 @@ fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
         target,
         headers,
         secure: false,
+        certificate: Shown::Nothing,
         client: [192, 0, 2, 7].into(),
         https_port: 443,
     }

@@ -2,8 +2,9 @@
 
 use http::{HeaderName, HeaderValue};
 
-use super::super::protocol::Wanted;
-use super::authentication::AskedAuthentication;
+use super::{
+    super::protocol::Wanted, authentication::AskedAuthentication, clients::AskedClients, upstream_tls::AskedTls,
+};
 use crate::model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Networks, Origins, Pattern,
     SessionCookie, Template,
@@ -33,6 +34,8 @@ pub(in crate::control::translate) struct Asked {
     pub(in crate::control::translate) force_ssl_redirect: bool,
     pub(in crate::control::translate) protocol: Wanted,
     pub(in crate::control::translate) through_service: bool,
+    pub(in crate::control::translate) upstream_tls: AskedTls,
+    pub(in crate::control::translate) clients: AskedClients,
     pub(in crate::control::translate) use_regex: bool,
     pub(in crate::control::translate) rewrite_target: Option<Template>,
     pub(in crate::control::translate) app_root: Option<Template>,
@@ -86,6 +89,8 @@ impl Default for Asked {
             force_ssl_redirect: false,
             protocol: Wanted::OfPort,
             through_service: false,
+            upstream_tls: AskedTls::default(),
+            clients: AskedClients::default(),
             use_regex: false,
             rewrite_target: None,
             app_root: None,

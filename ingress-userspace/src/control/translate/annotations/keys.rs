@@ -5,19 +5,21 @@
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, uri::Authority};
+use rustls_pki_types::ServerName;
 
 use super::{
     super::{
         protocol,
-        values::{Read, boolean, bytes, limit, location, networks, number, seconds, status},
+        values::{Read, boolean, bytes, limit, location, networks, number, seconds, status, switch},
     },
     Asked,
     authentication::Layout,
+    clients::Wish,
 };
 use crate::{
     control::change::Kind,
     model::{
-        AffinityMode, Balance, HeaderEdit, HeaderEdits, HeaderText, Origins, Pattern, Retry, Rewrite, SameSite,
+        AffinityMode, Balance, Demand, HeaderEdit, HeaderEdits, HeaderText, Origins, Pattern, Retry, Rewrite, SameSite,
         Template,
     },
 };
@@ -189,6 +191,47 @@ const KEYS: &[Key] = &[
     )
     .default("rd"),
     key(
+        "auth-tls-pass-certificate-to-upstream",
+        "whether pods get the certificate of the client, as PEM with percent-escapes in `ssl-client-cert`",
+        |value, asked| boolean(value, &mut asked.clients.passed),
+    )
+    .default("false"),
+    key(
+        "auth-tls-secret",
+        "a Secret whose `ca.crt` issues certificates of clients, and whose `ca.crl`, if there is one, revokes them. It is for all paths of the hosts, whichever Ingress has them; where two differ, the older one's. Pods get `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and why), `ssl-client-subject-dn` and `ssl-client-issuer-dn`",
+        |value, asked| {
+            asked.clients.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
+            asked.clients.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key(
+        "auth-tls-verify-client",
+        "`on`: without a valid certificate, 400; `optional`: also without any; `optional_no_ca`: also with one of an unknown issuer; `off`: none is asked for. Over plain HTTP, 403 or a redirect. Without it, `on` if there is `auth-tls-secret`",
+        |value, asked| {
+            asked.clients.verify = match value {
+                "on" => Wish::On(Demand::Required),
+                "optional" => Wish::On(Demand::Optional),
+                "optional_no_ca" => Wish::On(Demand::OfAnyIssuer),
+                "off" => Wish::Off,
+                _ => return Err("`on`, `off`, `optional` or `optional_no_ca`".into()),
+            };
+            Ok(())
+        },
+    )
+    .or_refuse(),
+    key(
+        "auth-tls-verify-depth",
+        "most certificates between that of a client and the one in `ca.crt`; more than 6 are never looked at",
+        |value, asked| {
+            number(value, 0..=100, &mut asked.clients.depth).ok_or("a number up to 100")?;
+            Ok(())
+        },
+    )
+    .default("1")
+    .or_refuse(),
+    key(
         "auth-type",
         "`basic`: clients must show name and password (RFC 7617), which pods do not get",
         |value, asked| {
@@ -209,9 +252,9 @@ const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "backend-protocol",
-        "what pods speak: `HTTP`, `HTTPS` (their certificate is not verified) or `GRPC`; without it, `appProtocol` of the port decides",
+        "what pods speak: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their certificates are verified if `proxy-ssl-verify` says so",
         |value, asked| {
-            asked.protocol = protocol::of_annotation(value).ok_or("`HTTP`, `HTTPS` or `GRPC`")?;
+            asked.protocol = protocol::of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
             Ok(())
         },
     ),
@@ -406,6 +449,37 @@ const KEYS: &[Key] = &[
         seconds(value, &mut asked.forwarding.send_timeout)
     })
     .default("60"),
+    key(
+        "proxy-ssl-name",
+        "name that certificates of pods must have, and that is sent as server name; without it, that of the service, `NAME.NAMESPACE.svc`, or its external name",
+        |value, asked| {
+            let name = ServerName::try_from(value.to_owned()).map_err(|_invalid| "a host, as `pod.a.test`")?;
+            asked.upstream_tls.name = Some(name);
+            Ok(())
+        },
+    )
+    .or_refuse(),
+    key(
+        "proxy-ssl-secret",
+        "a Secret for TLS with pods: `ca.crt` to verify their certificates with, `tls.crt` and `tls.key` to show to them, or all three",
+        |value, asked| {
+            asked.upstream_tls.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
+            asked.upstream_tls.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key("proxy-ssl-server-name", "whether pods are sent a server name: `on` or `off`", |value, asked| {
+        switch(value, &mut asked.upstream_tls.sends_name)
+    })
+    .default("off"),
+    key(
+        "proxy-ssl-verify",
+        "whether certificates of pods are verified, `on` or `off`. A pod that shows another gets no request",
+        |value, asked| switch(value, &mut asked.upstream_tls.verify),
+    )
+    .default("off")
+    .or_refuse(),
     key(
         "request-headers",
         "changes of the fields that pods get, one a line: `Name: value`, `+Name: value` for one more, `-Name` for none. Ours alone",
@@ -678,6 +752,10 @@ mod tests {
             ("auth-realm", "Admins only", "a\u{7}"),
             ("auth-secret-type", "auth-map", "auth-table"),
             ("auth-type", "basic", "digest"),
+            ("auth-tls-pass-certificate-to-upstream", "true", "on"),
+            ("auth-tls-secret", "default/clients", ""),
+            ("auth-tls-verify-client", "optional", "true"),
+            ("auth-tls-verify-depth", "2", "-1"),
             ("backend-protocol", "https", "gopher"),
             ("canary", "true", "yes"),
             ("canary-by-cookie", "c", "a;b"),
@@ -706,6 +784,10 @@ mod tests {
             ("proxy-next-upstream-tries", "0", "many"),
             ("proxy-read-timeout", "3600", "1h"),
             ("proxy-send-timeout", "3600s", ""),
+            ("proxy-ssl-name", "pod.a.test", "https://a.test"),
+            ("proxy-ssl-secret", "default/pods", ""),
+            ("proxy-ssl-server-name", "on", "true"),
+            ("proxy-ssl-verify", "on", "true"),
             ("request-headers", "X-A: 1\n-X-B", "Host: b"),
             ("response-headers", "X-A: 1", "X-A"),
             ("rewrite-target", "/$2", "https://b.test/"),

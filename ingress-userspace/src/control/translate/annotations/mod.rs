@@ -19,18 +19,22 @@ use crate::control::{
 
 mod asked;
 mod authentication;
+mod clients;
 mod external;
 mod keys;
 mod others;
 mod policy;
+mod upstream_tls;
 
 pub(super) use asked::Asked;
 use asked::Limits;
+pub(super) use clients::Clients;
 pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 pub(super) use keys::{balance, retry_tries, retry_when, retry_within};
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
+pub(super) use upstream_tls::{AskedTls, terms};
 
 /// Our prefix, which goes before the one that is understood for compatibility.
 const PREFIX: &str = "xdp-ingress.io";

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{protocol::Wanted, service::Through},
-    Asked, Context, Limits, authentication, own_object,
+    Asked, AskedTls, Clients, Context, Limits, authentication, clients, own_object, terms,
 };
 use crate::{
     control::{
@@ -29,6 +29,10 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) through: Through,
     /// Which requests it takes from another Ingress' rules, if it has none of its own.
     pub(in crate::control::translate) canary: Option<CanaryRule>,
+    /// What clients of its hosts must show.
+    pub(in crate::control::translate) clients: Clients,
+    /// Of TLS with pods.
+    pub(in crate::control::translate) terms: Option<AskedTls>,
     /// Where every rule sends its clients, instead of to a service.
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Where a request for `/` is sent.
@@ -77,6 +81,8 @@ pub(super) fn make(
         force_ssl_redirect,
         protocol,
         through_service,
+        upstream_tls,
+        clients,
         use_regex,
         rewrite_target,
         app_root,
@@ -105,9 +111,22 @@ pub(super) fn make(
         custom_headers,
     } = asked;
     if protocol == Wanted::Unsupported {
-        let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS` or `GRPC`";
+        let message = "annotation `backend-protocol` asks for a protocol that is not supported; its rules answer 503, use `HTTP`, `HTTPS`, `GRPC` or `GRPCS`";
         context.report(object, Reason::UnsupportedAnnotation, message.to_owned());
     }
+    let terms = match terms(&upstream_tls, &name.namespace, context) {
+        Ok(terms) => terms.is_some().then_some(upstream_tls),
+        Err((reason, message)) => {
+            service = service.max(Service::Refuse);
+            context.report(object, reason, message);
+            None
+        }
+    };
+    let clients = clients::clients(clients, name, context).unwrap_or_else(|(reason, message)| {
+        service = service.max(Service::Refuse);
+        context.report(object, reason, message);
+        Clients::Nobody
+    });
     if let Some(value) = custom_headers {
         match fields(&value, name, context) {
             Ok(fields) => response_headers.extend(fields),
@@ -155,6 +174,8 @@ pub(super) fn make(
         protocol,
         through: if through_service { Through::Service } else { Through::Pods },
         canary: is_canary.then_some(canary),
+        clients,
+        terms,
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),
         forwarding: Arc::new(forwarding),

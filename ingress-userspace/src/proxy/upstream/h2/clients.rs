@@ -5,14 +5,13 @@ use std::{
     collections::HashMap,
     fmt,
     future::{Future, poll_fn},
-    net::SocketAddr,
     pin::Pin,
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, uri::Scheme};
 use http_body::Body;
 use hyper::{
     body::Incoming,
@@ -22,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{sync::Mutex, time::timeout};
 
 use super::upload::{Tasks, Upload};
-use crate::proxy::upstream::{BoxError, ConnectError, Pool};
+use crate::proxy::upstream::{BoxError, ConnectError, Pool, Target, Transport, connection::Lane};
 
 /// Bytes of a response that an endpoint may send before the client takes any.
 const WINDOW: u32 = 64 * 1024;
@@ -51,7 +50,7 @@ pub struct Clients<B>(Rc<Shared<B>>);
 
 struct Shared<B> {
     pool: Pool,
-    endpoints: RefCell<HashMap<SocketAddr, Endpoint<B>>>,
+    endpoints: RefCell<HashMap<Lane, Endpoint<B>>>,
     /// Time of the last [`Clients::prune`].
     now: Cell<Instant>,
 }
@@ -64,6 +63,7 @@ struct Endpoint<B> {
 
 struct Client<B> {
     sender: SendRequest<Upload<B>>,
+    scheme: Scheme,
     usage: Rc<Usage>,
     tasks: Tasks,
 }
@@ -81,6 +81,7 @@ struct Usage {
 /// The right to one stream.
 pub struct Lease<B> {
     sender: SendRequest<Upload<B>>,
+    scheme: Scheme,
     usage: Rc<Usage>,
     tasks: Tasks,
     shared: Rc<Shared<B>>,
@@ -98,17 +99,17 @@ where
         Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
     }
 
-    /// A stream on a connection to `address`, opened if there is none that has room.
+    /// A stream on a connection to `target`, opened if there is none that has room.
     ///
     /// # Errors
     /// If that takes longer than `after`, or as connecting fails.
-    pub async fn lease(&self, address: SocketAddr, after: Duration) -> Result<Lease<B>, ConnectError> {
-        if let Some(lease) = self.open(address) {
+    pub async fn lease(&self, target: Target<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
+        if let Some(lease) = self.open(target.lane()) {
             return Ok(lease);
         }
         // Boxed: streams on open connections need no room for this.
-        let connecting = Box::pin(self.connect(address));
-        timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address })?
+        let connecting = Box::pin(self.connect(target));
+        timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address: target.address })?
     }
 
     /// Drops what is closed or was idle for too long. To be called once a second: it is also the clock.
@@ -131,9 +132,9 @@ where
     }
 
     /// A stream on the connection that has the fewest, if that has room or there may be no other.
-    fn open(&self, address: SocketAddr) -> Option<Lease<B>> {
+    fn open(&self, lane: Lane) -> Option<Lease<B>> {
         let mut endpoints = self.0.endpoints.borrow_mut();
-        let Endpoint { clients, gate: _ } = endpoints.get_mut(&address)?;
+        let Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
         clients.retain(|client| !client.sender.is_closed());
         let full = clients.len() >= CONNECTIONS_MAX;
         let client = clients.iter().min_by_key(|client| client.usage.streams.get())?;
@@ -141,32 +142,38 @@ where
     }
 
     fn take(&self, client: &Client<B>) -> Lease<B> {
-        let Client { sender, usage, tasks } = client;
+        let Client { sender, scheme, usage, tasks } = client;
         usage.streams.set(usage.streams.get() + 1);
-        Lease { sender: sender.clone(), usage: Rc::clone(usage), tasks: tasks.clone(), shared: Rc::clone(&self.0) }
+        let (usage, shared) = (Rc::clone(usage), Rc::clone(&self.0));
+        Lease { sender: sender.clone(), scheme: scheme.clone(), usage, tasks: tasks.clone(), shared }
     }
 
-    async fn connect(&self, address: SocketAddr) -> Result<Lease<B>, ConnectError> {
+    async fn connect(&self, target: Target<'_>) -> Result<Lease<B>, ConnectError> {
+        let lane = target.lane();
         let gate = {
             let mut endpoints = self.0.endpoints.borrow_mut();
-            let endpoint =
-                endpoints.entry(address).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::default() });
+            let endpoint = endpoints.entry(lane).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::default() });
             Rc::clone(&endpoint.gate)
         };
         let _turn = gate.lock().await;
-        if let Some(lease) = self.open(address) {
+        if let Some(lease) = self.open(lane) {
             return Ok(lease);
         }
-        let client = self.handshake(address).await?;
+        let client = self.handshake(target).await?;
         let lease = self.take(&client);
         let mut endpoints = self.0.endpoints.borrow_mut();
-        let endpoint = endpoints.entry(address).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::clone(&gate) });
+        let endpoint = endpoints.entry(lane).or_insert_with(|| Endpoint { clients: vec![], gate: Rc::clone(&gate) });
         endpoint.clients.push(client);
         Ok(lease)
     }
 
-    async fn handshake(&self, address: SocketAddr) -> Result<Client<B>, ConnectError> {
-        let tcp = self.0.pool.tcp(address).await?;
+    async fn handshake(&self, target: Target<'_>) -> Result<Client<B>, ConnectError> {
+        let address = target.address;
+        let scheme = match target.transport {
+            Transport::Plain => Scheme::HTTP,
+            Transport::Tls(_) => Scheme::HTTPS,
+        };
+        let stream = self.0.pool.open(target).await?;
         let tasks = Tasks::default();
         let mut builder = hyper::client::conn::http2::Builder::new(Local(tasks.clone()));
         builder
@@ -179,7 +186,7 @@ where
             .max_local_error_reset_streams(None)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        let handshake = builder.handshake::<_, Upload<B>>(TokioIo::new(tcp)).await;
+        let handshake = builder.handshake::<_, Upload<B>>(TokioIo::new(stream)).await;
         let (sender, mut connection) =
             handshake.map_err(|error| ConnectError::Io { address, source: std::io::Error::other(error) })?;
         let usage = Rc::new(Usage {
@@ -204,7 +211,7 @@ where
                 tracing::debug!(%address, error = &error as &dyn std::error::Error, "http/2 connection ended");
             }
         });
-        Ok(Client { sender, usage, tasks })
+        Ok(Client { sender, scheme, usage, tasks })
     }
 }
 
@@ -244,6 +251,10 @@ where
 }
 
 impl<B> Lease<B> {
+    pub(super) fn scheme(&self) -> Scheme {
+        self.scheme.clone()
+    }
+
     pub(super) fn tasks(&self) -> Tasks {
         self.tasks.clone()
     }
@@ -257,7 +268,7 @@ impl<B> Lease<B> {
 
 impl<B> Drop for Lease<B> {
     fn drop(&mut self) {
-        let Self { sender: _, usage, tasks: _, shared } = self;
+        let Self { sender: _, scheme: _, usage, tasks: _, shared } = self;
         usage.streams.set(usage.streams.get() - 1);
         usage.used.set(true);
         usage.idle_since.set(shared.now.get());

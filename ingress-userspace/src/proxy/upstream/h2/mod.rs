@@ -51,10 +51,10 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    let reused = lease.is_reused();
+    let (reused, scheme) = (lease.is_reused(), lease.scheme());
     let upload = Handle::new(body, lease.tasks());
     let mut wait = Wait { limits, timer: Timer::default(), upload };
-    let request = match request::build(method, write_head, wait.upload.upload()) {
+    let request = match request::build(scheme, method, write_head, wait.upload.upload()) {
         Ok(request) => request,
         Err(error) => {
             let error = ExchangeError::RequestBody(error.into());

@@ -2,7 +2,7 @@
 //! holds, whatever carries it.
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, header, uri::Scheme};
 
 /// The head is text of our own making, so that this is a fault of ours.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +15,9 @@ pub(super) enum RequestError {
     Request(#[source] http::Error),
 }
 
-/// The request whose line and fields `write_head` appends. `host` becomes `:authority`.
+/// The request over `scheme` whose line and fields `write_head` appends. `host` becomes `:authority`.
 pub(super) fn build<B>(
+    scheme: Scheme,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
@@ -42,7 +43,7 @@ pub(super) fn build<B>(
             headers.append(name, value);
         }
     }
-    let uri = Uri::builder().scheme("http").authority(&authority[..]).path_and_query(target);
+    let uri = Uri::builder().scheme(scheme).authority(&authority[..]).path_and_query(target);
     *request.uri_mut() = uri.build().map_err(RequestError::Request)?;
     Ok(request)
 }
@@ -56,12 +57,12 @@ mod tests {
         let head = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"GET /a/b?c HTTP/1.1\r\nhost: a.test:81\r\nx-a: 1:2\r\nx-a:\r\nte: trailers\r\n");
         };
-        let request = build(&Method::GET, head, ()).expect("a request");
+        let request = build(Scheme::HTTP, &Method::GET, head, ()).expect("a request");
         assert_eq!(request.uri().to_string(), "http://a.test:81/a/b?c");
         let fields: Vec<_> = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         assert_eq!(fields, [("x-a", &b"1:2"[..]), ("x-a", b""), ("te", b"trailers")]);
         let star = |out: &mut Vec<u8>| out.extend_from_slice(b"OPTIONS * HTTP/1.1\r\nhost: [::1]:80\r\n");
-        let request = build(&Method::OPTIONS, star, ()).expect("a request");
+        let request = build(Scheme::HTTPS, &Method::OPTIONS, star, ()).expect("a request");
         assert_eq!((request.uri().path(), request.uri().authority().map(|a| a.as_str())), ("*", Some("[::1]:80")));
     }
 }

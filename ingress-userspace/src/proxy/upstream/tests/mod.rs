@@ -141,7 +141,7 @@ async fn outcome(pool: &Pool, origin: &Origin, method: Method) -> Result<(u16, S
     Ok((status, String::from_utf8_lossy(&content.to_bytes()).into_owned()))
 }
 
-fn plain(address: std::net::SocketAddr) -> Target {
+fn plain(address: std::net::SocketAddr) -> Target<'static> {
     Target { address, transport: Transport::Plain }
 }
 

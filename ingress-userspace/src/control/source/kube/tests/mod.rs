@@ -376,6 +376,11 @@ fn a_secret_goes_with_the_last_ingress_that_names_it() {
     assert!(tracker.take_references_changed() && tracker.referenced().contains(&id));
     tracker.on(ingresses, Event::Applied(parse(&without), version));
     assert!(tracker.take_references_changed() && tracker.referenced().is_empty());
+    let annotated =
+        r#"{"metadata":{"name":"a","namespace":"NS","annotations":{"xdp-ingress.io/proxy-ssl-secret":"NS/s"}}}"#;
+    let annotated = annotated.replace("NS", &id.name.namespace);
+    tracker.on(ingresses, Event::Applied(parse(&annotated), version));
+    assert!(tracker.take_references_changed() && tracker.referenced().contains(&id));
     let gone = tracker.close(secrets);
     assert!(matches!(gone.as_slice(), [Change::Remove(id)] if id.kind == Kind::Secret), "{gone:?}");
     assert!(tracker.on(secrets, Event::ListEnds).is_empty(), "events of a closed watch are dropped");

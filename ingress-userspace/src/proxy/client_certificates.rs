@@ -1,0 +1,243 @@
+//! Certificates of clients: what a handshake asks for, what that which is shown is worth, and what pods are told of it.
+//!
+//! A handshake takes any certificate, from who holds its key. Whether it is valid is judged afterwards, by the policy of the
+//! request's host in the current snapshot: a client without a valid one gets an answer that says so, and no resumed session brings in
+//! what a policy has excluded since.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    fmt::Write as _,
+    rc::Rc,
+    sync::Arc,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use webpki::{
+    BorrowedCertRevocationList, CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth,
+    RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath, anchor_from_trusted_cert,
+};
+use x509_cert::{Certificate, der::Decode};
+
+use super::snapshot::Snapshot;
+use crate::{
+    model::ClientCertificates,
+    route::{HostEntry, filter::Shown},
+};
+
+/// What a connection has to do with certificates of its client.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    /// Set where any host asked for certificates during the handshake.
+    greeting: OnceCell<Greeting>,
+    latest: RefCell<Option<Rc<Identity>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Greeting {
+    /// In lower case; empty for none.
+    pub(super) server_name: String,
+    /// Whether a certificate was asked for.
+    pub(super) asked: bool,
+    /// Leaf first; empty for none.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+}
+
+/// Who the client is to hosts of one policy.
+#[derive(Debug)]
+pub(super) struct Identity {
+    policy: Arc<ClientCertificates>,
+    pub(super) shown: Shown,
+    /// What pods are told, as lines of a head.
+    pub(super) fields: String,
+}
+
+/// The request is for a host that the connection was not made for (RFC 9110, 15.5.20).
+pub(super) struct Misdirected;
+
+// === impl Client ===
+
+impl Client {
+    pub(super) fn greeted(&self, greeting: Greeting) {
+        drop(self.greeting.set(greeting));
+    }
+
+    /// Who the client is to `host`; `None` if that asks for nothing.
+    pub(super) fn identity(
+        &self,
+        snapshot: &Snapshot,
+        host: Option<&HostEntry>,
+    ) -> Result<Option<Rc<Identity>>, Misdirected> {
+        if !snapshot.routes.ask_clients() {
+            return Ok(None);
+        }
+        let policy = host.and_then(HostEntry::clients);
+        let greeting = self.greeting.get();
+        let greeted = greeting.and_then(|greeting| snapshot.routes.host(&greeting.server_name)?.clients());
+        match (policy, greeting) {
+            _ if policy != greeted => Err(Misdirected),
+            (None, _) => Ok(None),
+            (Some(policy), Some(greeting)) if greeting.asked => {
+                let mut latest = self.latest.borrow_mut();
+                let known = latest.as_ref().filter(|known| known.policy == *policy);
+                let identity = known.cloned().unwrap_or_else(|| Rc::new(Identity::of(&greeting.chain, policy)));
+                *latest = Some(Rc::clone(&identity));
+                Ok(Some(identity))
+            }
+            // The policy is newer than the connection.
+            (Some(_), _) => Err(Misdirected),
+        }
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    fn of(chain: &[CertificateDer<'_>], policy: &Arc<ClientCertificates>) -> Self {
+        let leaf = chain.split_first();
+        let verified = leaf.map(|(leaf, intermediates)| verify(leaf, intermediates, policy, UnixTime::now()));
+        let (shown, said) = match verified {
+            None => (Shown::Nothing, "NONE".to_owned()),
+            Some(Ok(())) => (Shown::Valid, "SUCCESS".to_owned()),
+            Some(Err(webpki::Error::UnknownIssuer)) => (Shown::OfUnknownIssuer, "FAILED:unknown issuer".to_owned()),
+            Some(Err(_)) => (Shown::Invalid, "FAILED:not valid".to_owned()),
+        };
+        let mut fields = format!("ssl-client-verify: {said}\r\n");
+        if let Some(leaf) = chain.first() {
+            write_leaf(&mut fields, leaf, policy.passed);
+        }
+        Self { policy: Arc::clone(policy), shown, fields }
+    }
+}
+
+/// Appends what pods are told of a certificate.
+fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
+    if let Ok(certificate) = Certificate::from_der(leaf) {
+        let certificate = certificate.tbs_certificate();
+        for (name, value) in [
+            ("ssl-client-subject-dn", certificate.subject().to_string()),
+            ("ssl-client-issuer-dn", certificate.issuer().to_string()),
+        ] {
+            // What is not visible ASCII has no place in a field (RFC 9110, 5.5).
+            let safe = value.bytes().map(|byte| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' });
+            fields.push_str(name);
+            fields.push_str(": ");
+            fields.extend(safe);
+            fields.push_str("\r\n");
+        }
+    }
+    if passed {
+        fields.push_str("ssl-client-cert: ");
+        escape(fields, &pem(leaf));
+        fields.push_str("\r\n");
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in STANDARD.encode(der).as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
+
+/// Appends `text` with percent-escapes (RFC 3986, 2.1) for all that is not unreserved.
+fn escape(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            other => write!(out, "%{other:02X}").unwrap_or_default(),
+        }
+    }
+}
+
+fn verify(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    policy: &ClientCertificates,
+    now: UnixTime,
+) -> Result<(), webpki::Error> {
+    let ClientCertificates { authorities, revoked, demand: _, depth, passed: _ } = policy;
+    let anchors = authorities.certificates.iter().map(anchor_from_trusted_cert).collect::<Result<Vec<_>, _>>()?;
+    let lists = revoked.iter().map(|list| BorrowedCertRevocationList::from_der(list).map(CertRevocationList::from));
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
+    let lists: Vec<_> = lists.iter().collect();
+    let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+        options
+            .with_depth(RevocationCheckDepth::Chain)
+            .with_status_policy(UnknownStatusPolicy::Deny)
+            .with_expiration_policy(ExpirationPolicy::Enforce)
+            .build()
+    });
+    let is_short = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() {
+        count if count > *depth => Err(webpki::Error::MaximumPathDepthExceeded),
+        _ => Ok(()),
+    };
+    let algorithms = super::tls::provider().signature_verification_algorithms.all;
+    let usage = KeyUsage::client_auth();
+    let leaf = EndEntityCert::try_from(leaf)?;
+    leaf.verify_for_usage(algorithms, &anchors, intermediates, now, usage, revocation, Some(&is_short)).map(drop)
+}
+
+/// Asks for a certificate, and takes any from who holds its key.
+#[derive(Debug)]
+pub(super) struct Asking {
+    provider: Arc<CryptoProvider>,
+    /// Names of authorities, by which clients choose what to show.
+    hints: Vec<DistinguishedName>,
+}
+
+impl Asking {
+    pub(super) fn for_policy(policy: &ClientCertificates, provider: Arc<CryptoProvider>) -> Self {
+        let anchors = policy.authorities.certificates.iter().filter_map(|der| anchor_from_trusted_cert(der).ok());
+        Self { provider, hints: anchors.map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect() }
+    }
+}
+
+impl ClientCertVerifier for Asking {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
