@@ -31,6 +31,8 @@ pub(super) struct RequestBody {
     /// How many bytes may still come.
     left: u64,
     bytes: counters::Bytes,
+    /// Whether no trailers pass: what the rule changes of fields, nobody may say behind them.
+    without_trailers: bool,
     /// Counts them once more, for the access log.
     told: Option<Rc<Cell<u64>>>,
 }
@@ -71,7 +73,18 @@ impl RequestBody {
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
         }
-        Ok(Self { incoming: Some(incoming), left, bytes: counters::Bytes::new(cell, Direction::In), told: None })
+        Ok(Self {
+            incoming: Some(incoming),
+            left,
+            bytes: counters::Bytes::new(cell, Direction::In),
+            without_trailers: false,
+            told: None,
+        })
+    }
+
+    /// Lets no trailers pass.
+    pub(super) fn cut_trailers(&mut self) {
+        self.without_trailers = true;
     }
 
     /// Adds what comes to `told`, too.
@@ -81,7 +94,13 @@ impl RequestBody {
 
     /// Another of the same, if there is nothing to come.
     pub(super) fn spare(&self) -> Option<Self> {
-        self.is_end_stream().then(|| Self { incoming: None, left: self.left, bytes: self.bytes.another(), told: None })
+        self.is_end_stream().then(|| Self {
+            incoming: None,
+            left: self.left,
+            bytes: self.bytes.another(),
+            without_trailers: self.without_trailers,
+            told: None,
+        })
     }
 }
 
@@ -94,6 +113,9 @@ impl HttpBody for RequestBody {
         let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
+            if self.without_trailers {
+                return Poll::Ready(None);
+            }
             headers::strip_trailers(trailers);
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {

@@ -91,6 +91,11 @@ pub(super) fn unproven(lack: Lack) -> Answer {
     }
 }
 
+/// A path that two readers take to be below different rules.
+pub(super) fn ambiguous_path() -> Answer {
+    answer(StatusCode::BAD_REQUEST, "an escaped slash stands where it could be meant for two routes")
+}
+
 /// A client that may not come in.
 pub(super) fn denied() -> Answer {
     answer(StatusCode::FORBIDDEN, "this address may not come in")

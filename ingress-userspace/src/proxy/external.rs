@@ -19,7 +19,7 @@ use crate::{
     route::{
         Matched, Subject, Target as Action,
         filter::{self, Edits, Verdict},
-        template::render,
+        template::{is_faithful, render},
     },
 };
 
@@ -28,6 +28,7 @@ use super::{
     client::Client,
     error::{self, Answer},
     headers::{Head, RequestId},
+    path,
     pick::{Choice, Tried, UpstreamState},
     remembered::{Remembered, Tag},
     upstream::{self, ConnectError, Limits, ResponseBody, Target},
@@ -115,6 +116,9 @@ async fn opinion(external: &External, asking: &Asking<'_>) -> Option<Arc<Opinion
 
 /// What all requests have in common that get one answer; `None` if a request has nothing of what tells them apart.
 fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>) -> Option<Tag> {
+    if !is_faithful(&cache.key, asking.subject) {
+        return None;
+    }
     let key = render(&cache.key, asking.subject, None);
     let host = match &external.service {
         AuthService::Upstream { key: _, host } => host.as_bytes(),
@@ -129,6 +133,11 @@ fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>
 /// One question and its answer, read to its end.
 async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Option<Response<()>> {
     let Asking { worker, snapshot, forwarding, version, authority, client, subject } = asking;
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    // What a client put into it must not lead elsewhere.
+    if path::normalise(path).ok().as_deref() != Some(path) {
+        return None;
+    }
     let question = Subject { method: &external.method, target, ..**subject };
     let mut edits = Edits { found: fields(external, asking), ..Edits::default() };
     let id = match &external.service {
@@ -137,7 +146,6 @@ async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Opt
             snapshot.upstream_id(key)?
         }
         AuthService::SameHost => {
-            let path = target.split_once('?').map_or(target, |(path, _)| path);
             let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else { return None };
             // Whoever is asked must not have to ask, too. The question is not the client's, so that no limit counts it.
             let mut passes =
@@ -190,7 +198,7 @@ fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<H
     let mut fields = vec![
         (name("x-original-url"), HeaderValue::from_bytes(&url).ok()),
         (name("x-original-method"), HeaderValue::from_str(subject.method.as_str()).ok()),
-        (name("x-original-uri"), HeaderValue::from_str(subject.target).ok()),
+        (name("x-original-uri"), HeaderValue::from_bytes(subject.target.as_bytes()).ok()),
         (name("x-scheme"), Some(HeaderValue::from_static(if subject.secure { "https" } else { "http" }))),
         (name("x-auth-request-redirect"), HeaderValue::try_from(redirect).ok()),
         (name("x-sent-from"), Some(HeaderValue::from_static("nginx-ingress-controller"))),

@@ -417,6 +417,8 @@ mod tests {
     fn rules_change_fields() {
         for (fields, edits, expect, gone) in [
             (&[("x-a", "1"), ("x-a", "2")][..], "X-A: 3", "x-a: 3", "x-a: 1"),
+            (&[("x_a", "1")], "X-A: 3", "x-a: 3", "x_a"),
+            (&[("x_a", "1")], "-X-A", "", "x_a"),
             (&[("x-a", "1")], "+X-A: 2\n+X-A: 3", "x-a: 2 x-a: 3", "x-b"),
             (&[("x-a", "1")], "+X-A: 2\nX-A: 3\n+X-A: 4", "x-a: 3 x-a: 4", "x-a: 2"),
             (&[("x-a", "1"), ("authorization", "x"), ("cookie", "c")], "-X-A\n-Authorization\n-Cookie", "", "x-a"),

@@ -6,6 +6,7 @@
 //! - Runs of `/` become one.
 //! - `%00` → 400, and so is a `%` that two hexadecimal digits do not follow.
 //! - Every other escape stays as it was sent. In particular `%2f` is data, never a separator: `/a%2fb` is one segment.
+//!   Many pods decode it, though, so a path that would be another rule's then is refused (400).
 
 use std::borrow::Cow;
 
@@ -81,6 +82,17 @@ fn resolve(path: &str) -> Result<String, PathError> {
         out.push('/');
     }
     Ok(out)
+}
+
+/// `path` as a pod has it that decodes escaped slashes, of both kinds, and then makes it normal; `None` if it has none.
+pub(super) fn with_escaped_slashes(path: &str) -> Option<String> {
+    let escapes = ["%2F", "%2f", "%5C", "%5c"];
+    if !path.contains('%') || !escapes.iter().any(|escape| path.contains(escape)) {
+        return None;
+    }
+    let decoded = escapes.iter().fold(path.to_owned(), |path, escape| path.replace(escape, "/"));
+    // One that leads out of the root leads nowhere.
+    Some(normalise(&decoded).map_or_else(|_outside| "/".to_owned(), Cow::into_owned))
 }
 
 #[cfg(test)]

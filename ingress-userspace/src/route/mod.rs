@@ -97,6 +97,20 @@ pub enum Matched<'r> {
     Nothing,
 }
 
+// === impl Matched ===
+
+impl Matched<'_> {
+    /// Whether the same rule, or the same lack of one, was found.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Route(one), Self::Route(other)) => std::ptr::eq(*one, *other),
+            (Self::Default(_), Self::Default(_)) | (Self::Nothing, Self::Nothing) => true,
+            _ => false,
+        }
+    }
+}
+
 // === impl Routes ===
 
 impl Routes {

@@ -47,10 +47,32 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
 /// The value of the first cookie of that name (RFC 6265, 5.4), without the quotes that it may have.
 #[must_use]
 pub fn cookie<'r>(headers: &'r http::HeaderMap, name: &str) -> Option<&'r str> {
-    let fields = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = fields.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(found, _)| *found == name)?;
+    let value = str::from_utf8(cookies(headers, name).next()?).ok()?;
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
+}
+
+/// The values of all cookies of that name.
+fn cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
+    let fields = headers.get_all(header::COOKIE).iter().map(http::HeaderValue::as_bytes);
+    let pairs = fields.flat_map(|field| field.split(|b| *b == b';')).map(<[u8]>::trim_ascii);
+    pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// Whether what a request says is in the rendered text, and nobody could read it otherwise: fields and cookies that are there
+/// more than once, or that are no text, mean one thing here and may mean another elsewhere.
+#[must_use]
+pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
+    template.variables().all(|variable| match variable {
+        Variable::Header(name) => {
+            let mut values = subject.headers.get_all(name).iter();
+            values.next().is_none_or(|value| value.to_str().is_ok()) && values.next().is_none()
+        }
+        Variable::Cookie(name) => {
+            let mut values = cookies(subject.headers, name);
+            values.next().is_none_or(|value| value.is_ascii()) && values.next().is_none()
+        }
+        _ => true,
+    })
 }
 
 fn argument<'r>(query: &'r str, name: &str) -> Option<&'r str> {

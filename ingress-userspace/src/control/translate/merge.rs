@@ -174,6 +174,11 @@ impl MergedHost {
         let RulesClaim { rules, fallback } = claim;
         for rule in rules {
             match mains.get_mut(&spelling(&rule.path)) {
+                // Nobody takes requests that were meant for another namespace, or the answer to a challenge.
+                Some(main) if !main.may_be_split_by(object) => {
+                    let what = format!("path `{}` of host `{pattern}`", rule.path);
+                    report_conflict(context, object, (&main.owner, main.standing), &what);
+                }
                 Some(main) => main.split(when, rule),
                 None => {
                     let message = format!(
@@ -185,6 +190,10 @@ impl MergedHost {
             }
         }
         match (fallback, &mut self.fallback) {
+            (Some(_), Some(main)) if !main.may_be_split_by(object) => {
+                let what = format!("the default backend of host `{pattern}`");
+                report_conflict(context, object, (&main.owner, main.standing), &what);
+            }
             (Some(rule), Some(main)) => main.split(when, rule),
             (Some(_), None) => {
                 let message = format!(
@@ -242,6 +251,11 @@ impl MergedHost {
 // === impl MergedRule ===
 
 impl MergedRule {
+    /// Whether the canary `object` is of the same namespace.
+    fn may_be_split_by(&self, object: &ObjectRef) -> bool {
+        self.owner.namespace == object.namespace && self.standing == Standing::Ordinary
+    }
+
     /// Sends requests that `when` is for to where `rule` leads; one that leads nowhere takes none.
     fn split(&mut self, when: &CanaryRule, rule: &Rule) {
         let Action::Forward(upstream) = &rule.action else { return };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::{Pattern, Template, TemplateError};
+use crate::model::{Pattern, Template, TemplateError, Variable};
 
 /// What becomes of the path of a request. Its query stays, behind that of the new target if that has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Rewrite {
 pub enum RewriteError {
     #[error(transparent)]
     Template(#[from] TemplateError),
+    #[error("only groups, as `$1`, can be in a path, not {0}")]
+    Variable(String),
     #[error("`{0}` must begin with `/` or with a group, as `$1`")]
     NotAbsolute(String),
     #[error("`{0}` holds a character that no path has; write it as an escape, as `%20`")]
@@ -30,6 +32,10 @@ impl Rewrite {
     /// If it could not be the target of a request, or names what no target can hold.
     pub fn parse(text: &str) -> Result<Template, RewriteError> {
         let template = Template::parse(text)?;
+        // Anything else is for clients to choose, and need not be fit for a path.
+        if let Some(other) = template.variables().find(|variable| !matches!(variable, Variable::Group(_))) {
+            return Err(RewriteError::Variable(format!("{other:?}")));
+        }
         if !text.starts_with(['/', '$']) {
             return Err(RewriteError::NotAbsolute(text.to_owned()));
         }

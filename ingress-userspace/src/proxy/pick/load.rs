@@ -34,11 +34,14 @@ impl Load {
         self.in_flight.load(Relaxed)
     }
 
-    /// How long a request sent now would take, roughly. One that was never tried is the best.
+    /// How long a request sent now would take, roughly. One that was never tried is the best, until it has been.
     pub(super) fn expected_us(&self, now_ms: u64) -> u64 {
         let (average, since) = self.latency(now_ms);
+        if average == 0 {
+            return if self.in_flight() == 0 { 0 } else { u64::MAX };
+        }
         // What was slow long ago may be fast again.
-        let faded = f64::from(average) * decay(since);
+        let faded = (f64::from(average) * decay(since)).max(1.0);
         faded as u64 * (u64::from(self.in_flight()) + 1)
     }
 
@@ -76,6 +79,9 @@ mod tests {
     fn what_is_slow_or_busy_is_expected_to_take_longer() {
         let (slow, fast) = (Arc::new(Load::default()), Arc::new(Load::default()));
         assert_eq!(slow.expected_us(0), 0);
+        let first = slow.begin();
+        assert_eq!(slow.expected_us(0), u64::MAX, "nobody knows how long the first one takes");
+        drop(first);
         slow.observe(10_000, 0);
         fast.observe(1_000, 0);
         assert!(slow.expected_us(0) > fast.expected_us(0));

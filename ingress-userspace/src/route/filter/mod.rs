@@ -84,10 +84,18 @@ pub struct Edits<'f> {
 }
 
 impl Edits<'_> {
-    /// Whether fields of the client, or of the proxy, that have `name` go.
+    /// Whether nothing is said of any field.
+    #[must_use]
+    pub fn leave_fields(&self) -> bool {
+        self.found.is_empty() && self.headers.is_empty()
+    }
+
+    /// Whether fields of the client, or of the proxy, that have `name` go, or one that pods may take for the same: CGI and
+    /// what descends from it (RFC 3875, 4.1.18) do not tell `_` from `-`.
     #[must_use]
     pub fn replace(&self, name: &str) -> bool {
-        self.found.iter().any(|(found, _)| found == name) || self.is_edited(name)
+        let is_found = |name: &str| self.found.iter().any(|(found, _)| is_alias(found.as_str(), name));
+        !self.leave_fields() && (is_found(name) || self.is_edited(name))
     }
 
     /// The fields that come instead, and in addition.
@@ -106,8 +114,13 @@ impl Edits<'_> {
     }
 
     fn is_edited(&self, name: &str) -> bool {
-        self.headers.iter().any(|edit| edit.replaces() && edit.name() == name)
+        self.headers.iter().any(|edit| edit.replaces() && is_alias(edit.name().as_str(), name))
     }
+}
+
+fn is_alias(one: &str, other: &str) -> bool {
+    let plain = |b: u8| if b == b'_' { b'-' } else { b };
+    one.len() == other.len() && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
 /// Applies one filter to a request.

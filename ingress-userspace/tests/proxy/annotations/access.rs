@@ -20,6 +20,27 @@ fn networks_are_let_in_or_kept_out() {
 }
 
 #[test]
+fn an_escaped_slash_goes_round_no_rule() {
+    let origin = Origin::answering("pod");
+    let open = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: open, namespace: default}\nspec:\n  ingressClassName: xdp\n  \
+                rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]\n";
+    let site = Ingress::with(&[("denylist-source-range", "0.0.0.0/0")]).path("/admin", "Prefix").beside(open);
+    let site = site.serve(&origin).in_order();
+    for (path, expect) in [
+        ("/admin/x", 403),
+        ("/admin%2Fx", 400),
+        ("/admin%2fx", 400),
+        ("/admin%5Cx", 400),
+        ("/x%2F..%2Fadmin", 400),
+        ("/x%2Fy", 200),
+        ("/x?y=%2F", 200),
+        ("/administrator%2Fx", 200),
+    ] {
+        assert_eq!(site.get(path).status, expect, "{path}");
+    }
+}
+
+#[test]
 fn a_list_that_cannot_be_read_lets_nobody_in() {
     let origin = Origin::answering("pod");
     let site = Ingress::with(&[("whitelist-source-range", "10.0.0.0/8, everybody")]).serve(&origin);

@@ -99,6 +99,16 @@ fn a_canary_that_cannot_serve_takes_nothing() {
 }
 
 #[test]
+fn a_canary_takes_nothing_from_another_namespace() {
+    let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
+    let all =
+        canary("canary", &annotation("canary-weight", "100"), &other).replace("namespace: default", "namespace: evil");
+    let site = Ingress::with(&[]).beside(&all).serve(&main);
+    assert_eq!((site.get("/").text(), other.connections()), ("main", 0));
+    assert!(site.outcomes.contains("HostPathConflict Ingress evil/canary"), "{}", site.outcomes);
+}
+
+#[test]
 fn a_canary_alone_serves_nothing() {
     let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
     let all = annotation("canary-weight", "100");

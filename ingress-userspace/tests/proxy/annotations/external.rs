@@ -210,6 +210,10 @@ fn answers_hold_for_requests_with_the_same_key() {
     for questions in [7, 8] {
         asked("Authorization: Bearer good no-store\r\n", 200, questions);
     }
+    // What this proxy could read otherwise than the service is asked about each time, and is nobody else's answer.
+    for questions in [9, 10] {
+        asked("Authorization: Bearer good\r\nAuthorization: Bearer bad\r\n", 200, questions);
+    }
     // Another rule that wants no field of the answer leaves the client's where it is, and one that wants it does not.
     let other = Ingress::with(&annotations[..3]).beside(&service(sso.address)).serve(&pod).in_order();
     assert!(other.ask("/", "Authorization: Bearer good\r\nX-User: c\r\n").text().contains("x-user: c\r\n"));

@@ -41,6 +41,14 @@ fn paths_are_regular_expressions_where_that_is_asked_for() {
 }
 
 #[test]
+fn clients_choose_no_path_but_by_groups() {
+    let origin = Origin::answering("pod");
+    let site = Ingress::with(&[("rewrite-target", "/$http_x_tenant/$1")]).serve(&origin);
+    assert_eq!(site.get("/").status, 503);
+    assert!(site.outcomes.contains("only groups"), "{}", site.outcomes);
+}
+
+#[test]
 fn an_expression_without_bounds_takes_its_path_alone() {
     let origin = Origin::answering("pod");
     let ingress = Ingress::with(&[("use-regex", "true")]).path("/(?!api).*", "Prefix").path("/ok", "Prefix");

@@ -260,7 +260,7 @@ const KEYS: &[Key] = &[
     ),
     key(
         "canary",
-        "whether the Ingress only takes some of the requests from another one's rules for the same host and path. All else, as TLS and other annotations, is that one's",
+        "whether the Ingress only takes some of the requests from another one's rules for the same host and path, in its namespace. All else, as TLS and other annotations, is that one's",
         |value, asked| boolean(value, &mut asked.is_canary),
     )
     .default("false")
