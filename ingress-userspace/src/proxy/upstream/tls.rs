@@ -52,21 +52,12 @@ impl Connector {
     pub fn new(protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Result<Self, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let provider = crate::proxy::tls::provider();
-        let verifier: Arc<dyn ServerCertVerifier> = match policy.and_then(|policy| policy.verify.as_ref()) {
-            None => Arc::new(AnyCertificate(Arc::clone(&provider))),
-            Some(Verify { authorities, name }) => {
-                let mut roots = RootCertStore::empty();
-                for authority in &authorities.certificates {
-                    roots.add(authority.clone())?;
-                }
-                let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-                Arc::new(Named { inner: verifier.build()?, name: name.clone() })
-            }
-        };
+        let expected = policy.and_then(|policy| policy.verify.as_ref());
+        let verifier = Verifier::new(expected, Arc::clone(&provider))?;
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .dangerous()
-            .with_custom_certificate_verifier(verifier);
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match policy.and_then(|policy| policy.certificate.as_deref()) {
             Some(own) => config.with_client_auth_cert(own.chain.clone(), own.key.clone_key())?,
             None => config.with_no_client_auth(),
@@ -123,14 +114,26 @@ fn session_name(address: SocketAddr) -> Result<ServerName<'static>, rustls_pki_t
     ServerName::try_from(format!("ip-{host}-port-{}.invalid", address.port()))
 }
 
-/// Takes the certificates of one name, whichever name the session goes by.
+/// Takes certificates from who holds their key: those of one name, whichever name the session goes by, or any.
 #[derive(Debug)]
-struct Named {
-    inner: Arc<WebPkiServerVerifier>,
-    name: ServerName<'static>,
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    expected: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
 }
 
-impl ServerCertVerifier for Named {
+impl Verifier {
+    fn new(expected: Option<&Verify>, provider: Arc<CryptoProvider>) -> Result<Self, BoxError> {
+        let Some(Verify { authorities, name }) = expected else { return Ok(Self { provider, expected: None }) };
+        let mut roots = RootCertStore::empty();
+        for authority in &authorities.certificates {
+            roots.add(authority.clone())?;
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
+        Ok(Self { provider, expected: Some((verifier, name.clone())) })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -139,7 +142,10 @@ impl ServerCertVerifier for Named {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.inner.verify_server_cert(end_entity, intermediates, &self.name, ocsp_response, now)
+        match &self.expected {
+            None => Ok(ServerCertVerified::assertion()),
+            Some((verifier, name)) => verifier.verify_server_cert(end_entity, intermediates, name, ocsp_response, now),
+        }
     }
 
     fn verify_tls12_signature(
@@ -148,7 +154,7 @@ impl ServerCertVerifier for Named {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, cert, signature)
+        verify_tls12_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -157,50 +163,11 @@ impl ServerCertVerifier for Named {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, signature)
+        verify_tls13_signature(message, cert, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// Takes any certificate, but only from who holds its key.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
