@@ -32,6 +32,7 @@ use crate::model::{CanaryRule, HostPattern, RouteTable, Rule, Tree};
 
 mod address;
 mod annotations;
+mod asked;
 mod class;
 mod context;
 mod endpoints;

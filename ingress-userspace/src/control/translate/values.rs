@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, str::FromStr, time::Duration};
 
-use crate::model::{Networks, Template};
+use crate::model::{Balance, Networks, Retry, Template};
 
 /// What should have been written.
 pub(super) type Expected = Cow<'static, str>;
@@ -82,6 +82,63 @@ pub(super) fn status(value: &str, field: &mut u16) -> Read {
         "308" => 308,
         _ => return Err("301, 302, 303, 307 or 308".into()),
     };
+    Ok(())
+}
+
+/// The name of a cookie, or what one of its attributes says; `None` for nothing.
+pub(super) fn cookie_text(value: &str) -> Read<Option<Box<str>>> {
+    let is_text = value.bytes().all(|b| b.is_ascii_graphic() && b != b';');
+    if is_text { Ok(Some(value.into()).filter(|_| !value.is_empty())) } else { Err("text without `;`".into()) }
+}
+
+/// `round_robin`, `ewma` or `least_request`.
+pub(super) fn balance(value: &str) -> Read<Balance> {
+    Ok(match value {
+        "round_robin" => Balance::RoundRobin,
+        "ewma" => Balance::Ewma,
+        "least_request" => Balance::LeastRequest,
+        _ => return Err("`round_robin`, `ewma` or `least_request`".into()),
+    })
+}
+
+/// What `proxy-next-upstream` lists.
+pub(super) fn retry_when(value: &str, retry: &mut Retry) -> Read {
+    let mut wanted = Retry { error: false, statuses: Vec::new(), ..retry.clone() };
+    (wanted.timeout, wanted.invalid_header) = (false, false);
+    for word in value.split_whitespace() {
+        match word {
+            "error" => wanted.error = true,
+            "timeout" => wanted.timeout = true,
+            "invalid_header" => wanted.invalid_header = true,
+            "non_idempotent" => wanted.non_idempotent = true,
+            "off" => {}
+            _ => {
+                let status = word.strip_prefix("http_").and_then(|status| status.parse().ok());
+                let known = status.filter(|status| [403, 404, 429, 500, 502, 503, 504].contains(status));
+                wanted.statuses.push(known.ok_or("words as `error timeout http_502`, or `off`")?);
+            }
+        }
+    }
+    if value.is_empty() {
+        return Err("words as `error timeout http_502`, or `off`".into());
+    }
+    *retry = wanted;
+    Ok(())
+}
+
+/// Seconds after which no other pod is tried.
+pub(super) fn retry_within(value: &str, retry: &mut Retry) -> Read {
+    let mut seconds = 0;
+    number(value, 0..=604_800, &mut seconds).ok_or("a number of seconds up to 604800")?;
+    retry.within = Some(Duration::from_secs(seconds)).filter(|within| !within.is_zero());
+    Ok(())
+}
+
+/// How many pods are tried.
+pub(super) fn retry_tries(value: &str, retry: &mut Retry) -> Read {
+    let mut tries = 0;
+    number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;
+    retry.tries = if tries == 0 { Retry::TRIES_MAX } else { tries.min(Retry::TRIES_MAX) };
     Ok(())
 }
 

@@ -11,13 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::Ingress;
 
-use super::Context;
+use super::{
+    Context,
+    asked::{Asked, Limits},
+};
 use crate::control::{
     change::{ObjectId, ObjectName},
     outcome::{ObjectRef, Reason},
 };
 
-mod asked;
 mod authentication;
 mod clients;
 mod external;
@@ -26,12 +28,10 @@ mod others;
 mod policy;
 mod upstream_tls;
 
-pub(super) use asked::Asked;
-use asked::Limits;
-pub(super) use clients::Clients;
+pub(super) use authentication::AskedAuthentication;
+pub(super) use clients::{AskedClients, Clients};
 pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
-pub(super) use keys::{balance, retry_tries, retry_when, retry_within};
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
 pub(super) use upstream_tls::{AskedTls, terms};

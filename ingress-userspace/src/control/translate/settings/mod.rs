@@ -10,10 +10,7 @@ use k8s_openapi::api::{
     networking::v1::{IngressClass, IngressClassParametersReference},
 };
 
-use super::{
-    Classes, Context, age,
-    annotations::{Asked, shorten},
-};
+use super::{Classes, Context, age, annotations::shorten, asked::Asked};
 use crate::{
     control::{
         change::{Kind, ObjectName},

@@ -3,7 +3,8 @@
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    super::protocol::Wanted, authentication::AskedAuthentication, clients::AskedClients, upstream_tls::AskedTls,
+    annotations::{AskedAuthentication, AskedClients, AskedTls},
+    protocol::Wanted,
 };
 use crate::model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Networks, Origins, Pattern,
@@ -12,60 +13,60 @@ use crate::model::{
 
 /// How much one client may ask of an Ingress; 0 for any number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct Limits {
-    pub(in crate::control::translate) per_second: u32,
-    pub(in crate::control::translate) per_minute: u32,
+pub(super) struct Limits {
+    pub(super) per_second: u32,
+    pub(super) per_minute: u32,
     /// As many times as many may come before their time. Default 5.
-    pub(in crate::control::translate) burst_multiplier: u32,
-    pub(in crate::control::translate) in_flight: u32,
-    pub(in crate::control::translate) exempt: Networks,
+    pub(super) burst_multiplier: u32,
+    pub(super) in_flight: u32,
+    pub(super) exempt: Networks,
     /// Default 503.
-    pub(in crate::control::translate) rate_status: u16,
+    pub(super) rate_status: u16,
     /// Default 503.
-    pub(in crate::control::translate) in_flight_status: u16,
+    pub(super) in_flight_status: u16,
 }
 
 /// Everything that can be asked for one Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::control::translate) struct Asked {
+pub(super) struct Asked {
     /// Whether hosts with TLS are redirected to it. Default true.
-    pub(in crate::control::translate) ssl_redirect: bool,
+    pub(super) ssl_redirect: bool,
     /// Whether all hosts are redirected to TLS. Default false.
-    pub(in crate::control::translate) force_ssl_redirect: bool,
-    pub(in crate::control::translate) protocol: Wanted,
-    pub(in crate::control::translate) through_service: bool,
-    pub(in crate::control::translate) upstream_tls: AskedTls,
-    pub(in crate::control::translate) clients: AskedClients,
-    pub(in crate::control::translate) use_regex: bool,
-    pub(in crate::control::translate) rewrite_target: Option<Template>,
-    pub(in crate::control::translate) app_root: Option<Template>,
-    pub(in crate::control::translate) permanent_redirect: Option<Template>,
-    pub(in crate::control::translate) permanent_status: u16,
-    pub(in crate::control::translate) temporal_redirect: Option<Template>,
-    pub(in crate::control::translate) temporal_status: u16,
+    pub(super) force_ssl_redirect: bool,
+    pub(super) protocol: Wanted,
+    pub(super) through_service: bool,
+    pub(super) upstream_tls: AskedTls,
+    pub(super) clients: AskedClients,
+    pub(super) use_regex: bool,
+    pub(super) rewrite_target: Option<Template>,
+    pub(super) app_root: Option<Template>,
+    pub(super) permanent_redirect: Option<Template>,
+    pub(super) permanent_status: u16,
+    pub(super) temporal_redirect: Option<Template>,
+    pub(super) temporal_status: u16,
     /// `Host` for the pods.
-    pub(in crate::control::translate) upstream_host: Option<HeaderValue>,
-    pub(in crate::control::translate) forwarding: Forwarding,
+    pub(super) upstream_host: Option<HeaderValue>,
+    pub(super) forwarding: Forwarding,
     /// Goes before `forwarding.balance`.
-    pub(in crate::control::translate) hash_by: Option<Template>,
-    pub(in crate::control::translate) has_affinity: bool,
-    pub(in crate::control::translate) affinity: Affinity,
-    pub(in crate::control::translate) cookie_expires: Option<u64>,
-    pub(in crate::control::translate) access: Access,
-    pub(in crate::control::translate) is_canary: bool,
+    pub(super) hash_by: Option<Template>,
+    pub(super) has_affinity: bool,
+    pub(super) affinity: Affinity,
+    pub(super) cookie_expires: Option<u64>,
+    pub(super) access: Access,
+    pub(super) is_canary: bool,
     /// Without what its header must say.
-    pub(in crate::control::translate) canary: CanaryRule,
-    pub(in crate::control::translate) canary_header: Option<HeaderName>,
-    pub(in crate::control::translate) canary_value: Option<HeaderValue>,
-    pub(in crate::control::translate) canary_pattern: Option<Pattern>,
-    pub(in crate::control::translate) authentication: AskedAuthentication,
-    pub(in crate::control::translate) limits: Limits,
-    pub(in crate::control::translate) enable_cors: bool,
-    pub(in crate::control::translate) cors: Cors,
-    pub(in crate::control::translate) request_headers: HeaderEdits,
-    pub(in crate::control::translate) response_headers: HeaderEdits,
+    pub(super) canary: CanaryRule,
+    pub(super) canary_header: Option<HeaderName>,
+    pub(super) canary_value: Option<HeaderValue>,
+    pub(super) canary_pattern: Option<Pattern>,
+    pub(super) authentication: AskedAuthentication,
+    pub(super) limits: Limits,
+    pub(super) enable_cors: bool,
+    pub(super) cors: Cors,
+    pub(super) request_headers: HeaderEdits,
+    pub(super) response_headers: HeaderEdits,
     /// A ConfigMap with fields of responses.
-    pub(in crate::control::translate) custom_headers: Option<String>,
+    pub(super) custom_headers: Option<String>,
 }
 
 impl Default for Limits {

@@ -1,0 +1,229 @@
+//! Who may come in, and how often.
+
+use super::{
+    super::{
+        super::values::{Read, boolean, networks, number},
+        authentication::Layout,
+        clients::Wish,
+    },
+    Key, key,
+};
+use crate::{control::change::Kind, model::Demand};
+
+/// Sorted by name.
+pub(super) const KEYS: &[Key] = &[
+    key(
+        "allowlist-source-range",
+        "networks that may come in, separated by commas; all others get 403",
+        |value, asked| networks(value, &mut asked.access.allow),
+    )
+    .or_refuse(),
+    key(
+        "auth-always-set-cookie",
+        "whether cookies that the service of `auth-url` sets reach clients with errors, too",
+        |value, asked| asked.authentication.external.always_set_cookie(value),
+    )
+    .default("false"),
+    key(
+        "auth-cache-duration",
+        "how long its answers hold, by status: statuses and a time of at most a day, and more of these after commas",
+        |value, asked| asked.authentication.external.cache_duration(value),
+    )
+    .default("200 202 401 5m"),
+    key(
+        "auth-cache-key",
+        "what requests have in common that get one answer, with variables, as `$cookie_session$http_authorization`; without it, or where it is empty, the service is asked about each request. Answers with cookies, or with `Cache-Control` against it, are not kept",
+        |value, asked| asked.authentication.external.cache_key(value),
+    ),
+    key(
+        "auth-method",
+        "method with which it is asked",
+        |value, asked| asked.authentication.external.method(value),
+    )
+    .default("GET")
+    .or_refuse(),
+    key(
+        "auth-proxy-set-headers",
+        "a ConfigMap whose data are fields that it gets",
+        |value, asked| asked.authentication.external.proxy_set_headers(value),
+    )
+    .naming(Kind::ConfigMap)
+    .or_refuse(),
+    key("auth-realm", "what browsers say when they ask for a password", |value, asked| {
+        let quotable = |c: char| !c.is_control();
+        if !value.chars().all(quotable) || value.len() > 256 {
+            return Err("a text of at most 256 bytes without control characters".into());
+        }
+        value.clone_into(&mut asked.authentication.basic.realm);
+        Ok(())
+    })
+    .default("Authentication Required"),
+    key(
+        "auth-request-redirect",
+        "`X-Auth-Request-Redirect` that it gets, with variables; without it, path and query of the request",
+        |value, asked| asked.authentication.external.request_redirect(value),
+    ),
+    key(
+        "auth-response-headers",
+        "fields of its answer that pods get, separated by commas; those of clients never reach pods",
+        |value, asked| asked.authentication.external.response_headers(value),
+    )
+    .or_refuse(),
+    key(
+        "auth-secret",
+        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), of whom clients must be one. Protects by itself, without `auth-type`, too",
+        |value, asked| {
+            asked.authentication.basic.secret = Some(value.to_owned());
+            Ok(())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key(
+        "auth-secret-type",
+        "what it holds: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash under the name of each user",
+        |value, asked| {
+            asked.authentication.basic.layout = match value {
+                "auth-file" => Layout::File,
+                "auth-map" => Layout::Map,
+                _ => return Err("`auth-file` or `auth-map`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("auth-file")
+    .or_refuse(),
+    key(
+        "auth-signin",
+        "where clients are sent, with 302, that it answers 401, with variables",
+        |value, asked| asked.authentication.external.sign_in(value),
+    ),
+    key(
+        "auth-signin-redirect-param",
+        "argument of that location that says where they came from, added if it is not there",
+        |value, asked| asked.authentication.external.redirect_param(value),
+    )
+    .default("rd"),
+    key(
+        "auth-tls-pass-certificate-to-upstream",
+        "whether pods get the certificate of the client, as PEM with percent-escapes in `ssl-client-cert`",
+        |value, asked| boolean(value, &mut asked.clients.passed),
+    )
+    .default("false"),
+    key(
+        "auth-tls-secret",
+        "a Secret whose `ca.crt` issues certificates of clients, and whose `ca.crl`, if there is one, revokes them. It is for all paths of the hosts, whichever Ingress has them; where two differ, the older one's. Pods get `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and why), `ssl-client-subject-dn` and `ssl-client-issuer-dn`",
+        |value, asked| {
+            asked.clients.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
+            asked.clients.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key(
+        "auth-tls-verify-client",
+        "`on`: without a valid certificate, 400; `optional`: also without any; `optional_no_ca`: also with one of an unknown issuer; `off`: none is asked for. Over plain HTTP, 403 or a redirect. Without it, `on` if there is `auth-tls-secret`",
+        |value, asked| {
+            asked.clients.verify = match value {
+                "on" => Wish::On(Demand::Required),
+                "optional" => Wish::On(Demand::Optional),
+                "optional_no_ca" => Wish::On(Demand::OfAnyIssuer),
+                "off" => Wish::Off,
+                _ => return Err("`on`, `off`, `optional` or `optional_no_ca`".into()),
+            };
+            Ok(())
+        },
+    )
+    .or_refuse(),
+    key(
+        "auth-tls-verify-depth",
+        "most certificates between that of a client and the one in `ca.crt`; more than 6 are never looked at",
+        |value, asked| {
+            number(value, 0..=100, &mut asked.clients.depth).ok_or("a number up to 100")?;
+            Ok(())
+        },
+    )
+    .default("1")
+    .or_refuse(),
+    key(
+        "auth-type",
+        "`basic`: clients must show name and password (RFC 7617), which pods do not get",
+        |value, asked| {
+            match value {
+                "basic" => asked.authentication.basic.is_wanted = true,
+                "digest" => return Err("`basic`, with TLS (digest is refused: it needs hashes as good as passwords)".into()),
+                _ => return Err("`basic`".into()),
+            }
+            Ok(())
+        },
+    )
+    .or_refuse(),
+    key(
+        "auth-url",
+        "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as `http://NAME.NAMESPACE.svc.cluster.local/PATH`, what the rules of the same host have for a path as `https://$host/PATH`, or another host under the rules for external names; its certificate is not verified",
+        |value, asked| asked.authentication.external.url(value),
+    )
+    .or_refuse(),
+    key(
+        "denylist-source-range",
+        "networks that get 403, separated by commas, even if they may come in otherwise",
+        |value, asked| networks(value, &mut asked.access.deny),
+    )
+    .or_refuse(),
+    key("enable-global-auth", "whether `global-auth-url` of the settings holds where there is no `auth-url`", |value, asked| {
+        boolean(value, &mut asked.authentication.takes_global)
+    })
+    .default("true"),
+    key("limit-allowlist", "the same as `limit-whitelist`", |value, asked| networks(value, &mut asked.limits.exempt)).or_refuse(),
+    key(
+        "limit-burst-multiplier",
+        "as many times `limit-rps`, or `limit-rpm`, may come before their time; from 1 to 1000",
+        |value, asked| {
+            number(value, 1..=1000, &mut asked.limits.burst_multiplier).ok_or("a number from 1 to 1000")?;
+            Ok(())
+        },
+    )
+    .default("5")
+    .or_refuse(),
+    key(
+        "limit-connections",
+        "requests that one client may have in flight at one time, on each node; `0` for any. See [clients.md](clients.md)",
+        |value, asked| count(value, &mut asked.limits.in_flight),
+    )
+    .default("0")
+    .or_refuse(),
+    key("limit-rpm", "requests that one client may make per minute, on each node; `0` for any", |value, asked| {
+        count(value, &mut asked.limits.per_minute)
+    })
+    .default("0")
+    .or_refuse(),
+    key("limit-rps", "the same per second", |value, asked| count(value, &mut asked.limits.per_second))
+        .default("0")
+        .or_refuse(),
+    key("limit-whitelist", "networks whose clients have no limits, separated by commas", |value, asked| {
+        networks(value, &mut asked.limits.exempt)
+    })
+    .or_refuse(),
+    key(
+        "satisfy",
+        "`all`: clients must come from where they may and show who they are; `any`: one of these is enough",
+        |value, asked| {
+            asked.authentication.satisfy_any = match value {
+                "all" => false,
+                "any" => true,
+                _ => return Err("`all` or `any`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("all"),
+    key("whitelist-source-range", "the same as `allowlist-source-range`", |value, asked| {
+        networks(value, &mut asked.access.allow)
+    })
+    .or_refuse(),
+];
+
+/// A limit of requests; 0 is none.
+fn count(value: &str, field: &mut u32) -> Read {
+    number(value, 0..=1_000_000, field).ok_or_else(|| "a number up to 1000000".into())
+}

@@ -1,0 +1,206 @@
+//! The annotations that are honoured, as tables by topic: one row per key. They read values and report nothing.
+//!
+//! Keys are ingress-nginx's, and mean here what they mean there, where a row does not say otherwise.
+
+use super::{super::values::Read, Asked};
+use crate::control::change::Kind;
+
+mod access;
+mod fields;
+mod pods;
+mod routes;
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    /// What stands where the key is not set, as it would be written; empty for nothing.
+    pub(super) default: &'static str,
+    /// For people: what it does, with its unit and limits.
+    pub(super) meaning: &'static str,
+    /// Of what kind the object is that its value names, by itself or as `namespace/name`; it must be in the Ingress' namespace.
+    pub(super) names: Option<Kind>,
+    /// What becomes of rules whose value cannot be read.
+    pub(super) otherwise: Otherwise,
+    /// Notes the value, or tells what to write instead.
+    pub(super) read: fn(&str, &mut Asked) -> Read,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Otherwise {
+    /// They are served as if the key were not there.
+    Default,
+    /// They answer 503: to serve them would be unsafe, or lead to somewhere else than was meant.
+    Refuse,
+}
+
+/// A row for a key without a default that names no object.
+const fn key(name: &'static str, meaning: &'static str, read: fn(&str, &mut Asked) -> Read) -> Key {
+    Key { name, default: "", meaning, names: None, otherwise: Otherwise::Default, read }
+}
+
+impl Key {
+    const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn or_refuse(self) -> Self {
+        Self { otherwise: Otherwise::Refuse, ..self }
+    }
+
+    const fn naming(self, kind: Kind) -> Self {
+        Self { names: Some(kind), ..self }
+    }
+}
+
+/// Every row, topic by topic.
+fn all() -> impl Iterator<Item = &'static Key> {
+    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS].into_iter().flatten()
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    all().find(|key| key.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn the_tables_are_sorted_and_their_defaults_are_those_that_apply() {
+        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS] {
+            assert!(table.is_sorted_by_key(|key| key.name));
+        }
+        for Key { name, default, read, .. } in all().filter(|key| !key.default.is_empty()) {
+            let mut asked = Asked::default();
+            assert_eq!(read(default, &mut asked), Ok(()), "{name}");
+            assert_eq!(asked, Asked::default(), "{name}");
+        }
+    }
+
+    /// `UPDATE_EXPECT=1` rewrites the page.
+    #[test]
+    fn the_page_of_annotations_lists_the_table() {
+        let mut page = "# Annotations\n\n\
+            What an Ingress asks for by annotations. Each is written with the prefix `nginx.ingress.kubernetes.io/`, or with\n\
+            `xdp-ingress.io/`, which goes before it. Where a value cannot be read, an event says what to write, and what\n\
+            applies is the default or, for keys marked *, that the rules answer 503: without them they would be unsafe, or\n\
+            lead to somewhere else than was meant. The defaults of some can be set for all Ingresses: see\n\
+            [settings](settings.md).\n\n\
+            | annotation | default | meaning |\n|---|---|---|\n"
+            .to_owned();
+        let rows: BTreeMap<_, _> = all().map(|key| (key.name, key)).collect();
+        assert_eq!(rows.len(), all().count(), "each key once");
+        for Key { name, default, meaning, names: _, otherwise, read: _ } in rows.values() {
+            let default = if default.is_empty() { "none".to_owned() } else { format!("`{default}`") };
+            let mark = if *otherwise == Otherwise::Refuse { " *" } else { "" };
+            page += &format!("| `{name}`{mark} | {default} | {meaning} |\n");
+        }
+        expect_test::expect_file!["../../../../../../docs/annotations.md"].assert_eq(&page);
+    }
+
+    /// Keys that take any text: the name of an object, of which it shows later whether it is there.
+    const ANY: [&str; 3] = ["auth-proxy-set-headers", "auth-secret", "custom-headers"];
+
+    #[test]
+    fn values_are_read_or_refused() {
+        let cases = [
+            ("affinity", "cookie", "ip"),
+            ("affinity-mode", "persistent", "x"),
+            ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
+            ("app-root", "/app", "app"),
+            ("auth-always-set-cookie", "true", "1"),
+            ("auth-cache-duration", "200 10s, 401 1m", "200 x"),
+            ("auth-cache-key", "$http_authorization", "$nope"),
+            ("auth-method", "POST", "BREW"),
+            ("auth-request-redirect", "https://a.test$request_uri", "$1"),
+            ("auth-response-headers", "X-User, X-Email", "X-User, Host"),
+            ("auth-signin", "https://$host/start", "start"),
+            ("auth-signin-redirect-param", "back", "a&b"),
+            ("auth-url", "https://$host/oauth2/auth", "http://$http_x/"),
+            ("enable-global-auth", "false", "off"),
+            ("auth-realm", "Admins only", "a\u{7}"),
+            ("auth-secret-type", "auth-map", "auth-table"),
+            ("auth-type", "basic", "digest"),
+            ("auth-tls-pass-certificate-to-upstream", "true", "on"),
+            ("auth-tls-secret", "default/clients", ""),
+            ("auth-tls-verify-client", "optional", "true"),
+            ("auth-tls-verify-depth", "2", "-1"),
+            ("backend-protocol", "https", "gopher"),
+            ("canary", "true", "yes"),
+            ("canary-by-cookie", "c", "a;b"),
+            ("canary-by-header", "X-Canary", "a b"),
+            ("canary-by-header-pattern", "^eu", "("),
+            ("canary-by-header-value", "eu", "\u{1}"),
+            ("canary-weight", "10", "10%"),
+            ("canary-weight-total", "1000", "0"),
+            ("cors-allow-credentials", "false", "no"),
+            ("cors-allow-headers", "X-A, X-B", "X A"),
+            ("cors-allow-methods", "GET", "GET;"),
+            ("cors-allow-origin", "https://a.test", "a.test"),
+            ("cors-expose-headers", "*", "\u{e9}"),
+            ("cors-max-age", "0", "-1"),
+            ("denylist-source-range", "::/0", "x"),
+            ("load-balance", "ewma", "random"),
+            ("enable-access-log", "false", "no"),
+            ("enable-cors", "true", "on"),
+            ("force-ssl-redirect", "true", "1"),
+            ("limit-allowlist", "10.0.0.0/8", "all"),
+            ("limit-burst-multiplier", "2", "0"),
+            ("limit-connections", "10", "-1"),
+            ("limit-rpm", "10", "10/m"),
+            ("limit-rps", "10", "ten"),
+            ("limit-whitelist", "::1", "all"),
+            ("permanent-redirect", "https://b.test$request_uri", "https://b.test$nope"),
+            ("permanent-redirect-code", "308", "200"),
+            ("proxy-body-size", "8m", "8 megabytes"),
+            ("proxy-buffer-size", "16k", "2m"),
+            ("proxy-connect-timeout", "1", "0"),
+            ("proxy-next-upstream", "error timeout http_502 non_idempotent", "error http_200"),
+            ("proxy-next-upstream", "off", ""),
+            ("proxy-next-upstream-timeout", "5", "5s"),
+            ("proxy-next-upstream-tries", "0", "many"),
+            ("proxy-read-timeout", "3600", "1h"),
+            ("proxy-send-timeout", "3600s", ""),
+            ("proxy-ssl-name", "pod.a.test", "https://a.test"),
+            ("proxy-ssl-secret", "default/pods", ""),
+            ("proxy-ssl-server-name", "on", "true"),
+            ("proxy-ssl-verify", "on", "true"),
+            ("request-headers", "X-A: 1\n-X-B", "Host: b"),
+            ("response-headers", "X-A: 1", "X-A"),
+            ("rewrite-target", "/$2", "https://b.test/"),
+            ("satisfy", "any", "some"),
+            ("service-upstream", "true", "yes"),
+            ("session-cookie-change-on-failure", "true", "1"),
+            ("session-cookie-domain", "a.test", "a;b"),
+            ("session-cookie-expires", "3600", "1h"),
+            ("session-cookie-max-age", "3600", "-1"),
+            ("session-cookie-name", "route", "a b"),
+            ("session-cookie-path", "/app", "/a; Secure"),
+            ("session-cookie-samesite", "Lax", "lax"),
+            ("session-cookie-secure", "true", "on"),
+            ("ssl-redirect", "false", "no"),
+            ("temporal-redirect", "/x", "javascript:x"),
+            ("temporal-redirect-code", "307", "30x"),
+            ("upstream-hash-by", "$request_uri", "$nope"),
+            ("upstream-vhost", "b.test:8080", "u@b.test"),
+            ("use-regex", "true", "yes"),
+            ("whitelist-source-range", "::1", "::x"),
+            ("x-forwarded-prefix", "/app", "\u{1}"),
+        ];
+        let tried: BTreeSet<_> = cases.iter().map(|(key, _, _)| *key).collect();
+        let any: BTreeSet<_> = ANY.into();
+        assert_eq!(&tried | &any, all().map(|key| key.name).collect(), "every key is tried");
+        for (key, good, bad) in cases {
+            let Key { read, .. } = find(key).expect(key);
+            let mut asked = Asked::default();
+            assert_eq!(read(good, &mut asked), Ok(()), "{key}: {good}");
+            assert_ne!(asked, Asked::default(), "{key}: {good} changes nothing");
+            let mut asked = Asked::default();
+            assert!(read(bad, &mut asked).is_err(), "{key}: {bad}");
+            assert_eq!(asked, Asked::default(), "{key}: {bad} changes something");
+        }
+    }
+}

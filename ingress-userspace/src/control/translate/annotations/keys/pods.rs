@@ -1,0 +1,196 @@
+//! Which pod a request goes to, how, and for how long.
+
+use http::HeaderName;
+use rustls_pki_types::ServerName;
+
+use super::{
+    super::super::{
+        protocol,
+        values::{
+            Read, balance, boolean, bytes, cookie_text, limit, number, retry_tries, retry_when, retry_within, seconds,
+            switch,
+        },
+    },
+    Key, key,
+};
+use crate::{
+    control::change::Kind,
+    model::{AffinityMode, SameSite, Template},
+};
+
+/// Sorted by name.
+pub(super) const KEYS: &[Key] = &[
+    key(
+        "affinity",
+        "`cookie` keeps a client with a pod by a cookie, which is set with the first response",
+        |value, asked| match value {
+            "cookie" => {
+                asked.has_affinity = true;
+                Ok(())
+            }
+            _ => Err("`cookie`".into()),
+        },
+    ),
+    key(
+        "affinity-mode",
+        "`balanced`: new pods take over their share of clients; `persistent`: a client stays for as long as its pod is there",
+        |value, asked| {
+            asked.affinity.mode = match value {
+                "balanced" => AffinityMode::Balanced,
+                "persistent" => AffinityMode::Persistent,
+                _ => return Err("`balanced` or `persistent`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("balanced"),
+    key(
+        "backend-protocol",
+        "what pods speak: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their certificates are verified if `proxy-ssl-verify` says so",
+        |value, asked| {
+            asked.protocol = protocol::of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
+            Ok(())
+        },
+    ),
+    key("load-balance", "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours alone, `least_request` (the less busy of two)", |value, asked| {
+        asked.forwarding.balance = balance(value)?;
+        Ok(())
+    })
+    .default("round_robin"),
+    key("proxy-body-size", "longest body of a request, else 413; `0` for any", |value, asked| {
+        limit(value, &mut asked.forwarding.body_max)
+    })
+    .default("0"),
+    key("proxy-buffer-size", "longest head of a response, else 502; from `1k` to `1m`", |value, asked| {
+        let max = usize::try_from(bytes(value)?).unwrap_or(usize::MAX);
+        if !(1 << 10..=1 << 20).contains(&max) {
+            return Err("from `1k` to `1m`".into());
+        }
+        asked.forwarding.response_head_max = max;
+        Ok(())
+    })
+    .default("64k"),
+    key("proxy-connect-timeout", "time to open a connection to a pod, in seconds", |value, asked| {
+        seconds(value, &mut asked.forwarding.connect_timeout)
+    })
+    .default("5"),
+    key(
+        "proxy-next-upstream",
+        "when a request goes to another pod: `error`, `timeout`, `invalid_header`, `http_500`, `http_502`, `http_503`, `http_504`, `http_403`, `http_404`, `http_429`, with `non_idempotent` also those that may have had an effect; `off` for never. Only while nothing of its body has been sent",
+        |value, asked| retry_when(value, &mut asked.forwarding.retry),
+    )
+    .default("error"),
+    key("proxy-next-upstream-timeout", "no other pod after this time, in seconds; `0` for any", |value, asked| {
+        retry_within(value, &mut asked.forwarding.retry)
+    })
+    .default("0"),
+    key("proxy-next-upstream-tries", "pods tried in all, up to 10; `0` for 10", |value, asked| {
+        retry_tries(value, &mut asked.forwarding.retry)
+    })
+    .default("3"),
+    key(
+        "proxy-read-timeout",
+        "longest silence of a pod before and within a response, in seconds",
+        |value, asked| seconds(value, &mut asked.forwarding.read_timeout),
+    )
+    .default("60"),
+    key("proxy-send-timeout", "longest time that a pod takes no byte of a request, in seconds", |value, asked| {
+        seconds(value, &mut asked.forwarding.send_timeout)
+    })
+    .default("60"),
+    key(
+        "proxy-ssl-name",
+        "name that certificates of pods must have, and that is sent as server name; without it, that of the service, `NAME.NAMESPACE.svc`, or its external name",
+        |value, asked| {
+            let name = ServerName::try_from(value.to_owned()).map_err(|_invalid| "a host, as `pod.a.test`")?;
+            asked.upstream_tls.name = Some(name);
+            Ok(())
+        },
+    )
+    .or_refuse(),
+    key(
+        "proxy-ssl-secret",
+        "a Secret for TLS with pods: `ca.crt` to verify their certificates with, `tls.crt` and `tls.key` to show to them, or all three",
+        |value, asked| {
+            asked.upstream_tls.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
+            asked.upstream_tls.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key("proxy-ssl-server-name", "whether pods are sent a server name: `on` or `off`", |value, asked| {
+        switch(value, &mut asked.upstream_tls.sends_name)
+    })
+    .default("off"),
+    key(
+        "proxy-ssl-verify",
+        "whether certificates of pods are verified, `on` or `off`. A pod that shows another gets no request",
+        |value, asked| switch(value, &mut asked.upstream_tls.verify),
+    )
+    .default("off")
+    .or_refuse(),
+    key(
+        "service-upstream",
+        "whether requests go to the address of the Service, so that the cluster chooses the pod",
+        |value, asked| boolean(value, &mut asked.through_service),
+    )
+    .default("false"),
+    key(
+        "session-cookie-change-on-failure",
+        "whether a client stays with the pod that it was sent to because its own failed; for `persistent` alone",
+        |value, asked| boolean(value, &mut asked.affinity.follows_failure),
+    )
+    .default("false"),
+    key("session-cookie-domain", "`Domain` of the cookie of `affinity`", |value, asked| {
+        asked.affinity.cookie.domain = cookie_text(value)?;
+        Ok(())
+    }),
+    key("session-cookie-expires", "the same as `session-cookie-max-age`, which goes before it", |value, asked| {
+        asked.cookie_expires = Some(age(value)?);
+        Ok(())
+    }),
+    key("session-cookie-max-age", "how long the cookie lasts, in seconds; without it, as long as the browser runs", |value, asked| {
+        asked.affinity.cookie.max_age = Some(age(value)?);
+        Ok(())
+    }),
+    key("session-cookie-name", "its name", |value, asked| {
+        let is_token = !value.is_empty() && HeaderName::try_from(value).is_ok();
+        asked.affinity.cookie.name = Some(value).filter(|_| is_token).ok_or("letters, digits and `-_.`")?.into();
+        Ok(())
+    })
+    .default("INGRESSCOOKIE"),
+    key("session-cookie-path", "its `Path`; without it, that of the rule, or `/` where that is a regular expression", |value, asked| {
+        asked.affinity.cookie.path = cookie_text(value)?;
+        Ok(())
+    }),
+    key("session-cookie-samesite", "its `SameSite`: `Strict`, `Lax` or `None`", |value, asked| {
+        asked.affinity.cookie.same_site = Some(match value {
+            "Strict" => SameSite::Strict,
+            "Lax" => SameSite::Lax,
+            "None" => SameSite::None,
+            _ => return Err("`Strict`, `Lax` or `None`".into()),
+        });
+        Ok(())
+    }),
+    key("session-cookie-secure", "whether it is for TLS alone; without it, as the request came", |value, asked| {
+        let mut secure = false;
+        boolean(value, &mut secure)?;
+        asked.affinity.cookie.secure = Some(secure);
+        Ok(())
+    }),
+    key(
+        "upstream-hash-by",
+        "text with variables, as `$request_uri`; requests with the same text go to the same pod, as long as it is there. It goes before `load-balance`",
+        |value, asked| {
+            let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
+            asked.hash_by = (!value.is_empty()).then_some(template);
+            Ok(())
+        },
+    ),
+];
+
+fn age(value: &str) -> Read<u64> {
+    let mut seconds = 0;
+    number(value, 0..=u64::from(u32::MAX), &mut seconds).ok_or("a number of seconds up to 4294967295")?;
+    Ok(seconds)
+}

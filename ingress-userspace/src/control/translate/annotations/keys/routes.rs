@@ -1,0 +1,98 @@
+//! Where requests lead: redirects, rewrites, canaries.
+
+use http::{HeaderName, HeaderValue};
+
+use super::{
+    super::super::values::{boolean, cookie_text, location, number, status},
+    Key, key,
+};
+use crate::model::{Pattern, Rewrite};
+
+/// Sorted by name.
+pub(super) const KEYS: &[Key] = &[
+    key("app-root", "where a request for `/` is redirected to, with 302", |value, asked| {
+        asked.app_root = Some(location(value)?);
+        Ok(())
+    })
+    .or_refuse(),
+    key(
+        "canary",
+        "whether the Ingress only takes some of the requests from another one's rules for the same host and path, in its namespace. All else, as TLS and other annotations, is that one's",
+        |value, asked| boolean(value, &mut asked.is_canary),
+    )
+    .default("false")
+    .or_refuse(),
+    key("canary-by-cookie", "a cookie that says `always` or `never`", |value, asked| {
+        asked.canary.cookie = cookie_text(value)?;
+        Ok(())
+    }),
+    key("canary-by-header", "a field that says `always` or `never`; it goes before the cookie, and that before the weight", |value, asked| {
+        asked.canary_header = Some(HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?);
+        Ok(())
+    })
+    .or_refuse(),
+    key("canary-by-header-pattern", "a regular expression for what that field holds somewhere instead", |value, asked| {
+        let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
+        asked.canary_pattern = (!value.is_empty()).then_some(pattern);
+        Ok(())
+    })
+    .or_refuse(),
+    key("canary-by-header-value", "what that field says instead; it goes before the expression", |value, asked| {
+        let value = HeaderValue::from_str(value).map_err(|_invalid| "the value of a header field")?;
+        asked.canary_value = Some(value).filter(|value| !value.is_empty());
+        Ok(())
+    })
+    .or_refuse(),
+    key("canary-weight", "how many of `canary-weight-total` requests, drawn at random", |value, asked| {
+        number(value, 0..=1_000_000_000, &mut asked.canary.weight).ok_or("a number")?;
+        Ok(())
+    })
+    .default("0"),
+    key("canary-weight-total", "see `canary-weight`", |value, asked| {
+        number(value, 1..=1_000_000_000, &mut asked.canary.total).ok_or("a number from 1")?;
+        Ok(())
+    })
+    .default("100"),
+    key("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, asked| {
+        boolean(value, &mut asked.force_ssl_redirect)
+    })
+    .default("false"),
+    key("permanent-redirect", "where all requests are redirected to, instead of to a service", |value, asked| {
+        asked.permanent_redirect = Some(location(value)?);
+        Ok(())
+    })
+    .or_refuse(),
+    key("permanent-redirect-code", "status of `permanent-redirect`", |value, asked| {
+        status(value, &mut asked.permanent_status)
+    })
+    .default("301"),
+    key(
+        "rewrite-target",
+        "path that pods get instead of the client's; `$1` … `$9` are groups of the rule's path, which is a regular expression then. The query stays",
+        |value, asked| {
+            asked.rewrite_target = Some(Rewrite::parse(value).map_err(|error| format!("a path ({error})"))?);
+            Ok(())
+        },
+    )
+    .or_refuse(),
+    key("ssl-redirect", "whether hosts with TLS are redirected to it", |value, asked| {
+        boolean(value, &mut asked.ssl_redirect)
+    })
+    .default("true"),
+    key("temporal-redirect", "as `permanent-redirect`, with another status; it goes before that", |value, asked| {
+        asked.temporal_redirect = Some(location(value)?);
+        Ok(())
+    })
+    .or_refuse(),
+    key("temporal-redirect-code", "status of `temporal-redirect`", |value, asked| {
+        status(value, &mut asked.temporal_status)
+    })
+    .default("302"),
+    key(
+        "use-regex",
+        "whether paths are regular expressions, matched from the path's begin whatever the case. Of this Ingress alone, and without look-around",
+        |value, asked| boolean(value, &mut asked.use_regex),
+    )
+    .default("false")
+    .or_refuse(),
+];
