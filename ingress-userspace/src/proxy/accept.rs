@@ -16,11 +16,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{
-    conn::{self, Conn},
-    server::Signal,
-    worker::Worker,
-};
+use super::{conn::Conn, open::open, server::Signal, worker::Worker};
 
 /// Connections taken before others on the worker get a turn.
 const BATCH: usize = 32;
@@ -78,7 +74,7 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), secure:
     let conn = Conn::new(Rc::clone(worker), remote, local, secure);
     let guard = worker.enter(&conn);
     tokio::task::spawn_local(async move {
-        conn::run(conn, stream).await;
+        open(conn, stream).await;
         drop(guard);
     });
 }

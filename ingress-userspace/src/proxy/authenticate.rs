@@ -1,5 +1,7 @@
 //! Asks a client who it is, as its rule wants it, and finds out whether that is true.
 
+use std::rc::Rc;
+
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
@@ -14,6 +16,8 @@ use crate::{
 use super::{
     authority::Authority,
     client::Client,
+    client_certificates::Identity,
+    conn::Conn,
     error::{self, Answer},
     external::{self, Cookies},
     passwords::Busy,
@@ -24,15 +28,17 @@ use super::{
 /// Longest `Authorization` field that is looked at. Some hashes take time in proportion to the password.
 const CREDENTIALS_MAX: usize = 1024;
 
-/// What is asked about, and with what.
+/// A request whose rule is known, and all that is known about it.
 pub(super) struct Asking<'r> {
-    pub(super) worker: &'r Worker,
+    pub(super) conn: &'r Rc<Conn>,
     pub(super) snapshot: &'r Snapshot,
     pub(super) forwarding: &'r Forwarding,
     pub(super) version: Version,
     pub(super) authority: &'r Authority<'r>,
     pub(super) client: &'r Client<'r>,
     pub(super) subject: &'r Subject<'r>,
+    /// Who the client is by its certificate, where the host asks for one.
+    pub(super) identity: Option<&'r Identity>,
 }
 
 /// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are the
@@ -46,7 +52,7 @@ pub(super) async fn authenticate(
     let Authentication { basic, external, satisfy } = authentication;
     let refused = match basic {
         None => None,
-        Some(basic) => match (verify(basic, asking.worker, asking.subject.headers).await, satisfy) {
+        Some(basic) => match (verify(basic, &asking.conn.worker, asking.subject.headers).await, satisfy) {
             (Ok(()), Satisfy::Any(_)) => return Ok(()),
             (Ok(()), Satisfy::All) => None,
             (Err(answer), Satisfy::All) => return Err(answer),

@@ -13,9 +13,9 @@ use hyper::body::Incoming;
 use ingress_common::{HostL7Cell, StatusClass};
 
 use super::{
-    conn::InFlight,
     counters::{self, Direction},
     headers,
+    in_flight::InFlight,
     upstream::{BodyError, BoxError, ResponseBody, h2},
 };
 

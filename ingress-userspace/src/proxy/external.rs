@@ -92,7 +92,7 @@ pub(super) async fn ask(
 /// What is remembered, or what the service says now.
 async fn opinion(external: &External, asking: &Asking<'_>) -> Option<Arc<Opinion>> {
     let target = target(&render(&external.target, asking.subject, None));
-    let opinions = &asking.worker.shared.opinions;
+    let opinions = &asking.conn.worker.shared.opinions;
     let kept = external.cache.as_ref().and_then(|cache| Some((tag(external, cache, &target, asking)?, &cache.times)));
     if let Some((tag, _)) = &kept
         && let Some((until, opinion)) = opinions.get(tag)
@@ -127,12 +127,12 @@ fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>
     // Rules that ask otherwise, or want other fields of the answer, share none.
     let asked = external.to_string();
     let parts = [asked.as_bytes(), host, asking.subject.host.as_bytes(), target.as_bytes(), key.as_bytes()];
-    (!key.is_empty()).then(|| asking.worker.shared.opinions.tag(&parts))
+    (!key.is_empty()).then(|| asking.conn.worker.shared.opinions.tag(&parts))
 }
 
 /// One question and its answer, read to its end.
 async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Option<Response<()>> {
-    let Asking { worker, snapshot, forwarding, version, authority, client, subject } = asking;
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity: _ } = asking;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // What a client put into it must not lead elsewhere.
     if path::normalise(path).ok().as_deref() != Some(path) {
@@ -172,7 +172,7 @@ async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Opt
         request_id: &RequestId::of(subject.headers),
         handshake: None,
     };
-    let response = exchange(worker, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
+    let response = exchange(&conn.worker, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
     let (parts, mut body) = response.into_parts();
     let mut left = BODY_MAX;
     while let Some(frame) = body.frame().await {

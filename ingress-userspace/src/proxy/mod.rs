@@ -2,9 +2,9 @@
 //! [`Snapshot`]s.
 //!
 //! ```text
-//! listen ─▶ accept ─▶ conn (tls) ─▶ wire (scan, frames) ─▶ hyper ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
-//!                                                                      │
-//!                                            client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
+//! listen ─▶ accept ─▶ open (tls) ─▶ wire (scan, frames) ─▶ speak (hyper) ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
+//!                                                                              │
+//!                                                    client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
 //! ```
 //!
 //! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current snapshot
@@ -26,11 +26,13 @@ mod external;
 mod forward;
 mod frames;
 mod headers;
+mod in_flight;
 mod limit;
 mod listen;
 mod md5_crypt;
 mod memory;
 mod offers;
+mod open;
 mod options;
 mod passwords;
 mod path;
@@ -46,6 +48,7 @@ mod server;
 mod session;
 mod shared;
 mod snapshot;
+mod speak;
 mod tls;
 mod tunnel;
 pub mod upstream;

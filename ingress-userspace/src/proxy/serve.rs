@@ -21,17 +21,19 @@ use super::{
     authenticate::{Asking, authenticate},
     authority::Authority,
     body::{Body, RequestBody, Source, TooLarge},
-    conn::{Conn, InFlight},
+    conn::Conn,
     error::{self, Answer},
     external::Cookies,
     forward::{ForwardError, Forwarded, Plan, forward},
     headers::{Head, RequestId},
+    in_flight::InFlight,
     path,
     pick::{Choice, UpstreamState, hash},
     session::Session,
     snapshot::Snapshot,
     tunnel::Tunnel,
-    upstream, via, websocket,
+    upstream, via,
+    websocket::{self, Handshake},
 };
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
@@ -177,80 +179,47 @@ impl<'r> Matching<'r> {
             client: client.address,
             https_port: conn.worker.options.https_port,
         };
-        let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
-        let (worker, authority) = (&conn.worker, &authority);
         let asking = Asking {
-            worker,
+            conn,
             snapshot,
             forwarding,
             version: parts.version,
-            authority,
+            authority: &authority,
             client: &client,
             subject: &subject,
+            identity: identity.as_deref(),
         };
-        let upstream = match decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await {
-            Ok(upstream) => upstream,
-            Err(answer) => return responded(own(in_flight, *answer, bodiless), filters, &subject, &cookies),
-        };
-        let may_switch = !matches!(asked, Asked::Nothing);
-        let handshake = match may_switch.then(|| websocket::handshake(parts)).transpose() {
-            Ok(handshake) => handshake.flatten(),
-            Err(refused) => {
-                return responded(own(in_flight, error::handshake(refused), bodiless), filters, &subject, &cookies);
+        let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
+        let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
+        let admitted = decided.and_then(|upstream| {
+            let handshake = match asked {
+                Asked::Nothing => None,
+                Asked::Connection | Asked::Stream(_) => websocket::handshake(parts).map_err(error::handshake)?,
+            };
+            let mut body = RequestBody::new(incoming, forwarding.body_max, in_flight.cell())
+                .map_err(|TooLarge| error::body_too_large())?;
+            if !edits.leave_fields() {
+                body.cut_trailers();
             }
+            let upstream = snapshot.upstream(upstream).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
+            Ok(Admitted { upstream, edits, handshake, body })
+        });
+        let mut response = match admitted {
+            Ok(admitted) => exchange(&asking, admitted, asked, in_flight, teller).await,
+            Err(answer) => own(in_flight, *answer, bodiless),
         };
-        let mut body = match RequestBody::new(incoming, forwarding.body_max, in_flight.cell()) {
-            Ok(body) => body,
-            Err(TooLarge) => {
-                return responded(own(in_flight, error::body_too_large(), bodiless), filters, &subject, &cookies);
-            }
-        };
-        let Some(upstream) = snapshot.upstream(upstream) else {
-            let answer = error::forward(&ForwardError::NoEndpoints);
-            return responded(own(in_flight, answer, bodiless), filters, &subject, &cookies);
-        };
-        if !edits.leave_fields() {
-            body.cut_trailers();
-        }
-        let request_id = RequestId::of(&parts.headers);
-        body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
-        let head = Head {
-            version: parts.version,
-            subject: &subject,
-            authority,
-            edits: &edits,
-            client: &client,
-            identity: identity.as_deref().map(|identity| identity.fields.as_bytes()),
-            request_id: &request_id,
-            handshake: handshake.as_ref(),
-        };
-        let session = forwarding.affinity.as_ref().map(|affinity| Session::of(affinity, &subject));
-        let choice = choice(&forwarding.balance, session.as_ref(), upstream, &subject);
-        let plan = Plan { choice, retry: &forwarding.retry };
-        let forwarded = forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await;
-        let mut cookie = None;
-        let mut response = match forwarded {
-            Ok((forwarded, mut served)) => {
-                in_flight.hold(served.busy.take());
-                if let Some(teller) = teller {
-                    teller.answered(served.endpoint.address(), forwarded.status());
-                }
-                cookie = session.and_then(|session| session.set(upstream, &served, &subject));
-                match forwarded {
-                    Forwarded::Response(response) if connect && response.status().is_success() => {
-                        own(in_flight, error::not_switched(), bodiless)
-                    }
-                    Forwarded::Response(response) => relay(response, bodiless, in_flight),
-                    Forwarded::Switched(response) => switch(conn, asked, response, in_flight),
-                }
-            }
-            Err(failed) => own(in_flight, error::forward(&failed), bodiless),
-        };
-        if let Some(cookie) = cookie {
-            response.headers_mut().append(header::SET_COOKIE, cookie);
-        }
-        responded(response, filters, &subject, &cookies)
+        cookies.add(&mut response);
+        filter::respond(filters, &subject, response.headers_mut());
+        response
     }
+}
+
+/// A request that its rule lets through, and what goes to an endpoint.
+struct Admitted<'r> {
+    upstream: &'r UpstreamState,
+    edits: Edits<'r>,
+    handshake: Option<Handshake>,
+    body: RequestBody,
 }
 
 /// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
@@ -291,6 +260,57 @@ async fn decide<'r>(
     }
 }
 
+/// Forwards a request, and makes what comes of that the client's response.
+async fn exchange(
+    asking: &Asking<'_>,
+    admitted: Admitted<'_>,
+    asked: Asked,
+    mut in_flight: InFlight,
+    teller: &mut Option<Teller>,
+) -> Response<Body> {
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
+    let Admitted { upstream, edits, handshake, mut body } = admitted;
+    let bodiless = *subject.method == Method::HEAD;
+    let request_id = RequestId::of(subject.headers);
+    body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
+    let head = Head {
+        version,
+        subject,
+        authority,
+        edits: &edits,
+        client,
+        identity: identity.map(|identity| identity.fields.as_bytes()),
+        request_id: &request_id,
+        handshake: handshake.as_ref(),
+    };
+    let session = forwarding.affinity.as_ref().map(|affinity| Session::of(affinity, subject));
+    let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
+    let plan = Plan { choice, retry: &forwarding.retry };
+    match forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await {
+        Ok((forwarded, mut served)) => {
+            in_flight.hold(served.busy.take());
+            if let Some(teller) = teller {
+                teller.answered(served.endpoint.address(), forwarded.status());
+            }
+            let cookie = session.and_then(|session| session.set(upstream, &served, subject));
+            let mut response = match forwarded {
+                Forwarded::Response(response)
+                    if matches!(asked, Asked::Stream(_)) && response.status().is_success() =>
+                {
+                    own(in_flight, error::not_switched(), bodiless)
+                }
+                Forwarded::Response(response) => relay(response, bodiless, in_flight),
+                Forwarded::Switched(response) => switch(conn, asked, response, in_flight),
+            };
+            if let Some(cookie) = cookie {
+                response.headers_mut().append(header::SET_COOKIE, cookie);
+            }
+            response
+        }
+        Err(failed) => own(in_flight, error::forward(&failed), bodiless),
+    }
+}
+
 /// How the endpoint is chosen.
 fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamState, subject: &Subject<'_>) -> Choice {
     let choice = match balance {
@@ -300,18 +320,6 @@ fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamS
         Balance::Hash(template) => Choice::Hash(hash(render(template, subject, None).as_bytes())),
     };
     session.map_or(choice, |session| session.choice(upstream, choice))
-}
-
-/// The response as the filters of its route, and whoever was asked by them, want it.
-fn responded(
-    mut response: Response<Body>,
-    filters: &[Filter],
-    subject: &Subject<'_>,
-    cookies: &Cookies,
-) -> Response<Body> {
-    cookies.add(&mut response);
-    filter::respond(filters, subject, response.headers_mut());
-    response
 }
 
 /// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.

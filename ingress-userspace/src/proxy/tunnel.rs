@@ -20,8 +20,9 @@ use tokio::{
 };
 
 use super::{
-    conn::{Conn, InFlight, Order},
+    conn::{Conn, Order},
     counters::{Bytes, Direction},
+    in_flight::InFlight,
     upstream::{self, Passed},
 };
 

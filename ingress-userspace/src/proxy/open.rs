@@ -1,0 +1,102 @@
+//! Opens a connection: learns whose it is, shakes hands, and hands it to HTTP.
+
+use std::{
+    io,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use tokio::net::TcpStream;
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+
+use crate::route::HostEntry;
+
+use super::{
+    client::Peer,
+    client_certificates::Greeting,
+    conn::Conn,
+    limit::Counted,
+    proxy_protocol::{self, Header},
+    refusal::Refusal,
+    snapshot::Snapshot,
+    speak::{http1, http2},
+};
+
+/// Opens a connection, and serves it to its end.
+pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
+    if conn.settings.trust.proxy_protocol && !meet(&conn, &mut stream).await {
+        return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
+    }
+    let _counted = match count(&conn) {
+        Ok(counted) => counted,
+        Err(why) => return conn.worker.shared.stats.refused.count(why),
+    };
+    if !conn.secure {
+        return http1(stream, |tcp| tcp, conn).await;
+    }
+    let limit = conn.worker.options.handshake_timeout;
+    let snapshot = conn.worker.snapshot();
+    let accepted = if snapshot.routes.ask_clients() {
+        // Boxed, so that where no host asks for certificates nothing carries its size.
+        tokio::time::timeout(limit, Box::pin(accept_asking(&conn, stream, &snapshot))).await
+    } else {
+        drop(snapshot);
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
+        tokio::time::timeout(limit, acceptor.accept(stream)).await
+    };
+    match accepted {
+        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, Vec::new(), conn).await,
+        Ok(Ok(stream)) => http1(stream, |tls| tls.get_ref().0, conn).await,
+        failed => {
+            conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
+            tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
+        }
+    }
+}
+
+/// Counts the connection for as long as the result is kept, if its client's are limited. An error if it is one too many.
+fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
+    let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
+    let client = conn.peer().address();
+    // A hop has connections for many.
+    if conn.settings.trust.believes(client) {
+        return Ok(None);
+    }
+    conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
+}
+
+/// Learns from the header of the PROXY protocol whose connection it is. Whether it may be served.
+async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
+    let trust = &conn.settings.trust;
+    if !trust.admits_proxy(conn.remote.ip()) {
+        return false;
+    }
+    match tokio::time::timeout(trust.proxy_protocol_timeout, proxy_protocol::read(stream)).await {
+        Ok(Ok(Header::Local)) => true,
+        Ok(Ok(Header::Proxied { source, destination })) => {
+            let client = Peer::proxied(source.ip(), conn.secure, destination.port());
+            conn.meet(client)
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "no client is known");
+            false
+        }
+        Err(_elapsed) => false,
+    }
+}
+
+/// A handshake that asks for a certificate if the host that it names does.
+async fn accept_asking(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
+    let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+    let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+    let configs = &conn.worker.shared.tls;
+    let policy = snapshot.routes.host(&server_name).and_then(HostEntry::clients);
+    let config = match policy {
+        Some(policy) => configs.asking(policy, &conn.settings).map_err(io::Error::other)?,
+        None => Arc::clone(configs.of(&conn.settings)),
+    };
+    let stream = start.into_stream(config).await?;
+    let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
+    conn.shown.greeted(Greeting { server_name, asked: policy.is_some(), chain });
+    Ok(stream)
+}

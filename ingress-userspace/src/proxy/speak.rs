@@ -1,0 +1,182 @@
+//! Speaks HTTP with a client: hyper's part of a connection.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
+
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task,
+};
+
+use super::{
+    conn::{Conn, Order},
+    serve::serve,
+    tunnel,
+    wire::Wire,
+};
+
+/// An HTTP/2 client that was silent for this long is asked for a sign of life…
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// …and has this long to give it.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What hyper takes for [`super::Options::headers_max`] if it is told nothing.
+const HYPER_HEADERS_MAX: usize = 100;
+
+/// Speaks HTTP/1.1, or HTTP/2 if the client begins with that. `tcp` is the socket below `stream`.
+pub(super) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, conn: Rc<Conn>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let options = &conn.worker.options;
+    let mut builder = http1::Builder::new();
+    builder
+        // `Progress` does this without a timer per request.
+        .header_read_timeout(None)
+        .max_header_size(options.head_max)
+        .max_buf_size(options.head_max.saturating_mul(2).max(64 * 1024))
+        .half_close(false);
+    // With hyper's own limit it keeps the parsed fields on the stack without clearing them first.
+    if options.headers_max != HYPER_HEADERS_MAX {
+        builder.max_headers(options.headers_max);
+    }
+    let service = {
+        let conn = Rc::clone(&conn);
+        service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
+    };
+    let io = TokioIo::new(Wire::http1(stream, Rc::clone(&conn)));
+    let mut hyper = builder.serve_connection(io, service);
+    let _forgotten = Forget(&conn);
+    let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;
+    if ended == Ended::Cut {
+        return;
+    }
+    let http1::Parts { io, read_buf, .. } = hyper.into_parts();
+    let mut wire = io.into_inner();
+    if wire.is_http2() {
+        let (stream, early) = wire.into_parts();
+        return Box::pin(http2(stream, early, Rc::clone(&conn))).await;
+    }
+    match conn.take_tunnel() {
+        None => shut_down(&conn, &mut wire).await,
+        // A 101 that the client does not even take leads nowhere.
+        Some(_) if conn.progress.is_blocked() => {}
+        Some(tunnel) => {
+            let (stream, held) = wire.into_parts();
+            let early = [&read_buf[..], &held].concat();
+            Box::pin(tunnel.run(&conn, tunnel::Client { stream, tcp, early })).await;
+        }
+    }
+}
+
+/// Ends a connection in order. hyper has done so, except where a request on it ever asked for an upgrade: whatever the answer
+/// was, hyper leaves the end of such a connection to its caller.
+async fn shut_down<S>(conn: &Conn, wire: &mut Wire<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    std::future::poll_fn(|cx| {
+        conn.listen(cx);
+        if conn.ordered() == Order::Close {
+            return Poll::Ready(());
+        }
+        // A client that is gone already needs no farewell.
+        Pin::new(&mut *wire).poll_shutdown(cx).map(drop)
+    })
+    .await;
+}
+
+/// Breaks the circle that a connection makes with a tunnel that never began.
+struct Forget<'c>(&'c Conn);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        drop(self.0.take_tunnel());
+    }
+}
+
+/// How hyper's part of a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// All that it had to say is said.
+    Whole,
+    /// By an error or an order.
+    Cut,
+}
+
+/// Speaks HTTP/2; `early` is what was read of it already.
+pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, early: Vec<u8>, conn: Rc<Conn>) {
+    let options = &conn.worker.options;
+    let mut builder = http2::Builder::new(LocalExecutor(Rc::clone(&conn)));
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(conn.settings.streams_max)
+        .enable_connect_protocol()
+        .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let service = {
+        let conn = Rc::clone(&conn);
+        service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
+    };
+    let io = TokioIo::new(Wire::http2(stream, Rc::clone(&conn), early));
+    conn.becomes_http2();
+    let hyper = pin!(builder.serve_connection(io, service));
+    until_ordered(&conn, hyper, |hyper| hyper.graceful_shutdown()).await;
+}
+
+/// Polls `hyper` to its end and obeys orders in between.
+async fn until_ordered<H>(conn: &Conn, mut hyper: Pin<&mut H>, finish: impl Fn(Pin<&mut H>)) -> Ended
+where
+    H: Future<Output = hyper::Result<()>>,
+{
+    let mut finishing = false;
+    let result = std::future::poll_fn(|cx| {
+        conn.listen(cx);
+        match conn.ordered() {
+            Order::Serve => {}
+            Order::Finish if finishing => {}
+            Order::Finish => {
+                finishing = true;
+                finish(hyper.as_mut());
+            }
+            Order::Close => return Poll::Ready(None),
+        }
+        hyper.as_mut().poll(cx).map(Some)
+    })
+    .await;
+    match result {
+        Some(Ok(())) => Ended::Whole,
+        None => Ended::Cut,
+        Some(Err(error)) => {
+            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "connection ended with an error");
+            Ended::Cut
+        }
+    }
+}
+
+/// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's `LocalSet` owns them.
+#[derive(Clone)]
+struct LocalExecutor(Rc<Conn>);
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future<Output = ()> + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawned(task::spawn_local(future).abort_handle());
+    }
+}
