@@ -1,11 +1,6 @@
 //! Pods that speak HTTP/1.1 over TLS.
 
-use std::{
-    future::Future,
-    net::{Shutdown, SocketAddr},
-    sync::{Arc, Mutex},
-    thread,
-};
+use std::{net::Shutdown, sync::Arc};
 
 use ingress_userspace::model::Protocol;
 use rustls::{
@@ -15,30 +10,14 @@ use rustls::{
 };
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use socket2::SockRef;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
-use tokio_rustls::server::TlsStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
+    pki::{Seen, TlsPod},
     support::{Origin, Proxy, Table, wait_until},
     tls::{config, connect},
     ws,
 };
-
-/// What an endpoint saw of a connection.
-#[derive(Clone, Debug, PartialEq)]
-struct Seen {
-    kind: Option<HandshakeKind>,
-    server_name: Option<String>,
-    alpn: bool,
-}
-
-struct Tls {
-    address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
 
 /// Whose key signs for the certificate.
 #[derive(Clone, Copy)]
@@ -47,7 +26,8 @@ enum Key {
     Stolen,
 }
 
-fn server(key: Key) -> Arc<ServerConfig> {
+/// A pod with a certificate for a name that nobody asks for.
+fn config_of(key: Key) -> ServerConfig {
     let made = || rcgen::generate_simple_self_signed(vec!["pod.invalid".to_owned()]).expect("certificate");
     let (shown, other) = (made(), made());
     let signing = match key {
@@ -58,71 +38,35 @@ fn server(key: Key) -> Arc<ServerConfig> {
     let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing.serialize_der()));
     let key = provider.key_provider.load_private_key(der).expect("a key");
     let resolver = SingleCertAndKey::from(CertifiedKey::new(vec![shown.cert.der().clone()], key));
-    let config = ServerConfig::builder_with_provider(provider)
+    ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(resolver));
-    Arc::new(config)
+        .with_cert_resolver(Arc::new(resolver))
 }
 
-impl Tls {
-    /// Answers every request, whose end is an empty line, with `response`; closes afterwards if that says so.
-    fn start(key: Key, response: &'static [u8]) -> Self {
-        Self::serving(key, move |mut stream| async move {
-            let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
-            while let Ok(count @ 1..) = stream.read(&mut bytes).await {
-                request.extend_from_slice(&bytes[..count]);
-                if !request.ends_with(b"\r\n\r\n") {
-                    continue;
-                }
-                request.clear();
-                stream.write_all(response).await.expect("sent");
-                stream.flush().await.expect("sent");
-                if response.starts_with(b"HTTP/1.1 200 OK\r\nConnection: close") {
-                    break;
-                }
+/// Answers every request, whose end is an empty line, with `response`; closes afterwards if that says so.
+fn start(key: Key, response: &'static [u8]) -> TlsPod {
+    TlsPod::serving(config_of(key), move |mut stream| async move {
+        let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+            request.extend_from_slice(&bytes[..count]);
+            if !request.ends_with(b"\r\n\r\n") {
+                continue;
             }
-            drop(stream.shutdown().await);
-        })
-    }
+            request.clear();
+            stream.write_all(response).await.expect("sent");
+            stream.flush().await.expect("sent");
+            if response.starts_with(b"HTTP/1.1 200 OK\r\nConnection: close") {
+                break;
+            }
+        }
+        drop(stream.shutdown().await);
+    })
+}
 
-    /// Runs a script on each connection.
-    fn serving<F>(key: Key, script: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static) -> Self
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-        listener.set_nonblocking(true).expect("non-blocking");
-        let origin = Self { address: listener.local_addr().expect("address"), seen: Arc::default() };
-        let seen = Arc::clone(&origin.seen);
-        let acceptor = tokio_rustls::TlsAcceptor::from(server(key));
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
-                while let Ok((stream, _)) = listener.accept().await {
-                    let Ok(stream) = acceptor.accept(stream).await else { continue };
-                    let tls = stream.get_ref().1;
-                    seen.lock().expect("unpoisoned").push(Seen {
-                        kind: tls.handshake_kind(),
-                        server_name: tls.server_name().map(str::to_owned),
-                        alpn: tls.alpn_protocol().is_some(),
-                    });
-                    tokio::spawn(script(stream));
-                }
-            });
-        });
-        origin
-    }
-
-    fn proxy(&self) -> Proxy {
-        Proxy::start(&Table::default().host("a.test", &[self.address]).speaking(Protocol::Https))
-    }
-
-    fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().expect("unpoisoned").clone()
-    }
+fn proxy_of(pod: &TlsPod) -> Proxy {
+    Proxy::start(&Table::default().host("a.test", &[pod.address]).speaking(Protocol::Https))
 }
 
 const KEPT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntls";
@@ -130,20 +74,21 @@ const CLOSED: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ntls";
 
 #[test]
 fn requests_share_a_connection_that_names_nobody() {
-    let origin = Tls::start(Key::Own, KEPT);
-    let proxy = origin.proxy();
+    let origin = start(Key::Own, KEPT);
+    let proxy = proxy_of(&origin);
     let mut client = proxy.client();
     for _ in 0..5 {
         let response = client.get("a.test", "/");
         assert_eq!((response.status, response.text()), (200, "tls"));
     }
-    assert_eq!(origin.seen(), [Seen { kind: Some(HandshakeKind::Full), server_name: None, alpn: false }]);
+    let seen = Seen { kind: Some(HandshakeKind::Full), server_name: None, alpn: None, certificate: false };
+    assert_eq!(origin.seen(), [seen]);
 }
 
 #[test]
 fn sessions_are_resumed() {
-    let origin = Tls::start(Key::Own, CLOSED);
-    let proxy = origin.proxy();
+    let origin = start(Key::Own, CLOSED);
+    let proxy = proxy_of(&origin);
     for _ in 0..3 {
         assert_eq!(proxy.client().get("a.test", "/").text(), "tls");
     }
@@ -153,8 +98,8 @@ fn sessions_are_resumed() {
 
 #[test]
 fn who_does_not_hold_the_key_of_the_certificate_is_refused() {
-    let origin = Tls::start(Key::Stolen, KEPT);
-    assert_eq!(origin.proxy().client().get("a.test", "/").status, 502);
+    let origin = start(Key::Stolen, KEPT);
+    assert_eq!(proxy_of(&origin).client().get("a.test", "/").status, 502);
     assert_eq!(origin.seen(), []);
 }
 
@@ -170,7 +115,7 @@ fn an_endpoint_without_tls_is_a_502() {
 
 #[test]
 fn a_connection_serves_one_protocol() {
-    let origin = Tls::start(Key::Own, KEPT);
+    let origin = start(Key::Own, KEPT);
     let table = Table::default().host("a.test", &[origin.address]);
     let proxy = Proxy::start(&table.clone().speaking(Protocol::Https));
     let mut client = proxy.client();
@@ -192,7 +137,7 @@ async fn until<S: tokio::io::AsyncRead + Unpin>(stream: &mut S, end: &str) -> St
 
 #[tokio::test]
 async fn a_websocket_passes_over_tls_on_both_sides() {
-    let origin = Tls::serving(Key::Own, |mut stream| async move {
+    let origin = TlsPod::serving(config_of(Key::Own), |mut stream| async move {
         until(&mut stream, "\r\n\r\n").await;
         stream.write_all(format!("{}hello", ws::SWITCH).as_bytes()).await.expect("sent");
         stream.flush().await.expect("sent");
@@ -206,7 +151,7 @@ async fn a_websocket_passes_over_tls_on_both_sides() {
         stream.flush().await.expect("sent");
         // As the pod does in turn: no `close_notify`.
     });
-    let proxy = origin.proxy();
+    let proxy = proxy_of(&origin);
     let mut client = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
     client.write_all(ws::handshake().as_bytes()).await.expect("sent");
     let head = until(&mut client, "hello").await;

@@ -14,7 +14,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
     KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
-use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier};
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, crypto::aws_lc_rs, server::WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -134,8 +134,10 @@ impl Issued {
 }
 
 /// What a pod saw of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
+    /// Whether the handshake resumed an earlier session.
+    pub(crate) kind: Option<HandshakeKind>,
     pub(crate) server_name: Option<String>,
     pub(crate) alpn: Option<Vec<u8>>,
     /// Whether the proxy showed a certificate.
@@ -170,6 +172,14 @@ impl TlsPod {
         };
         let mut config = builder.with_single_cert(issued.chain(), issued.private_key()).expect("a certificate");
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Self::serving(config, script)
+    }
+
+    /// Runs a script on each connection.
+    pub(crate) fn serving<F>(config: ServerConfig, script: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         listener.set_nonblocking(true).expect("non-blocking");
@@ -183,6 +193,7 @@ impl TlsPod {
                     let Ok(stream) = acceptor.accept(stream).await else { continue };
                     let tls = stream.get_ref().1;
                     seen.lock().expect("unpoisoned").push(Seen {
+                        kind: tls.handshake_kind(),
                         server_name: tls.server_name().map(str::to_owned),
                         alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
                         certificate: tls.peer_certificates().is_some(),

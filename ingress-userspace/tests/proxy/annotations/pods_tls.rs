@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::Response;
 use ingress_userspace::{control::translate::Options, model::HostId, proxy::Snapshot};
+use rustls::HandshakeKind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -88,7 +89,12 @@ fn a_server_name_is_sent_if_it_is_asked_for() {
         let pod = pod(&trusted.issue("pod.a.test"));
         let site = Ingress::with(annotations).beside(&trusting(&trusted)).serve_from(&[pod.address]).in_order();
         assert_eq!(site.get("/").status, 200, "{annotations:?}");
-        let seen = Seen { server_name: expect.map(str::to_owned), alpn: None, certificate: false };
+        let seen = Seen {
+            kind: Some(HandshakeKind::Full),
+            server_name: expect.map(str::to_owned),
+            alpn: None,
+            certificate: false,
+        };
         assert_eq!(pod.seen(), [seen], "{annotations:?}");
     }
 }
@@ -213,7 +219,12 @@ fn grpcs_is_http2_over_tls_under_the_same_terms() {
             }
         }
         if expect == 200 {
-            let seen = Seen { server_name: None, alpn: Some(b"h2".to_vec()), certificate: false };
+            let seen = Seen {
+                kind: Some(HandshakeKind::Full),
+                server_name: None,
+                alpn: Some(b"h2".to_vec()),
+                certificate: false,
+            };
             assert_eq!(pod.seen(), [seen], "{annotations:?}");
         }
     }
