@@ -30,6 +30,17 @@ pub struct CanaryRule {
     pub weight: u32,
     /// At least 1. Default 100.
     pub total: u32,
+    pub sessions: CanarySessions,
+}
+
+/// What becomes of clients that a cookie keeps with a pod (affinity).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CanarySessions {
+    /// Who was served by the canary or by its rule's own pods stays there, whatever header, cookie or weight say.
+    #[default]
+    Kept,
+    /// The canary has requests of any client, and sets no cookie.
+    Ignored,
 }
 
 /// What a header must say.
@@ -56,7 +67,7 @@ impl fmt::Display for Split {
 
 impl fmt::Display for CanaryRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { header, cookie, weight, total } = self;
+        let Self { header, cookie, weight, total, sessions } = self;
         match header {
             None => {}
             Some((name, CanaryValue::Word)) => write!(f, "{name} or ")?,
@@ -68,6 +79,10 @@ impl fmt::Display for CanaryRule {
         if let Some(cookie) = cookie {
             write!(f, "cookie {cookie} or ")?;
         }
-        write!(f, "{weight}/{total}")
+        write!(f, "{weight}/{total}")?;
+        match sessions {
+            CanarySessions::Kept => Ok(()),
+            CanarySessions::Ignored => f.write_str(" ignoring sessions"),
+        }
     }
 }

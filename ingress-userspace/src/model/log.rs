@@ -65,8 +65,10 @@ pub enum LogField {
     Version,
     /// `$scheme`.
     Scheme,
-    /// `$host`, `$http_host`.
+    /// `$host`.
     Host,
+    /// `$http_host`: with the port, if the client gave one.
+    Authority,
     /// `$http_NAME`.
     Header(HeaderName),
     /// `$status`.
@@ -144,7 +146,8 @@ impl LogField {
             "args" | "query_string" => Self::Query,
             "server_protocol" => Self::Version,
             "scheme" => Self::Scheme,
-            "host" | "http_host" => Self::Host,
+            "host" => Self::Host,
+            "http_host" => Self::Authority,
             "status" => Self::Status,
             "body_bytes_sent" => Self::Sent,
             "request_length" => Self::Received,

@@ -27,7 +27,7 @@ mod trust;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
-pub use canary::{Canary, CanaryRule, CanaryValue, Split};
+pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, Cors, External, Filter, HashError, HeaderEdit,

@@ -23,8 +23,10 @@ pub enum Piece {
 pub enum Variable {
     /// `$scheme`: `http` or `https`, as the client speaks.
     Scheme,
-    /// `$host`, and `$http_host`, `$best_http_host`, which differ in nginx by what a client could make up.
+    /// `$host`: without a port.
     Host,
+    /// `$http_host`, `$best_http_host`: with the port, if the client gave one.
+    Authority,
     /// `$request_uri`: path and query.
     RequestUri,
     /// `$escaped_request_uri`: the same, fit to be the value of a query's argument.
@@ -129,7 +131,8 @@ impl Variable {
         let unknown = || TemplateError::Unknown(name.to_owned());
         Ok(match name {
             "scheme" | "pass_access_scheme" => Self::Scheme,
-            "host" | "http_host" | "best_http_host" => Self::Host,
+            "host" => Self::Host,
+            "http_host" | "best_http_host" => Self::Authority,
             "request_uri" => Self::RequestUri,
             "escaped_request_uri" => Self::EscapedRequestUri,
             "uri" | "document_uri" => Self::Path,

@@ -314,6 +314,7 @@ mod tests {
         let subject = Subject {
             method: &http::Method::GET,
             host: &authority.host,
+            port: None,
             target: "/x?y",
             headers: &headers,
             certificate: crate::route::filter::Shown::Nothing,

@@ -17,7 +17,7 @@ use crate::{
 };
 
 use super::{
-    access_log::Teller,
+    access_log::{Teller, Telling},
     authenticate::{Asking, authenticate},
     authority::Authority,
     body::{Body, RequestBody, Source, TooLarge},
@@ -29,7 +29,7 @@ use super::{
     in_flight::InFlight,
     path,
     pick::{Choice, UpstreamState, hash},
-    session::Session,
+    session::{self, Session},
     snapshot::Snapshot,
     tunnel::Tunnel,
     upstream, via,
@@ -50,9 +50,10 @@ pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Res
         _ if asked => Asked::Connection,
         _ => Asked::Nothing,
     };
-    let mut teller = Teller::of(&conn, &snapshot);
-    let mut response = match Matching::of(&conn, &snapshot, &parts) {
-        Ok(matching) => matching.act(&conn, &snapshot, &parts, incoming, client, &mut teller).await,
+    let mut telling = Telling::new(&conn, &snapshot, parts);
+    let (parts, teller) = (&telling.request, &mut telling.teller);
+    let mut response = match Matching::of(&conn, &snapshot, parts) {
+        Ok(matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
         Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_ref()), *answer, bodiless),
     };
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -63,9 +64,7 @@ pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Res
     if parts.version != Version::HTTP_2 && !conn.worker.keeps_alive() && !switched {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if let Some(teller) = teller {
-        teller.fill(&conn, &snapshot.settings.trust, parts, response.status().as_u16());
-    }
+    telling.answered(response.status().as_u16());
     Ok(response)
 }
 
@@ -172,6 +171,7 @@ impl<'r> Matching<'r> {
         let subject = Subject {
             method: if connect { &Method::GET } else { &parts.method },
             host: &authority.host,
+            port: authority.port,
             target: &target,
             headers: &parts.headers,
             secure: client.secure,
@@ -191,7 +191,7 @@ impl<'r> Matching<'r> {
         };
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
         let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
-        let admitted = decided.and_then(|upstream| {
+        let admitted = decided.and_then(|id| {
             let handshake = match asked {
                 Asked::Nothing => None,
                 Asked::Connection | Asked::Stream(_) => websocket::handshake(parts).map_err(error::handshake)?,
@@ -201,8 +201,10 @@ impl<'r> Matching<'r> {
             if !edits.leave_fields() {
                 body.cut_trailers();
             }
-            let upstream = snapshot.upstream(upstream).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
-            Ok(Admitted { upstream, edits, handshake, body })
+            let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
+            let affinity = forwarding.affinity.as_ref();
+            let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
+            Ok(Admitted { upstream, session, edits, handshake, body })
         });
         let mut response = match admitted {
             Ok(admitted) => exchange(&asking, admitted, asked, in_flight, teller).await,
@@ -217,6 +219,7 @@ impl<'r> Matching<'r> {
 /// A request that its rule lets through, and what goes to an endpoint.
 struct Admitted<'r> {
     upstream: &'r UpstreamState,
+    session: Option<Session<'r>>,
     edits: Edits<'r>,
     handshake: Option<Handshake>,
     body: RequestBody,
@@ -231,7 +234,7 @@ async fn decide<'r>(
     cookies: &mut Cookies,
     in_flight: &mut InFlight,
 ) -> Result<UpstreamId, Box<Answer>> {
-    let Asking { snapshot, subject, .. } = *asking;
+    let Asking { snapshot, subject, forwarding, .. } = *asking;
     for filter in filters {
         match filter::apply(filter, subject, edits) {
             Verdict::Continue => {}
@@ -250,9 +253,14 @@ async fn decide<'r>(
     }
     match action {
         Target::Forward(id) => Ok(*id),
-        Target::Split(branches) => Ok(canary::choose(branches, subject, fastrand::f64, |id| {
-            snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty())
-        })),
+        Target::Split(branches) => {
+            let affinity = forwarding.affinity.as_ref();
+            let home =
+                affinity.and_then(|affinity| session::home(affinity, branches, subject, |id| snapshot.upstream(id)));
+            Ok(canary::choose(branches, subject, home, fastrand::f64, |id| {
+                snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty())
+            }))
+        }
         Target::Refuse(why) => Err(error::refused(*why).into()),
         Target::Redirect(redirect) => {
             Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into())
@@ -269,7 +277,7 @@ async fn exchange(
     teller: &mut Option<Teller>,
 ) -> Response<Body> {
     let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
-    let Admitted { upstream, edits, handshake, mut body } = admitted;
+    let Admitted { upstream, session, edits, handshake, mut body } = admitted;
     let bodiless = *subject.method == Method::HEAD;
     let request_id = RequestId::of(subject.headers);
     body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
@@ -283,7 +291,6 @@ async fn exchange(
         request_id: &request_id,
         handshake: handshake.as_ref(),
     };
-    let session = forwarding.affinity.as_ref().map(|affinity| Session::of(affinity, subject));
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
     match forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await {

@@ -10,23 +10,84 @@ use super::{
     pick::{Choice, UpstreamState, hash},
 };
 use crate::{
-    model::{Affinity, AffinityMode, SessionCookie},
-    route::{Subject, template::cookie},
+    model::{Affinity, AffinityMode, CanarySessions, SessionCookie},
+    route::{Branches, Subject, Target, UpstreamId, template::cookie},
 };
 
 /// A request of a rule with affinity.
 pub(super) struct Session<'r> {
     affinity: &'r Affinity,
-    /// What the cookie says, if the client has one of ours.
+    /// What the cookie says, if the client has one of ours for this upstream.
     known: Option<u64>,
     /// A key for a client without.
     fresh: u64,
+    /// See [`Mark`].
+    canary: Option<u32>,
+}
+
+/// What a cookie of ours says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    value: u64,
+    /// Names the canary that the session is with; without it, it is with the rule's own pods.
+    canary: Option<u32>,
+}
+
+/// The upstream of `branches` that the client's session is with, if it has one.
+pub(super) fn home<'s>(
+    affinity: &Affinity,
+    branches: &Branches,
+    subject: &Subject<'_>,
+    state: impl Fn(UpstreamId) -> Option<&'s UpstreamState>,
+) -> Option<UpstreamId> {
+    let Branches { main, canaries } = branches;
+    let Some(canary) = Mark::of(affinity, subject)?.canary else { return Some(*main) };
+    let mut keeping = canaries.iter().filter(|(when, _)| when.sessions == CanarySessions::Kept).map(|(_, id)| *id);
+    keeping.find(|id| state(*id).is_some_and(|state| state.mark() == canary))
+}
+
+impl Mark {
+    fn of(affinity: &Affinity, subject: &Subject<'_>) -> Option<Self> {
+        cookie(subject.headers, &affinity.cookie.name).and_then(Self::parse)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (value, canary) = match text.split_once('-') {
+            None => (text, None),
+            Some((value, canary)) => (value, Some(canary)),
+        };
+        let number = |text: &str, digits| {
+            let is_ours = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+            u64::from_str_radix(text, 16).ok().filter(|_| is_ours)
+        };
+        let canary = match canary {
+            None => None,
+            Some(canary) => Some(u32::try_from(number(canary, 8)?).ok()?),
+        };
+        Some(Self { value: number(value, 16)?, canary })
+    }
 }
 
 impl<'r> Session<'r> {
-    pub(super) fn of(affinity: &'r Affinity, subject: &Subject<'_>) -> Self {
-        let known = cookie(subject.headers, &affinity.cookie.name).and_then(parse);
-        Self { affinity, known, fresh: random() }
+    /// `None` if the request goes to a canary that knows no sessions.
+    pub(super) fn of(
+        affinity: &'r Affinity,
+        target: &Target,
+        (id, upstream): (UpstreamId, &UpstreamState),
+        subject: &Subject<'_>,
+    ) -> Option<Self> {
+        let canary = match target {
+            Target::Split(branches) if id != branches.main => {
+                let (when, _) = branches.canaries.iter().find(|(_, canary)| *canary == id)?;
+                if when.sessions == CanarySessions::Ignored {
+                    return None;
+                }
+                Some(upstream.mark())
+            }
+            Target::Split(_) | Target::Forward(_) | Target::Refuse(_) | Target::Redirect(_) => None,
+        };
+        let known = Mark::of(affinity, subject).filter(|mark| mark.canary == canary).map(|mark| mark.value);
+        Some(Self { affinity, known, fresh: random(), canary })
     }
 
     /// Which endpoint it is to be. A client without a cookie, or with one of an endpoint that is gone, goes as everybody else
@@ -59,19 +120,19 @@ impl<'r> Session<'r> {
                 id
             }
         };
-        HeaderValue::try_from(write(cookie, value, subject.secure)).ok()
+        let mark = Mark { value, canary: self.canary };
+        HeaderValue::try_from(write(cookie, mark, subject.secure)).ok()
     }
 }
 
-fn parse(value: &str) -> Option<u64> {
-    let is_ours = value.len() == 16 && value.bytes().all(|b| b.is_ascii_hexdigit());
-    u64::from_str_radix(value, 16).ok().filter(|_| is_ours)
-}
-
-fn write(cookie: &SessionCookie, value: u64, is_secure: bool) -> String {
+fn write(cookie: &SessionCookie, Mark { value, canary }: Mark, is_secure: bool) -> String {
     let SessionCookie { name, path, domain, max_age, same_site, secure } = cookie;
-    let mut text = format!("{name}={value:016x}; Path={}; HttpOnly", path.as_deref().unwrap_or("/"));
+    let mut text = format!("{name}={value:016x}");
     let mut attribute = |args: std::fmt::Arguments<'_>| text.write_fmt(args).unwrap_or_default();
+    if let Some(canary) = canary {
+        attribute(format_args!("-{canary:08x}"));
+    }
+    attribute(format_args!("; Path={}; HttpOnly", path.as_deref().unwrap_or("/")));
     if let Some(domain) = domain {
         attribute(format_args!("; Domain={domain}"));
     }
@@ -96,8 +157,10 @@ mod tests {
     fn cookies_say_what_was_asked_for() {
         let plain =
             SessionCookie { name: "s".into(), path: None, domain: None, max_age: None, same_site: None, secure: None };
-        assert_eq!(write(&plain, 0xab, false), "s=00000000000000ab; Path=/; HttpOnly");
-        assert_eq!(write(&plain, 0xab, true), "s=00000000000000ab; Path=/; HttpOnly; Secure");
+        let mark = |value, canary| Mark { value, canary };
+        assert_eq!(write(&plain, mark(0xab, None), false), "s=00000000000000ab; Path=/; HttpOnly");
+        assert_eq!(write(&plain, mark(0xab, None), true), "s=00000000000000ab; Path=/; HttpOnly; Secure");
+        assert_eq!(write(&plain, mark(1, Some(0xc)), false), "s=0000000000000001-0000000c; Path=/; HttpOnly");
         let full = SessionCookie {
             path: Some("/app".into()),
             domain: Some("a.test".into()),
@@ -107,16 +170,19 @@ mod tests {
             ..plain
         };
         assert_eq!(
-            write(&full, 1, true),
+            write(&full, mark(1, None), true),
             "s=0000000000000001; Path=/app; HttpOnly; Domain=a.test; Max-Age=60; SameSite=None"
         );
     }
 
     #[test]
     fn only_our_own_values_are_believed() {
-        assert_eq!(parse("00000000000000ff"), Some(255));
-        for value in ["", "ff", "00000000000000fg", "000000000000000ff", "+0000000000000ff"] {
-            assert_eq!(parse(value), None, "{value}");
+        assert_eq!(Mark::parse("00000000000000ff"), Some(Mark { value: 255, canary: None }));
+        assert_eq!(Mark::parse("00000000000000ff-0000000a"), Some(Mark { value: 255, canary: Some(10) }));
+        let of_value = ["", "ff", "00000000000000fg", "000000000000000ff", "+0000000000000ff"];
+        let of_canary = ["00000000000000ff-", "00000000000000ff-0000000g", "00000000000000ff-00000000a", "-0000000a"];
+        for value in of_value.into_iter().chain(of_canary) {
+            assert_eq!(Mark::parse(value), None, "{value}");
         }
     }
 }

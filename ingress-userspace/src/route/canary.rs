@@ -1,7 +1,7 @@
 //! Decides whether a request goes to a canary. Pure: chance is an argument.
 
 use super::{Branches, Subject, UpstreamId, template::cookie};
-use crate::model::{CanaryRule, CanaryValue};
+use crate::model::{CanaryRule, CanarySessions, CanaryValue};
 
 /// What a canary makes of a request, before chance has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,18 +11,23 @@ enum Wish {
     ByWeight,
 }
 
-/// The upstream for a request. `draw` is a number from 0 to 1, the latter excluded; `is_fit` says whether an upstream can take
+/// The upstream for a request. `home` is where the client's session is, if it has one. `draw` is a number from 0 to 1, the latter excluded; `is_fit` says whether an upstream can take
 /// requests: a canary that cannot does not count.
 #[must_use]
 pub fn choose(
     branches: &Branches,
     subject: &Subject<'_>,
+    home: Option<UpstreamId>,
     draw: impl FnOnce() -> f64,
     is_fit: impl Fn(UpstreamId) -> bool,
 ) -> UpstreamId {
     let Branches { main, canaries } = branches;
+    if let Some(home) = home.filter(|home| home != main && is_fit(*home)) {
+        return home;
+    }
+    let may_leave = |when: &CanaryRule| home != Some(*main) || when.sessions == CanarySessions::Ignored;
     let mut by_weight = Vec::new();
-    for (when, upstream) in canaries.iter().filter(|(_, upstream)| is_fit(*upstream)) {
+    for (when, upstream) in canaries.iter().filter(|(when, upstream)| may_leave(when) && is_fit(*upstream)) {
         match wish(when, subject) {
             Wish::Always => return *upstream,
             Wish::Never => {}
@@ -43,7 +48,7 @@ pub fn choose(
 }
 
 fn wish(when: &CanaryRule, subject: &Subject<'_>) -> Wish {
-    let CanaryRule { header, cookie: name, weight: _, total: _ } = when;
+    let CanaryRule { header, cookie: name, weight: _, total: _, sessions: _ } = when;
     if let Some((name, wanted)) = header
         && let Some(value) = subject.headers.get(name)
     {
@@ -82,16 +87,22 @@ mod tests {
             certificate: crate::route::filter::Shown::Nothing,
             method: &Method::GET,
             host: "a.test",
+            port: None,
             target: "/",
             headers: &headers,
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
         };
-        let chosen = choose(&Branches { main: MAIN, canaries }, &subject, || draw, |_| true);
+        let chosen = choose(&Branches { main: MAIN, canaries }, &subject, None, || draw, |_| true);
         assert_eq!(chosen, expect, "{rules:?} {headers:?} {draw}");
-        let unfit =
-            choose(&Branches { main: MAIN, canaries: vec![(rules[0].clone(), FIRST)] }, &subject, || draw, |_| false);
+        let unfit = choose(
+            &Branches { main: MAIN, canaries: vec![(rules[0].clone(), FIRST)] },
+            &subject,
+            None,
+            || draw,
+            |_| false,
+        );
         assert_eq!(unfit, MAIN);
     }
 
@@ -111,6 +122,41 @@ mod tests {
         check(&[weight(1000, 1000)], &[], 0.9999, FIRST);
         check(&[weight(10, 100), weight(1, 5)], &[], 0.1, SECOND);
         check(&[weight(10, 100), weight(1, 5)], &[], 0.31, MAIN);
+    }
+
+    #[test]
+    fn sessions_go_before_all_else_where_they_are_kept() {
+        let always = CanaryRule { weight: 100, total: 100, ..header(CanaryValue::Word) };
+        let ignoring = CanaryRule { sessions: CanarySessions::Ignored, ..always.clone() };
+        let fields: HeaderMap =
+            [("x-canary".parse().expect("a name"), HeaderValue::from_static("always"))].into_iter().collect();
+        let subject = Subject {
+            certificate: crate::route::filter::Shown::Nothing,
+            method: &Method::GET,
+            host: "a.test",
+            port: None,
+            target: "/",
+            headers: &fields,
+            secure: false,
+            client: [192, 0, 2, 7].into(),
+            https_port: 443,
+        };
+        for (rules, home, unfit, expect) in [
+            (vec![always.clone()], None, None, FIRST),
+            (vec![always.clone()], Some(MAIN), None, MAIN),
+            (vec![ignoring.clone()], Some(MAIN), None, FIRST),
+            (vec![always.clone(), always.clone()], Some(SECOND), None, SECOND),
+            (vec![always.clone(), always.clone()], Some(SECOND), Some(SECOND), FIRST),
+            (vec![always, ignoring], Some(MAIN), None, SECOND),
+        ] {
+            let canaries = rules.into_iter().zip([FIRST, SECOND]).collect();
+            let branches = Branches { main: MAIN, canaries };
+            assert_eq!(
+                choose(&branches, &subject, home, || 0.5, |id| unfit != Some(id)),
+                expect,
+                "{branches:?} {home:?}"
+            );
+        }
     }
 
     #[test]

@@ -21,11 +21,17 @@ pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Capt
 }
 
 fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures: Option<&Captures<'_>>) {
-    let Subject { method, host, target, headers, secure, certificate: _, client, https_port: _ } = subject;
+    let Subject { method, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
     let path_and_query = || target.split_once('?').map_or((*target, ""), |(path, query)| (path, query));
     match variable {
         Variable::Scheme => text.push_str(if *secure { "https" } else { "http" }),
         Variable::Host => text.push_str(host),
+        Variable::Authority => {
+            text.push_str(host);
+            if let Some(port) = port {
+                text.push_str(&format!(":{port}"));
+            }
+        }
         Variable::RequestUri => text.push_str(target),
         Variable::EscapedRequestUri => push_escaped(text, target),
         Variable::Path => text.push_str(path_and_query().0),
@@ -109,6 +115,7 @@ mod tests {
         let subject = Subject {
             method: &Method::POST,
             host: "a.test",
+            port: Some(8443),
             target: "/x/y?k=v&q=%20",
             headers: &headers,
             certificate: crate::route::filter::Shown::Nothing,
@@ -120,6 +127,7 @@ mod tests {
         let captures = pattern.captures("/x/y");
         for (template, expect) in [
             ("$scheme://$host$request_uri", "https://a.test/x/y?k=v&q=%20"),
+            ("$scheme://$http_host|$best_http_host|$host", "https://a.test:8443|a.test:8443|a.test"),
             ("$uri$is_args$args", "/x/y?k=v&q=%20"),
             ("$escaped_request_uri", "%2Fx%2Fy%3Fk%3Dv%26q%3D%2520"),
             ("$remote_addr $request_method", "192.0.2.7 POST"),
@@ -132,6 +140,9 @@ mod tests {
             assert_eq!(render(&parsed, &subject, captures.as_ref()), expect, "{template}");
         }
         let bare = Template::parse("[$is_args$args]").expect("valid");
-        assert_eq!(render(&bare, &Subject { target: "/x", ..subject }, None), "[]");
+        let bare_subject = Subject { target: "/x", port: None, ..subject };
+        assert_eq!(render(&bare, &bare_subject, None), "[]");
+        let host = Template::parse("$http_host").expect("valid");
+        assert_eq!(render(&host, &bare_subject, None), "a.test");
     }
 }

@@ -11,6 +11,7 @@ use k8s_openapi::api::{
     core::v1::{Service, ServicePort},
     networking::v1::{IngressBackend, IngressServiceBackend, ServiceBackendPort},
 };
+use rustls_pki_types::ServerName;
 
 use super::{
     Context,
@@ -134,12 +135,13 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
     ))
 }
 
-/// The upstream behind one port of service `name`, which speaks `protocol`; `None` and the reason reported on `object` if there
+/// The upstream behind one port of service `name`, which speaks `protocol`, over TLS under `terms`; `None` and the reason reported on `object` if there
 /// is none.
 pub(super) fn named(
     name: &ObjectName,
     port: u16,
     protocol: Protocol,
+    terms: Option<&AskedTls>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Option<UpstreamKey> {
@@ -149,7 +151,7 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let speech = Speech { protocol: Wanted::This(protocol), through: Through::Pods, terms: None };
+    let speech = Speech { protocol: Wanted::This(protocol), through: Through::Pods, terms };
     match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -222,7 +224,8 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
         Destination::Service { name, port, protocol, through, tls } => (name, port, protocol, through, tls),
         Destination::Outside { host, port, protocol } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
-            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls: None, endpoints }));
+            let tls = protocol.is_over_tls().then(|| outside_tls(host)).flatten();
+            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, endpoints }));
             return Gathered { upstream, findings };
         }
     };
@@ -248,6 +251,13 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
         Some(Upstream { protocol: protocol.unwrap_or(own.protocol), tls, ..own })
     });
     Gathered { upstream: upstream.map(Arc::new), findings }
+}
+
+/// What is said to a host outside, of whose services nothing but its name may say which is meant. An address is no server name.
+fn outside_tls(host: &str) -> Option<Arc<UpstreamTls>> {
+    let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
+    let name = name.filter(|name| matches!(name, ServerName::DnsName(_)))?;
+    Some(Arc::new(UpstreamTls { verify: None, certificate: None, server_name: Some(name) }))
 }
 
 /// What `asked` comes to for a service; `None` if it cannot be kept.

@@ -77,6 +77,7 @@ fn value(field: &LogField, entry: &Entry, took: Duration, now: Timestamp) -> Opt
     let Notes { owner, upstream, answer, request_id, received } = notes;
     let target = || request.uri.path_and_query().map_or("/", |target| target.as_str());
     let owner = || owner.as_deref().and_then(|owner| owner.split_once('/'));
+    let authority = || Authority::of(request.version, &request.uri, &request.headers).ok();
     let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
     Some(match field {
         LogField::ClientAddress => client.to_string(),
@@ -91,7 +92,12 @@ fn value(field: &LogField, entry: &Entry, took: Duration, now: Timestamp) -> Opt
         LogField::Query => request.uri.query()?.to_owned(),
         LogField::Version => version(request.version).to_owned(),
         LogField::Scheme => if *secure { "https" } else { "http" }.to_owned(),
-        LogField::Host => Authority::of(request.version, &request.uri, &request.headers).ok()?.host.into_owned(),
+        LogField::Host => authority()?.host.into_owned(),
+        LogField::Authority => {
+            let mut text = Vec::new();
+            authority()?.write(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        }
         LogField::Header(name) => String::from_utf8_lossy(request.headers.get(name)?.as_bytes()).into_owned(),
         LogField::Status => status.to_string(),
         LogField::Sent => sent.to_string(),

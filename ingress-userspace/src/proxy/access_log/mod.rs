@@ -47,6 +47,18 @@ struct Entry {
 #[derive(Clone, Default)]
 pub(super) struct Line(Rc<RefCell<Option<Entry>>>);
 
+/// A request that is served. One that is dropped before its response begins is told as nginx tells it, under a status of its
+/// own: the client has left.
+pub(super) struct Telling<'c> {
+    conn: &'c Conn,
+    trust: &'c Trust,
+    pub(super) request: Parts,
+    pub(super) teller: Option<Teller>,
+}
+
+/// Of requests whose client has left, as nginx has it; no client ever sees it.
+const LEFT: u16 = 499;
+
 /// Notes what there is to say of a request while it is served.
 pub(super) struct Teller {
     log: Arc<AccessLog>,
@@ -99,6 +111,35 @@ impl Sink {
     }
 }
 
+// === impl Telling ===
+
+impl<'c> Telling<'c> {
+    pub(super) fn new(conn: &'c Conn, snapshot: &'c Snapshot, request: Parts) -> Self {
+        Self { conn, trust: &snapshot.settings.trust, request, teller: Teller::of(conn, snapshot) }
+    }
+
+    /// The response begins, with the status that the client gets.
+    pub(super) fn answered(mut self, status: u16) {
+        self.fill(status);
+    }
+
+    fn fill(&mut self, status: u16) -> Option<Line> {
+        let teller = self.teller.take()?;
+        let line = teller.line();
+        let request = std::mem::replace(&mut self.request, http::Request::new(()).into_parts().0);
+        teller.fill(self.conn, self.trust, request, status);
+        Some(line)
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.fill(LEFT) {
+            line.finish();
+        }
+    }
+}
+
 // === impl Teller ===
 
 impl Teller {
@@ -139,8 +180,7 @@ impl Teller {
         self.line.clone()
     }
 
-    /// The response begins, with the status that the client gets.
-    pub(super) fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
+    fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
         let Self { log, sink, line, begun, notes } = self;
         let Client { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
         *line.0.borrow_mut() = Some(Entry { log, sink, request, client, secure, begun, notes, status, sent: 0 });

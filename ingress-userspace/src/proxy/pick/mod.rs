@@ -41,6 +41,7 @@ pub(super) struct UpstreamState {
     next: AtomicU32,
     /// Made when the first request is hashed: most upstreams need none.
     ring: OnceLock<Ring>,
+    mark: OnceLock<u32>,
 }
 
 /// How the endpoint for a request is chosen.
@@ -125,6 +126,7 @@ impl UpstreamState {
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
             ring: OnceLock::new(),
+            mark: OnceLock::new(),
         })
     }
 
@@ -135,6 +137,11 @@ impl UpstreamState {
 
     pub(super) fn key(&self) -> &UpstreamKey {
         &self.key
+    }
+
+    /// What names it to clients, the same on every node.
+    pub(super) fn mark(&self) -> u32 {
+        *self.mark.get_or_init(|| (hash(self.key.as_str().as_bytes()) >> 32) as u32)
     }
 
     /// What its endpoints speak.

@@ -18,6 +18,8 @@ pub struct Subject<'r> {
     pub method: &'r Method,
     /// Canonical host, without port.
     pub host: &'r str,
+    /// That the client gave.
+    pub port: Option<u16>,
     /// Path and query, in normal form.
     pub target: &'r str,
     pub headers: &'r HeaderMap,

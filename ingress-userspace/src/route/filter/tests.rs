@@ -9,6 +9,7 @@ fn subject<'r>(target: &'r str, headers: &'r HeaderMap) -> Subject<'r> {
     Subject {
         method: &Method::GET,
         host: "a.test",
+        port: None,
         target,
         headers,
         secure: false,

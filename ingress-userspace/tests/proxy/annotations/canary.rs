@@ -68,6 +68,64 @@ fn headers_and_cookies_choose() {
     }
 }
 
+/// What a client gets that sends back the cookies it was set last, from its first request on; and how many cookies were set.
+fn stay(site: &Site, requests: usize) -> (Vec<String>, usize) {
+    let (mut cookie, mut set) = (String::new(), 0);
+    let answers = (0..requests).map(|_| {
+        let response = site.ask("/", &cookie);
+        if let Some(value) = response.header("set-cookie") {
+            cookie = format!("Cookie: {}\r\n", value.split_once(';').expect("attributes").0);
+            set += 1;
+        }
+        response.text().to_owned()
+    });
+    (answers.collect(), set)
+}
+
+#[test]
+fn a_client_stays_on_the_side_where_its_session_began() {
+    let pods = [Origin::answering("a"), Origin::answering("b")];
+    let endpoints = pods.each_ref().map(|pod| pod.address);
+    let other = Origin::answering("canary");
+    for mode in ["balanced", "persistent"] {
+        let affinity = [("affinity", "cookie"), ("affinity-mode", mode), ("session-cookie-name", "sid")];
+        let half = annotation("canary-weight", "50");
+        let sticky =
+            Ingress::with(&affinity).beside(&canary("canary", &half, &other)).serve_from(&endpoints).in_order();
+        let mut first = std::collections::BTreeSet::new();
+        for _ in 0..40 {
+            let (answers, set) = stay(&sticky, 8);
+            assert!(answers.iter().all(|answer| *answer == answers[0]) && set == 1, "{mode}: {answers:?} {set}");
+            first.insert(answers[0].clone());
+        }
+        assert_eq!(first.len(), 3, "{mode}");
+        let legacy = half + &annotation("affinity-canary-behavior", "legacy");
+        let legacy =
+            Ingress::with(&affinity).beside(&canary("canary", &legacy, &other)).serve_from(&endpoints).in_order();
+        let (answers, set) = stay(&legacy, 60);
+        let main: std::collections::BTreeSet<_> = answers.iter().filter(|answer| *answer != "canary").collect();
+        let canaries = answers.iter().filter(|answer| *answer == "canary").count();
+        assert!(main.len() == 1 && canaries > 0 && set == 1, "{mode}: {answers:?} {set}");
+    }
+}
+
+#[test]
+fn a_session_with_a_canary_that_is_gone_begins_anew() {
+    let (main, other) = (Origin::answering("main"), Origin::answering("canary"));
+    let affinity = [("affinity", "cookie"), ("session-cookie-name", "sid")];
+    let all = canary("canary", &annotation("canary-weight", "100"), &other);
+    let with = Ingress::with(&affinity).beside(&all).serve(&main).in_order();
+    let first = with.get("/");
+    assert_eq!(first.text(), "canary");
+    let cookie = first.header("set-cookie").expect("a cookie").split_once(';').expect("attributes").0.to_owned();
+    let without = Ingress::with(&affinity).serve(&main).in_order();
+    let moved = without.ask("/", &format!("Cookie: {cookie}\r\n"));
+    assert_eq!(moved.text(), "main");
+    let cookie = moved.header("set-cookie").expect("a new cookie").split_once(';').expect("attributes").0.to_owned();
+    // It was with the rule's own pods before the canary came, and stays there.
+    assert_eq!(with.ask("/", &format!("Cookie: {cookie}\r\nX-Canary: always\r\n")).text(), "main");
+}
+
 #[test]
 fn a_canary_has_nothing_of_its_own() {
     let (main, other) = (Origin::mirror(), Origin::mirror());

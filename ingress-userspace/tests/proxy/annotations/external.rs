@@ -4,8 +4,13 @@ use std::net::SocketAddr;
 
 use ingress_userspace::control::translate::Options;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use super::{Ingress, Site, configured};
-use crate::support::Origin;
+use crate::{
+    pki::{Authority, TlsPod},
+    support::Origin,
+};
 
 const URL: (&str, &str) = ("auth-url", "http://sso.auth.svc.cluster.local/verify?for=$uri");
 
@@ -148,6 +153,36 @@ fn the_question_can_be_changed() {
     let missing = ingress.serve(&pod);
     assert_eq!(missing.get("/").status, 503);
     assert!(missing.outcomes.contains("ConfigMapNotFound"), "{}", missing.outcomes);
+}
+
+#[test]
+fn a_service_over_tls_is_sent_its_name() {
+    let pod = Origin::answering("pod");
+    let sso = TlsPod::start(&Authority::new("any").issue("any.test"), None, &[], |mut stream| async move {
+        let mut question = [0; 4096];
+        let mut length = 0;
+        while let Ok(count @ 1..) = stream.read(&mut question[length..]).await {
+            length += count;
+            if question[..length].ends_with(b"\r\n\r\n") {
+                stream.write_all(b"HTTP/1.1 204 Fine\r\n\r\n").await.expect("sent");
+                stream.flush().await.expect("sent");
+                length = 0;
+            }
+        }
+    });
+    let annotations = [("auth-url", "https://sso.auth.svc.cluster.local:80/verify")];
+    let site = Ingress::with(&annotations).beside(&service(sso.address)).serve(&pod).in_order();
+    assert_eq!(site.get("/").text(), "pod");
+    let names: Vec<_> = sso.seen().into_iter().map(|seen| seen.server_name).collect();
+    assert_eq!(names, [Some("sso.auth.svc.cluster.local".to_owned())]);
+}
+
+#[test]
+fn who_is_sent_to_sign_in_comes_back_to_the_port() {
+    let (sso, pod) = (guard("401 Unauthorized"), Origin::answering("pod"));
+    let site = site(&[URL, ("auth-signin", "https://login.test/start")], &sso, &pod).in_order();
+    let response = site.client().get("a.test:8443", "/x");
+    assert_eq!(response.header("location"), Some("https://login.test/start?rd=http://a.test:8443%2fx"));
 }
 
 #[test]

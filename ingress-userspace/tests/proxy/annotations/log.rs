@@ -72,6 +72,17 @@ fn a_line_may_be_as_nginx_writes_it() {
 }
 
 #[test]
+fn the_port_that_a_client_gave_is_part_of_its_authority() {
+    let pod = Origin::answering("pod");
+    let format = format!("{ON}\n  log-format-upstream: '$host $http_host'");
+    let lines = logged(&format, &Ingress::with(&[]), &pod, |site| {
+        site.client().get("A.test:8080", "/");
+        site.get("/");
+    });
+    assert_eq!(lines, ["a.test a.test:8080", "a.test a.test"]);
+}
+
+#[test]
 fn rules_and_paths_may_be_left_out() {
     let pod = Origin::answering("pod");
     let skip = format!("{ON}\n  skip-access-log-urls: /health");
@@ -106,6 +117,24 @@ fn a_websocket_is_told_when_it_is_over() {
         assert!(client.head().is_some_and(|head| head.contains("101")));
     });
     assert!(lines.len() == 1 && lines[0].contains("\"status\":101"), "{lines:?}");
+}
+
+#[test]
+fn a_client_that_leaves_before_the_answer_is_told_as_499() {
+    let pod = Origin::start(|peer| {
+        peer.head();
+        peer.until_closed();
+    });
+    let lines = logged(ON, &Ingress::with(&[]), &pod, |site| {
+        let mut client = site.client();
+        client.send("GET /slow HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        crate::support::wait_until("the pod has the request", || !pod.heads().is_empty());
+        drop(client);
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect("JSON");
+    assert_eq!((line["status"].as_u64(), line["uri"].as_str()), (Some(499), Some("/slow")), "{line}");
+    assert_eq!((line["upstream"].as_str(), line.get("upstream_addr")), (Some("default/web:80"), None), "{line}");
 }
 
 #[test]

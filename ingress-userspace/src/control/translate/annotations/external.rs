@@ -8,7 +8,7 @@ use super::{
         service::{self, Destination, Finding},
         values::{Read, boolean, location},
     },
-    Context, own_object, shorten,
+    AskedTls, Context, own_object, shorten,
 };
 use crate::{
     control::{
@@ -277,7 +277,10 @@ fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<Auth
     let Some(authority) = &url.authority else { return Ok(AuthService::SameHost) };
     let protocol = if url.is_secure { Protocol::Https } else { Protocol::Http1 };
     let key = match url.service() {
-        Some(name) => service::named(&name, url.port(), protocol, object, context),
+        Some(name) => {
+            let terms = url.is_secure.then(|| AskedTls::naming(authority.host())).flatten();
+            service::named(&name, url.port(), protocol, terms.as_ref(), object, context)
+        }
         None => outside(authority.host(), url.port(), protocol, object, context),
     };
     let key = key.ok_or_else(|| {

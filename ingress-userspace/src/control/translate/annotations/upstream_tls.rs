@@ -94,6 +94,12 @@ fn material(
 // === impl AskedTls ===
 
 impl AskedTls {
+    /// Nothing but that `host` is sent as server name; `None` if it is none that could be.
+    pub(super) fn naming(host: &str) -> Option<Self> {
+        let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok()?;
+        Some(Self { name: Some(name), sends_name: true, ..Self::default() })
+    }
+
     /// Tells upstreams of one service apart whose terms differ.
     pub(in crate::control::translate) fn label(&self) -> String {
         let Self { verify, secret, name, sends_name } = self;

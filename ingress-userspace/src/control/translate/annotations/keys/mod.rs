@@ -108,6 +108,7 @@ mod tests {
     fn values_are_read_or_refused() {
         let cases = [
             ("affinity", "cookie", "ip"),
+            ("affinity-canary-behavior", "legacy", "none"),
             ("affinity-mode", "persistent", "x"),
             ("allowlist-source-range", "10.0.0.0/8, 192.0.2.1", "10.0.0.0/99"),
             ("app-root", "/app", "app"),

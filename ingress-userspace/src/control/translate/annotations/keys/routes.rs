@@ -6,10 +6,23 @@ use super::{
     super::super::values::{boolean, cookie_text, location, number, status},
     Key, key,
 };
-use crate::model::{Pattern, Rewrite};
+use crate::model::{CanarySessions, Pattern, Rewrite};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[
+    key(
+        "affinity-canary-behavior",
+        "of a canary, for rules with `affinity`: `sticky` keeps a client where its session began, with the canary or without, whatever the canary's header, cookie and weight say; `legacy` ignores sessions",
+        |value, asked| {
+            asked.canary.sessions = match value {
+                "sticky" => CanarySessions::Kept,
+                "legacy" => CanarySessions::Ignored,
+                _ => return Err("`sticky` or `legacy`".into()),
+            };
+            Ok(())
+        },
+    )
+    .default("sticky"),
     key("app-root", "where a request for `/` is redirected to, with 302", |value, asked| {
         asked.app_root = Some(location(value)?);
         Ok(())
