@@ -1,5 +1,7 @@
 //! What annotations, or the settings that are their defaults, ask for: values as they are read, not yet brought together.
 
+use std::sync::Arc;
+
 use http::{HeaderName, HeaderValue};
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
     protocol::Wanted,
 };
 use crate::model::{
-    Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Networks, Origins, Pattern,
+    Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Host, Networks, Origins, Pattern,
     SessionCookie, Template,
 };
 
@@ -40,6 +42,10 @@ pub(super) struct Asked {
     pub(super) use_regex: bool,
     pub(super) rewrite_target: Option<Template>,
     pub(super) app_root: Option<Template>,
+    /// Whether its hosts are reached with and without `www.`. Default false.
+    pub(super) redirects_www: bool,
+    /// Further names of its first host.
+    pub(super) aliases: Arc<[Host]>,
     pub(super) permanent_redirect: Option<Template>,
     pub(super) permanent_status: u16,
     pub(super) temporal_redirect: Option<Template>,
@@ -95,6 +101,8 @@ impl Default for Asked {
             use_regex: false,
             rewrite_target: None,
             app_root: None,
+            redirects_www: false,
+            aliases: [].into(),
             permanent_redirect: None,
             permanent_status: 301,
             temporal_redirect: None,

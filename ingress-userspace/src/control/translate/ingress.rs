@@ -10,7 +10,7 @@ use k8s_openapi::api::networking::v1::{
 };
 
 use super::{
-    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Precedence, RulesClaim,
+    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Precedence, RulesClaim, alias,
     annotations::{self, Clients, Policy, Redirect, Service},
     options::CatchAll,
     protocol::{Speech, Wanted},
@@ -71,18 +71,20 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         }
     }
     hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
+    let first = hosts.iter().map(|(pattern, _)| pattern).find(|pattern| **pattern != HostPattern::Any).cloned();
     let mut by_host = by_host(hosts, &tls_hosts, certificates);
-    if context.options.catch_all == CatchAll::Refuse
+    if builder.context.options.catch_all == CatchAll::Refuse
         && by_host.remove(&HostPattern::Any).is_some_and(|claim| claim.rules.is_some() || claim.certificate.is_some())
     {
         let message = "it claims all hosts, which `--disable-catch-all` refuses; give its rules a host".to_owned();
-        context.report(object, Reason::CatchAllRefused, message);
+        builder.context.report(object, Reason::CatchAllRefused, message);
     }
     if claims.canary.is_some() {
         for claim in by_host.values_mut() {
             (claim.has_tls, claim.certificate) = (false, None);
         }
     }
+    alias::add(&mut by_host, first.as_ref(), &mut builder);
     claims.hosts = by_host.into_iter().collect();
     claims
 }
@@ -197,12 +199,12 @@ pub(super) fn shorten(error: &impl std::fmt::Display) -> String {
 }
 
 /// What all rules of one Ingress share while they are made.
-struct Builder<'b, 'c> {
+pub(super) struct Builder<'b, 'c> {
     name: &'b ObjectName,
-    owner: Arc<str>,
-    policy: Policy,
-    object: &'b ObjectRef,
-    context: &'b mut Context<'c>,
+    pub(super) owner: Arc<str>,
+    pub(super) policy: Policy,
+    pub(super) object: &'b ObjectRef,
+    pub(super) context: &'b mut Context<'c>,
 }
 
 // === impl Builder ===

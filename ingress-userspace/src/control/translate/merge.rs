@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Claims, Clients, Context, HostClaim, MAX_LENT, Precedence, RulesClaim, annotations::Redirect, secret,
-    settings::Globals, solver::Standing,
+    AliasClaim, AliasKind, Claims, Clients, Context, HostClaim, MAX_LENT, Precedence, RulesClaim,
+    annotations::Redirect, secret, settings::Globals, solver::Standing,
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
@@ -50,15 +50,17 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
     let mut host = MergedHost::default();
     let mut is_routed = false;
     let mut certificate: Option<(&ObjectRef, Option<Arc<Certificate>>)> = None;
+    let namesake = claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref);
     let (canaries, claims): (Vec<_>, Vec<_>) = claims.iter().partition(|claims| claims.canary.is_some());
     for claims in claims {
-        let Some(HostClaim { rules, has_tls, certificate: wanted }) = claims.of(pattern) else { continue };
-        host.has_tls |= *has_tls;
-        if let Some(rules) = rules {
+        let Some(HostClaim { rules, has_tls, certificate: wanted, alias }) = claims.of(pattern) else { continue };
+        let alias = alias.as_ref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
+        host.has_tls |= *has_tls || alias.is_some_and(|alias| alias.has_tls);
+        for (rules, kind) in rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind)))) {
             is_routed = true;
-            host.add(pattern, rules, claims, context);
+            host.add(pattern, rules, kind, claims, context);
         }
-        let Some(name) = wanted else { continue };
+        let Some(name) = wanted.as_ref().or(alias.and_then(|alias| alias.certificate.as_ref())) else { continue };
         match &certificate {
             None => certificate = Some((&claims.object, secret::certificate(name, pattern, &claims.object, context))),
             // The same Secret asked for twice is how several Ingresses of one host are usually written.
@@ -70,11 +72,39 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
         }
     }
     for claims in canaries {
-        if let (Some(when), Some(HostClaim { rules: Some(rules), .. })) = (&claims.canary, claims.of(pattern)) {
+        let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
+        let alias = claim.alias.as_ref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
+        for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
             host.split(pattern, rules, when, &claims.object, context);
         }
     }
     Merged { host: is_routed.then_some(host), certificate: certificate.map(|(_, certificate)| certificate) }
+}
+
+/// Whether a rule of `claims` names the host, for more than a challenge.
+fn names(claims: &Claims, pattern: &HostPattern) -> bool {
+    let is_ordinary = claims.canary.is_none() && claims.precedence.standing == Standing::Ordinary;
+    is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
+}
+
+/// Whether no rule names the host, so that it may be an alias. If it may not, that is reported on `object`.
+fn is_free(
+    pattern: &HostPattern,
+    alias: &AliasClaim,
+    namesake: Option<&Claims>,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> bool {
+    let Some(Claims { object: ObjectRef { kind, namespace, name, origin: _ }, .. }) = namesake else { return true };
+    let key = match alias.kind {
+        AliasKind::Same => "server-alias",
+        AliasKind::Www => "from-to-www-redirect",
+    };
+    let message = format!(
+        "`{key}` does nothing for `{pattern}`, as {kind} `{namespace}/{name}` has rules for it; remove one of the two"
+    );
+    context.report(object, Reason::HostPathConflict, message);
+    false
 }
 
 /// What becomes of the hosts that only solvers name. Such a host is served by a less specific one but for the challenge, and
@@ -123,7 +153,14 @@ fn lender_of<'l>(
 // === impl MergedHost ===
 
 impl MergedHost {
-    fn add(&mut self, pattern: &HostPattern, claim: &RulesClaim, claims: &Claims, context: &mut Context<'_>) {
+    fn add(
+        &mut self,
+        pattern: &HostPattern,
+        claim: &RulesClaim,
+        alias: Option<AliasKind>,
+        claims: &Claims,
+        context: &mut Context<'_>,
+    ) {
         let Claims { object, precedence: Precedence { standing, .. }, redirect, clients, canary: _, hosts: _ } = claims;
         let RulesClaim { rules, fallback } = claim;
         let merged = |rule: &Rule| MergedRule {
@@ -143,6 +180,10 @@ impl MergedHost {
         }
         for rule in rules {
             if let Some(winner) = self.winner(&rule.path, object) {
+                // Each Ingress of the host sends it to the same place.
+                if alias == Some(AliasKind::Www) && winner.rule.action == rule.action {
+                    continue;
+                }
                 let what = format!("path `{}` of host `{pattern}`", rule.path);
                 report_conflict(context, object, (&winner.owner, winner.standing), &what);
             } else {

@@ -31,6 +31,7 @@ use super::{
 use crate::model::{CanaryRule, HostPattern, RouteTable, Rule, Tree};
 
 mod address;
+mod alias;
 mod annotations;
 mod asked;
 mod class;
@@ -123,9 +124,29 @@ struct HostClaim {
     has_tls: bool,
     /// The Secret, of the same namespace, for this name.
     certificate: Option<ObjectName>,
+    /// What it asks for if no rule of any Ingress names the host.
+    alias: Option<AliasClaim>,
 }
 
-#[derive(Default, PartialEq, Eq)]
+/// What one Ingress asks for a further name of a host of its own.
+#[derive(PartialEq, Eq)]
+struct AliasClaim {
+    kind: AliasKind,
+    rules: RulesClaim,
+    /// As that host has it.
+    has_tls: bool,
+    certificate: Option<ObjectName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AliasKind {
+    /// It is served by the same rules.
+    Same,
+    /// It has, or lacks, `www.` before it, and is redirected.
+    Www,
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
 struct RulesClaim {
     /// Without filters, which follow from the claims of all.
     rules: Vec<Rule>,

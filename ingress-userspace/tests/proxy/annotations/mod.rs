@@ -20,6 +20,7 @@ mod client;
 mod client_certificates;
 mod external;
 mod headers;
+mod hosts;
 mod limits;
 mod log;
 mod pods_tls;
@@ -28,9 +29,10 @@ mod rewrites;
 mod services;
 mod sizes;
 
-/// An Ingress for `a.test` in the making, with what it leads to.
+/// An Ingress for `a.test`, if nothing else is said, in the making, with what it leads to.
 #[derive(Clone)]
 struct Ingress {
+    host: &'static str,
     annotations: String,
     paths: String,
     tls: &'static str,
@@ -52,7 +54,13 @@ impl Ingress {
             let prefix = if key.contains('/') { "" } else { "nginx.ingress.kubernetes.io/" };
             writeln!(text, "    {prefix}{key}: {value:?}").expect("a string takes all");
         }
-        Self { annotations: text, paths: String::new(), tls: "", others: String::new() }.path("/", "Prefix")
+        Self { host: "a.test", annotations: text, paths: String::new(), tls: "", others: String::new() }
+            .path("/", "Prefix")
+    }
+
+    /// The same for another host.
+    fn on(self, host: &'static str) -> Self {
+        Self { host, ..self }
     }
 
     /// Another path, in the place of `/` if it is the first.
@@ -102,12 +110,12 @@ impl Ingress {
 
     /// Its table, and what translation has to say.
     fn translated(&self, endpoints: &[SocketAddr], options: &Options) -> (Table, String) {
-        let Self { annotations, paths, tls, others } = self;
+        let Self { host, annotations, paths, tls, others } = self;
         // Pods of one machine differ by their port, which a slice has but one of.
         let slices: String = (0..).zip(endpoints).map(|(n, endpoint)| slice(n, *endpoint)).collect();
         let text = format!(
             "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: web\n  namespace: default\n  annotations:\n{annotations}\
-             spec:\n  ingressClassName: xdp\n{tls}  rules:\n  - host: a.test\n    http:\n      paths:\n{paths}\
+             spec:\n  ingressClassName: xdp\n{tls}  rules:\n  - host: {host}\n    http:\n      paths:\n{paths}\
              ---\napiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: default}}\nspec: {{ports: [{{port: 80}}]}}\n\
              {slices}{others}"
         );

@@ -14,7 +14,7 @@ use crate::{
         outcome::{ObjectRef, Reason},
     },
     model::{
-        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, PathError, PathMatch,
+        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, Host, PathError, PathMatch,
         Rewrite, Satisfy, SessionCookie, Template,
         filter::{Limit, Rate},
     },
@@ -37,6 +37,10 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Where a request for `/` is sent.
     pub(in crate::control::translate) app_root: Option<Arc<model::Redirect>>,
+    /// Whether its hosts are reached with and without `www.`.
+    pub(in crate::control::translate) redirects_www: bool,
+    /// Further names of its first host.
+    pub(in crate::control::translate) aliases: Arc<[Host]>,
     forwarding: Arc<Forwarding>,
     uses_patterns: bool,
     /// Paths below which nobody is asked who they are.
@@ -86,6 +90,8 @@ pub(super) fn make(
         use_regex,
         rewrite_target,
         app_root,
+        redirects_www,
+        aliases,
         permanent_redirect,
         permanent_status,
         temporal_redirect,
@@ -178,6 +184,8 @@ pub(super) fn make(
         terms,
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),
+        redirects_www,
+        aliases,
         forwarding: Arc::new(forwarding),
         uses_patterns: use_regex || rewrite_target.is_some(),
         unauthenticated: Arc::clone(&context.globals.unauthenticated),

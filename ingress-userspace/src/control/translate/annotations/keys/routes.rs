@@ -1,12 +1,14 @@
 //! Where requests lead: redirects, rewrites, canaries.
 
+use std::collections::BTreeSet;
+
 use http::{HeaderName, HeaderValue};
 
 use super::{
     super::super::values::{boolean, cookie_text, location, number, status},
     Key, key,
 };
-use crate::model::{CanarySessions, Pattern, Rewrite};
+use crate::model::{CanarySessions, Host, Pattern, Rewrite};
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[
@@ -70,6 +72,12 @@ pub(super) const KEYS: &[Key] = &[
         boolean(value, &mut asked.force_ssl_redirect)
     })
     .default("false"),
+    key(
+        "from-to-www-redirect",
+        "whether requests for a host are redirected to it that come for the same name with `www.` before it, or without; the status is `http-redirect-code`. Where a rule of any Ingress names that host, the rule stands",
+        |value, asked| boolean(value, &mut asked.redirects_www),
+    )
+    .default("false"),
     key("permanent-redirect", "where all requests are redirected to, instead of to a service", |value, asked| {
         asked.permanent_redirect = Some(location(value)?);
         Ok(())
@@ -88,6 +96,17 @@ pub(super) const KEYS: &[Key] = &[
         },
     )
     .or_refuse(),
+    key(
+        "server-alias",
+        "further names, separated by commas and without wildcards, of the first host that the rules name; canaries are asked for theirs by themselves. Where a rule of any Ingress names such a host, the rule stands",
+        |value, asked| {
+            let names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Host::parse);
+            let names = names.collect::<Result<BTreeSet<_>, _>>();
+            let names = names.map_err(|error| format!("host names, separated by commas ({error})"))?;
+            asked.aliases = names.into_iter().collect();
+            Ok(())
+        },
+    ),
     key("ssl-redirect", "whether hosts with TLS are redirected to it", |value, asked| {
         boolean(value, &mut asked.ssl_redirect)
     })
