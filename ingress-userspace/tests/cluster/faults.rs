@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use serde_json::Value;
 use xtask::{
     cluster::NodePlan,
     lab::client::{Ask, Protocol, Trust},
@@ -117,15 +118,16 @@ fn a_killed_kubelet_costs_no_request() {
 fn a_restart_without_the_api_server_serves_what_was_saved() {
     let Some(stage) = stage() else { return };
     let _alone = stage.alone();
-    let _scope = served(stage, "restart", "restart.test");
+    let scope = served(stage, "restart", "restart.test");
     let node = stage.nodes()[1];
-    // What is served now must have been saved.
+    // What is served now is saved within seconds; the host alone may have been saved before its pods were ready.
     until("the configuration is saved", || {
         let saved = stage.cluster.inside(node, || {
-            fs::read_to_string("/run/xdp-ingress/snapshot.json").context("cannot read what was saved")
+            let file = fs::File::open("/run/xdp-ingress/snapshot.json").context("cannot read what was saved")?;
+            serde_json::from_reader(file).context("cannot understand what was saved")
         });
-        let saved = saved.map_err(|error| format!("{error:#}"))?;
-        if saved.contains("restart.test") { Ok(()) } else { Err("the host is not in it yet".into()) }
+        let ready = ready_endpoints(&saved.map_err(|error| format!("{error:#}"))?, &scope.name);
+        if ready == 4 { Ok(()) } else { Err(format!("{ready} of 4 endpoints are ready in it")) }
     });
     let away = Broken::begin(stage, Part::ApiServer);
     let pid = process_on(stage, node).expect("our process runs on the node");
@@ -200,6 +202,19 @@ fn xdp_is_native_on_every_node_with_three_capabilities() {
         assert!(links.contains(" xdp ") || links.contains("xdp/id"), "native, not generic: {links}");
         assert!(!links.contains("xdpgeneric"), "{links}");
     }
+}
+
+/// How many endpoints of a namespace were ready when the configuration was saved.
+fn ready_endpoints(saved: &Value, namespace: &str) -> usize {
+    let slices = saved["objects"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|object| object["kind"] == "EndpointSlice" && object["metadata"]["namespace"] == namespace);
+    slices
+        .flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten())
+        .filter(|endpoint| endpoint["conditions"]["ready"] == true)
+        .count()
 }
 
 /// The process id of the product on a node, as the node numbers it: the youngest if there are several.
