@@ -130,12 +130,16 @@ impl Scanner {
     }
 
     fn keep(&mut self, part: &[u8]) -> Option<()> {
-        let max = match self.state {
+        self.line.extend_from_slice(part);
+        (self.line.len() <= self.max()).then_some(())
+    }
+
+    /// Longest line where the stream stands, with its CR, however it is split.
+    fn max(&self) -> usize {
+        match self.state {
             State::RequestLine | State::Field => self.line_max,
             _ => CHUNK_LINE_MAX,
-        };
-        self.line.extend_from_slice(part);
-        (self.line.len() <= max).then_some(())
+        }
     }
 
     /// `None` if the line is out of order.
@@ -150,6 +154,9 @@ impl Scanner {
 
     /// A whole line without its LF.
     fn line(&mut self, line: &[u8]) -> Option<()> {
+        if line.len() > self.max() {
+            return None;
+        }
         // The only CR is the one before the LF: neither bare LF nor bare CR (RFC 9112, 2.2).
         let line = line.strip_suffix(b"\r").filter(|line| memchr(b'\r', line).is_none())?;
         self.state = match self.state {
@@ -241,7 +248,12 @@ fn trim(value: &[u8]) -> &[u8] {
 
 fn decimal(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| countable(digits.parse().ok()?))?
+}
+
+/// A number that pods can count to: many have signed ones (RFC 9110, 8.6, warns of that).
+fn countable(length: u64) -> Option<u64> {
+    i64::try_from(length).is_ok().then_some(length)
 }
 
 /// `1*HEXDIG [ chunk-ext ]` (RFC 9112, 7.1).
@@ -252,7 +264,7 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
     {
         return None;
     }
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    countable(u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?)
 }
 
 #[cfg(test)]
@@ -312,6 +324,7 @@ mod tests {
             "Content-Length: 0x3\r\n",
             "Content-Length:\r\n",
             "Content-Length: 18446744073709551616\r\n",
+            "Content-Length: 9223372036854775808\r\n",
             "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
             "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
             "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
@@ -365,6 +378,7 @@ mod tests {
             ";x\r\n",
             "3;x\ny\r\nabc\r\n",
             "10000000000000000\r\n",
+            "8000000000000000\r\n",
             "0\r\n folded\r\n\r\n",
             "0\r\nx: y\n\r\n",
         ] {
@@ -377,6 +391,16 @@ mod tests {
         let mut scanner = Scanner::new(16);
         assert_eq!(scanner.scan(&[b'a'; 64]), Ok(64));
         assert_eq!(scanner.scan(b"a"), Err(Violation { good: 0 }));
+    }
+
+    #[test]
+    fn lines_are_as_long_as_they_may_be_however_they_are_split() {
+        let chunked =
+            |line: String| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{line}\r\nabc\r\n0\r\n\r\n");
+        let extended = |length: usize| chunked(format!("3;{}", "x".repeat(length - 2)));
+        check(&extended(CHUNK_LINE_MAX - 1), Some(Place::Between));
+        check(&extended(CHUNK_LINE_MAX), None);
+        check(&chunked(format!("{}3", "0".repeat(CHUNK_LINE_MAX))), None);
     }
 
     #[test]
