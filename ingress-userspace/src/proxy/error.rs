@@ -37,6 +37,11 @@ pub(super) fn transfer_encoding() -> Answer {
     closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`"))
 }
 
+/// A field of HTTP/2 that could not stand so in HTTP/1.
+pub(super) fn field() -> Answer {
+    answer(StatusCode::BAD_REQUEST, "a header value begins or ends with white space")
+}
+
 /// `CONNECT` asks for a forward proxy.
 pub(super) fn connect() -> Answer {
     closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy"))

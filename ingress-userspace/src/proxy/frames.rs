@@ -13,6 +13,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const HEADER: usize = 9;
 const ACK: u8 = 1;
+const PING: u8 = 6;
 
 /// Frames that carry nothing, at first and at most…
 const ALLOWANCE: u32 = 10_000;
@@ -26,6 +27,10 @@ const PER_DATA: u32 = 10;
 /// What giving up a request draws: it has cost us and a pod as much as a request.
 const RESET: u32 = 10;
 
+/// What h2 gets in place of a frame that is as long as no frame of its kind may be. To such a one h2 says PROTOCOL_ERROR; to this, which
+/// is longer than any frame may be, FRAME_SIZE_ERROR, as RFC 9113 has it for both.
+pub(super) const OVERSIZED: &[u8; HEADER] = &[0xff, 0xff, 0xff, PING, 0, 0, 0, 0, 0];
+
 /// Why a connection is not to be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
@@ -33,6 +38,9 @@ pub(super) enum Refusal {
     Preface,
     #[error("too many frames that carry nothing")]
     Flood,
+    /// What comes before it, so many of the bytes given, is in order.
+    #[error("a frame is not as long as its kind must be")]
+    Size { good: usize },
 }
 
 /// What the first bytes of a connection say of its protocol.
@@ -110,8 +118,9 @@ impl Frames {
     /// Follows what the client sent.
     ///
     /// # Errors
-    /// At the first frame that is one too many, or is not the one that must come first.
+    /// At the first frame that is one too many, is not the one that must come first, or has a length that its kind cannot have.
     pub(super) fn receive(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
+        let whole = bytes.len();
         let rest = &PREFACE[self.preface..];
         if !rest.is_empty() {
             let length = rest.len().min(bytes.len());
@@ -127,6 +136,12 @@ impl Frames {
                 return Err(Refusal::Preface);
             }
             self.begun = true;
+            // One whose header has gone to h2 in part already is left to it.
+            if !self.received.is_sized()
+                && let Some(good) = (whole - bytes.len()).checked_sub(HEADER)
+            {
+                return Err(Refusal::Size { good });
+            }
             match kind {
                 Kind::Headers => self.earn(PER_REQUEST),
                 Kind::Data => {}
@@ -167,6 +182,21 @@ impl Frames {
 // === impl Boundaries ===
 
 impl Boundaries {
+    /// Whether the frame whose header was seen last is as long as its kind must be.
+    fn is_sized(&self) -> bool {
+        let [.., kind, flags, _, _, _, _] = self.header;
+        // RFC 9113, 6.3 to 6.9.
+        match kind {
+            2 => self.left == 5,
+            3 | 8 => self.left == 4,
+            4 if flags & ACK != 0 => self.left == 0,
+            4 => self.left.is_multiple_of(6),
+            PING => self.left == 8,
+            7 => self.left >= 8,
+            _ => true,
+        }
+    }
+
     /// The kind of the next frame whose header ends in `bytes`, from which what was looked at is taken.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Kind> {
         let skipped = self.left.min(bytes.len());
@@ -204,7 +234,6 @@ mod tests {
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     const SETTINGS: u8 = 4;
-    const PING: u8 = 6;
 
     fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
         let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
@@ -261,10 +290,37 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_as_long_as_their_kind_must_be() {
+        let now = Instant::now();
+        for (kind, flags, right, wrong) in [
+            (RST_STREAM, 0, &[4][..], &[0, 3, 5][..]),
+            (SETTINGS, 0, &[0, 6, 12], &[1, 5, 7]),
+            (SETTINGS, ACK, &[0], &[6]),
+            (PING, 0, &[8], &[0, 7, 9]),
+            (7, 0, &[8, 9], &[0, 7]),
+            (8, 0, &[4], &[0, 3, 5]),
+            (DATA, 0, &[0, 1, 200], &[]),
+            (2, 0, &[5], &[4, 6]),
+        ] {
+            for length in right {
+                assert_eq!(begun(now).receive(&frame(kind, flags, *length), now), Ok(()), "{kind} {length}");
+            }
+            for length in wrong {
+                let (before, frame) = (frame(PING, 0, 8), frame(kind, flags, *length));
+                let verdict = begun(now).receive(&[&before[..], &frame].concat(), now);
+                assert_eq!(verdict, Err(Refusal::Size { good: before.len() }), "{kind} {length}");
+                // What h2 knows the beginning of already cannot be replaced.
+                let mut split = begun(now);
+                assert_eq!(split.receive(&frame[..5], now).and_then(|()| split.receive(&frame[5..], now)), Ok(()));
+            }
+        }
+    }
+
+    #[test]
     fn what_carries_nothing_is_counted_however_it_is_split() {
         let now = Instant::now();
-        for kind in [2, SETTINGS, PING, 8, 99] {
-            assert_eq!(endures(&mut begun(now), now, &frame(kind, 0, 8)), Some(ALLOWANCE - 1), "{kind}");
+        for (kind, length) in [(2, 5), (SETTINGS, 6), (PING, 8), (8, 4), (99, 8)] {
+            assert_eq!(endures(&mut begun(now), now, &frame(kind, 0, length)), Some(ALLOWANCE - 1), "{kind}");
         }
         assert_eq!(endures(&mut begun(now), now, &frame(RST_STREAM, 0, 4)), Some((ALLOWANCE - 1) / RESET));
         let flood = frame(PING, 0, 8).repeat(ALLOWANCE as usize);

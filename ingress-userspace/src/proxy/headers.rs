@@ -175,6 +175,13 @@ pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
     }
 }
 
+/// Whether no value begins or ends with white space. HTTP/1 has none there, as its parser takes it away; in HTTP/2 a request with it is
+/// malformed (RFC 9113, 8.2.1), and readers of what it becomes would not agree on its value.
+pub(super) fn are_trimmed(headers: &HeaderMap) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    headers.values().map(HeaderValue::as_bytes).all(|value| !is_space(value.first()) && !is_space(value.last()))
+}
+
 /// CGI and what descends from it (RFC 3875, 4.1.18) take `_` and `-` for the same: `X_Real_IP` must not say what `X-Real-IP`
 /// may not.
 #[cold]

@@ -25,7 +25,7 @@ use super::{
     error::{self, Answer},
     external::Cookies,
     forward::{ForwardError, Forwarded, Plan, forward},
-    headers::{Head, RequestId},
+    headers::{Head, RequestId, are_trimmed},
     in_flight::InFlight,
     path,
     pick::{Choice, UpstreamState, hash},
@@ -114,6 +114,9 @@ impl<'r> Matching<'r> {
             let host = snapshot.routes.find(&authority.host, "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             Refusal { host, answer: Box::new(answer) }
         };
+        if *version == Version::HTTP_2 && !are_trimmed(headers) {
+            return Err(host(error::field()));
+        }
         if !is_chunked_or_absent(parts) {
             return Err(host(error::transfer_encoding()));
         }

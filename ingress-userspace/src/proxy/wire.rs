@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     conn::Conn,
-    frames::{Frames, Refusal, Spoken},
+    frames::{Frames, OVERSIZED, Refusal, Spoken},
     scan::{Place, Scanner, Violation},
 };
 
@@ -111,10 +111,17 @@ impl<IO> Wire<IO> {
         if let Err(refusal) = frames.receive(&buf.filled()[before..], now) {
             let stats = &self.conn.worker.shared.stats;
             match refusal {
-                Refusal::Preface => &stats.refused_framing,
+                Refusal::Preface | Refusal::Size { .. } => &stats.refused_framing,
                 Refusal::Flood => &stats.flooded,
             }
             .fetch_add(1, Relaxed);
+            if let Refusal::Size { good } = refusal {
+                buf.set_filled(before + good);
+                // In the room of the header that it stands for.
+                buf.put_slice(OVERSIZED);
+                self.phase = Phase::Closed;
+                return Ok(());
+            }
             buf.set_filled(before);
             self.phase = Phase::Closed;
             return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
