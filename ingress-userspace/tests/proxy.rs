@@ -6,6 +6,8 @@ mod annotations;
 mod counters;
 #[path = "proxy/drain.rs"]
 mod drain;
+#[path = "proxy/framing/mod.rs"]
+mod framing;
 #[path = "proxy/grpc.rs"]
 mod grpc;
 #[path = "proxy/h2c.rs"]
@@ -20,8 +22,6 @@ mod messages;
 mod overload;
 #[path = "proxy/pki.rs"]
 mod pki;
-#[path = "proxy/refuse.rs"]
-mod refuse;
 #[path = "proxy/requests.rs"]
 mod requests;
 #[path = "proxy/retry.rs"]
