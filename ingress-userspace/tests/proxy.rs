@@ -6,6 +6,8 @@ mod annotations;
 mod counters;
 #[path = "proxy/drain.rs"]
 mod drain;
+#[path = "proxy/frames.rs"]
+mod frames;
 #[path = "proxy/framing/mod.rs"]
 mod framing;
 #[path = "proxy/grpc.rs"]
@@ -26,6 +28,8 @@ mod pki;
 mod requests;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/rfc9113/mod.rs"]
+mod rfc9113;
 #[path = "proxy/stream.rs"]
 mod stream;
 #[path = "proxy/support.rs"]

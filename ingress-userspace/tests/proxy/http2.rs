@@ -2,8 +2,6 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
-    sync::mpsc,
     time::Duration,
 };
 
@@ -15,102 +13,15 @@ use ingress_userspace::model::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
+    frames::{
+        CONTINUATION, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, NONE, PING, POST, PREFACE, PRIORITY,
+        RST_STREAM, Raw, SETTINGS, WINDOW_UPDATE, fields, frame, get,
+    },
     support::{DEADLINE, Origin, Proxy, Table, wait_until},
     tls::{config, connect},
 };
 
 const SHORT: Duration = Duration::from_millis(100);
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const PRIORITY: u8 = 2;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const NONE: u8 = 0;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// `GET http://a.test/` or `POST`, from the static table of HPACK, without `:authority`, which is `a.test`.
-fn fields(method: u8) -> Vec<u8> {
-    // `:method`, `:scheme: http`, `:path: /`, and a literal `:authority` that is not indexed.
-    [&[method, 0x86, 0x84, 0x01, 6][..], b"a.test"].concat()
-}
-
-const GET: u8 = 0x82;
-const POST: u8 = 0x83;
-
-fn get(stream: u32) -> Vec<u8> {
-    frame(HEADERS, END_STREAM | END_HEADERS, stream, &fields(GET))
-}
-
-/// A client that says what it is told, in frames.
-struct Raw(TcpStream);
-
-#[derive(Debug, PartialEq, Eq)]
-struct Frame {
-    kind: u8,
-    flags: u8,
-    stream: u32,
-    payload: Vec<u8>,
-}
-
-impl Raw {
-    fn connect(proxy: &Proxy) -> Self {
-        let stream = TcpStream::connect(proxy.http).expect("connected");
-        stream.set_read_timeout(Some(DEADLINE)).expect("timeout set");
-        stream.set_write_timeout(Some(DEADLINE)).expect("timeout set");
-        stream.set_nodelay(true).expect("set");
-        Self(stream)
-    }
-
-    /// One that has begun as it must.
-    fn begun(proxy: &Proxy, settings: &[u8]) -> Self {
-        let mut client = Self::connect(proxy);
-        client.send(&[PREFACE, &frame(SETTINGS, NONE, 0, settings)].concat());
-        client
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).expect("sent");
-    }
-
-    /// `None` at the end of the connection.
-    fn next(&mut self) -> Option<Frame> {
-        let mut header = [0; 9];
-        self.0.read_exact(&mut header).ok()?;
-        let [high, middle, low, kind, flags, stream @ ..] = header;
-        let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
-        self.0.read_exact(&mut payload).ok()?;
-        Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
-    }
-
-    fn until(&mut self, kind: u8) -> Frame {
-        std::iter::from_fn(|| self.next()).find(|frame| frame.kind == kind).expect("such a frame")
-    }
-
-    /// Whether the proxy ends the connection for `rounds` of what `round` makes, while its answers are read.
-    fn ended_by(mut self, rounds: u32, round: impl Fn(u32) -> Vec<u8>) -> bool {
-        let mut reader = self.0.try_clone().expect("cloned");
-        let (tell, ended) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 64 * 1024];
-            while matches!(reader.read(&mut bytes), Ok(1..)) {}
-            tell.send(()).unwrap_or_default();
-        });
-        (0..rounds).any(|number| self.0.write_all(&round(number)).is_err()) || ended.recv_timeout(DEADLINE / 2).is_ok()
-    }
-}
 
 fn proxy_with(settings: Settings) -> (Proxy, Origin) {
     let origin = Origin::mirror();
