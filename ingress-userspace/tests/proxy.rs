@@ -28,6 +28,8 @@ mod pki;
 mod requests;
 #[path = "proxy/retry.rs"]
 mod retry;
+#[path = "proxy/rfc6455.rs"]
+mod rfc6455;
 #[path = "proxy/rfc9113/mod.rs"]
 mod rfc9113;
 #[path = "proxy/stream.rs"]

@@ -39,7 +39,7 @@ fn switch(head: &str) -> String {
 }
 
 /// Accepts a handshake, greets and sends everything back, until the client ends its side.
-fn echo(peer: &mut Peer) {
+pub(crate) fn echo(peer: &mut Peer) {
     let Some(head) = peer.raw_head() else { return };
     let switch = switch(&head);
     peer.send(format!("{switch}hello"));
@@ -59,7 +59,10 @@ async fn client(proxy: &Proxy) -> SendRequest<Bytes> {
     over(&Builder::new(), stream).await
 }
 
-async fn over(builder: &Builder, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> SendRequest<Bytes> {
+pub(crate) async fn over(
+    builder: &Builder,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> SendRequest<Bytes> {
     let (client, connection) = builder.handshake(stream).await.expect("handshake");
     tokio::spawn(async move { drop(connection.await) });
     let mut client = client.ready().await.expect("ready");
@@ -71,7 +74,7 @@ async fn over(builder: &Builder, stream: impl AsyncRead + AsyncWrite + Unpin + S
     client
 }
 
-fn handshake(protocol: &'static str) -> http::request::Builder {
+pub(crate) fn handshake(protocol: &'static str) -> http::request::Builder {
     Request::builder()
         .method(Method::CONNECT)
         .uri("https://a.test/chat?x")
@@ -82,7 +85,7 @@ fn handshake(protocol: &'static str) -> http::request::Builder {
         .header("sec-websocket-key", "ignored")
 }
 
-async fn send(
+pub(crate) async fn send(
     client: &mut SendRequest<Bytes>,
     request: http::request::Builder,
 ) -> (Response<RecvStream>, SendStream<Bytes>) {
@@ -101,7 +104,7 @@ async fn wait(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// The next bytes, at least `count`; all of them if that is `None`.
-async fn read(body: &mut RecvStream, count: Option<usize>) -> Result<Vec<u8>, h2::Error> {
+pub(crate) async fn read(body: &mut RecvStream, count: Option<usize>) -> Result<Vec<u8>, h2::Error> {
     let mut bytes = Vec::new();
     while count.is_none_or(|count| bytes.len() < count) {
         let Some(data) = timeout(DEADLINE, body.data()).await.expect("in time").transpose()? else { break };
