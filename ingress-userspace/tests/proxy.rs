@@ -32,6 +32,8 @@ mod retry;
 mod rfc6455;
 #[path = "proxy/rfc9113/mod.rs"]
 mod rfc9113;
+#[path = "proxy/slow.rs"]
+mod slow;
 #[path = "proxy/stream.rs"]
 mod stream;
 #[path = "proxy/support.rs"]

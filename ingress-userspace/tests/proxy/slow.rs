@@ -1,0 +1,129 @@
+//! Peers that are slow on purpose, a hundred at a time: each kind ends in time, and a client beside them is served as ever.
+//! docs/hardening.md has them in a table.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use ingress_userspace::{
+    model::{Networks, Settings, Trust},
+    proxy::{Options, Refusal},
+};
+
+use crate::support::{DEADLINE, Origin, Proxy, Table, wait_until};
+
+const SHORT: Duration = Duration::from_millis(200);
+const PEERS: usize = 100;
+
+/// A proxy that waits no longer than [`SHORT`] for anything, and a pod with a large response.
+fn proxy(trust: Trust) -> (Proxy, Origin) {
+    let origin = Origin::start(|peer| {
+        while let Some(head) = peer.head() {
+            if head.starts_with("get /large") {
+                peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 50_000_000));
+                peer.send(vec![0; 50_000_000]);
+            } else if head.starts_with("get ") {
+                peer.answer("pod");
+            } else {
+                return peer.until_closed();
+            }
+        }
+    });
+    let settings = Settings { head_timeout: SHORT, stall_timeout: SHORT, trust, ..Settings::default() };
+    let table = Table::default().host("a.test", &[origin.address]).settings(settings);
+    let options = Options { handshake_timeout: SHORT, ..Options::default() };
+    (Proxy::start_with(&table, &options, None), origin)
+}
+
+/// Opens connections to `address` that send `bytes` and then one byte of `more` now and then, if there is any, until all are ended
+/// by the proxy. Meanwhile `good` must succeed.
+fn outlast(address: SocketAddr, bytes: &[u8], more: &[u8], mut good: impl FnMut()) {
+    let mut peers: Vec<TcpStream> = (0..PEERS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("connected");
+            stream.write_all(bytes).expect("sent");
+            stream.set_nonblocking(true).expect("set");
+            stream
+        })
+        .collect();
+    let began = Instant::now();
+    let mut more = more.iter().cycle();
+    while !peers.is_empty() {
+        let next = more.next();
+        assert!(began.elapsed() < DEADLINE, "{} of {PEERS} are still there", peers.len());
+        good();
+        peers.retain_mut(|peer| {
+            let sent = next.is_none_or(|byte| peer.write_all(&[*byte]).is_ok());
+            sent && is_open(peer)
+        });
+        std::thread::sleep(SHORT / 10);
+    }
+}
+
+fn is_open(mut peer: &TcpStream) -> bool {
+    match peer.read(&mut [0; 1024]) {
+        Ok(count) => count > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+#[test]
+fn slow_peers_end_in_time_and_cost_no_other_client() {
+    let (proxy, _origin) = proxy(Trust::default());
+    let mut client = proxy.client();
+    let mut good = || assert_eq!(client.get("a.test", "/").text(), "pod");
+    let timed_out = || proxy.shared.stats().timed_out;
+    // A head that comes byte by byte.
+    outlast(proxy.http, b"GET / HTTP/1.1\r\nHost: a.test\r\n", b"X: y\r\n", &mut good);
+    assert!(timed_out() >= PEERS as u64);
+    // A head that never begins.
+    outlast(proxy.http, b"", b"", &mut good);
+    assert!(timed_out() >= 2 * PEERS as u64);
+    // A body that stops.
+    let head = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000000\r\n\r\nabc";
+    outlast(proxy.http, head, b"", &mut good);
+    assert!(timed_out() >= 3 * PEERS as u64);
+    // A handshake of TLS that never begins, and one that stops.
+    let before = proxy.shared.stats().handshake_errors;
+    outlast(proxy.https, b"", b"", &mut good);
+    outlast(proxy.https, b"\x16\x03\x01\x02\0\x01\0\x01\xfc", b"", &mut good);
+    assert_eq!(proxy.shared.stats().handshake_errors, before + 2 * PEERS as u64);
+    wait_until("only the good client's is left", || proxy.shared.stats().connections == 1);
+}
+
+#[test]
+fn clients_that_take_nothing_end_in_time() {
+    let (proxy, _origin) = proxy(Trust::default());
+    let mut client = proxy.client();
+    let began = Instant::now();
+    let peers: Vec<_> = (0..PEERS)
+        .map(|_| {
+            let mut peer = proxy.client();
+            peer.send("GET /large HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            peer
+        })
+        .collect();
+    while proxy.shared.stats().timed_out < PEERS as u64 {
+        assert!(began.elapsed() < 3 * DEADLINE, "{} have ended", proxy.shared.stats().timed_out);
+        assert_eq!(client.get("a.test", "/").text(), "pod");
+        std::thread::sleep(SHORT / 10);
+    }
+    drop(peers);
+}
+
+#[test]
+fn headers_of_the_proxy_protocol_must_come_in_time() {
+    let hops = Networks::parse("127.0.0.0/8").expect("a network");
+    let trust = Trust { proxy_protocol: true, proxy_protocol_timeout: SHORT, hops, ..Trust::default() };
+    let (proxy, _origin) = proxy(trust);
+    let mut client = proxy.client();
+    client.send("PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\n");
+    let mut good = || assert_eq!(client.get("a.test", "/").text(), "pod");
+    outlast(proxy.http, b"", b"", &mut good);
+    outlast(proxy.http, b"PROXY TCP4 192.0.2.1 ", b"", &mut good);
+    outlast(proxy.https, b"\r\n\r\n\0\r\nQUIT\n", b"", &mut good);
+    let at = Refusal::ALL.iter().position(|why| *why == Refusal::ProxyProtocol).expect("known");
+    assert_eq!(proxy.shared.stats().refused[at], 3 * PEERS as u64);
+}
