@@ -10,6 +10,7 @@
 mod case;
 mod generated;
 pub(crate) mod recorder;
+mod responses;
 
 use std::{
     collections::HashSet,

@@ -1,0 +1,157 @@
+//! The corpus of pods' responses: what two readers could read differently gets to no client as a response, and a pod's connection on
+//! which it came is not used again.
+//!
+//! A case is sent by a pod that is asked for `/case`, whole and byte by byte. Then another client asks for `/after`: the pod says
+//! whether it is asked on the connection of the case.
+
+use std::{io::Write, net::Shutdown, time::Duration};
+
+use ingress_userspace::model::Forwarding;
+
+use super::{
+    Sent,
+    case::{Case, Then, framed, unescape},
+    generated::{BAD_CODINGS, BAD_LENGTHS, BAD_SIZES, ENDS, GOOD_CODINGS, HUGE_SIZES},
+    read_all,
+};
+use crate::support::{Origin, Proxy, Table};
+
+/// Cases of the project's own that there must be.
+const ENOUGH: usize = 200;
+
+fn corpus() -> Vec<Case> {
+    [read_all("responses"), lengths(), codings(), sizes(), ends()].concat()
+}
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n{}\r\n\r\n";
+
+fn lengths() -> Vec<Case> {
+    let response =
+        |value: &str| [framed(HEAD, &framed(b"Content-Length:{}", &unescape(value))), b"abc".to_vec()].concat();
+    // Of a pod, a length that no client can count to is that client's business.
+    let bad = BAD_LENGTHS.iter().filter(|value| value.parse::<u64>().is_err());
+    bad.map(|value| Case::new(format!("length: `{value}`"), response(value), "502-")).collect()
+}
+
+fn codings() -> Vec<Case> {
+    let response = |value: &str| {
+        let body = b"3\r\nabc\r\n0\r\n\r\n".to_vec();
+        [framed(HEAD, &framed(b"Transfer-Encoding:{}", &unescape(value))), body].concat()
+    };
+    let good = GOOD_CODINGS.iter().map(|v| Case::new(format!("coding: `{v}`"), response(v), "200").seen("abc"));
+    good.chain(BAD_CODINGS.iter().map(|v| Case::new(format!("coding: `{v}`"), response(v), "502-"))).collect()
+}
+
+const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+fn sizes() -> Vec<Case> {
+    let response = |value: &str| [CHUNKED, &unescape(value), b"\r\nabc\r\n0\r\n\r\n"].concat();
+    // Not those that are sizes, if huge ones: what follows them is a body. White space behind a size is let pass in pods' responses, as
+    // some servers pad (RFC 9112, 7.1.1).
+    let bad = BAD_SIZES.iter().filter(|size| !HUGE_SIZES.contains(size));
+    let expect = |size: &str| if ["3\\t", "3 ;x"].contains(&size) { "200" } else { "200*" };
+    bad.map(|value| Case::new(format!("size: `{value}`"), response(value), expect(value))).collect()
+}
+
+fn ends() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let with = |lines: &[&str], at: usize, end: &str| {
+        let line = |(number, line): (usize, &&str)| format!("{line}{}", if number == at { end } else { "\r\n" });
+        lines.iter().enumerate().map(line).collect::<String>()
+    };
+    let (head, chunks) = (["HTTP/1.1 200 OK", "X: y", "Content-Length: 3", ""], ["3", "abc", "0", ""]);
+    // Those that are not of ASCII may be in reasons and values.
+    for (name, end) in ENDS.iter().filter(|(_, end)| end.is_ascii()) {
+        for (at, line) in head.iter().enumerate() {
+            // White space behind a value, or a reason, is none of it; a line end too many behind the head is in the body.
+            let is_sound = if line.is_empty() { *name == "CR LF LF" } else { end.starts_with(' ') };
+            if !is_sound {
+                let response = format!("{}abc", with(&head, at, end));
+                cases.push(Case::new(format!("end of `{line}` in a head: {name}"), response, "502-"));
+            }
+        }
+        for (at, line) in chunks.iter().enumerate() {
+            // A line end too many behind the last is no part of the response.
+            let expect = match *name {
+                "CR LF LF" if line.is_empty() => "200-",
+                "a space and CR LF" if ["3", "0"].contains(line) => "200",
+                _ => "200*",
+            };
+            let response = [CHUNKED, with(&chunks, at, end).as_bytes()].concat();
+            cases.push(Case::new(format!("end of `{line}` in chunks: {name}"), response, expect));
+        }
+    }
+    cases
+}
+
+/// What is wrong with how the response of `case` is passed on.
+fn run(case: &Case, sent: Sent) -> Result<(), String> {
+    let (bytes, closes) = (case.bytes.clone(), case.then == Then::Cut);
+    let origin = Origin::start(move |peer| {
+        peer.stream.set_nodelay(true).expect("set");
+        let mut used = false;
+        while let Some(head) = peer.head() {
+            if !head.starts_with("get /case ") {
+                peer.answer(if used { "used" } else { "fresh" });
+                continue;
+            }
+            used = true;
+            let size = if matches!(sent, Sent::Whole) { bytes.len().max(1) } else { 1 };
+            // The proxy may have had enough before.
+            if bytes.chunks(size).any(|piece| peer.stream.write_all(piece).is_err()) {
+                return;
+            }
+            if closes {
+                return drop(peer.stream.shutdown(Shutdown::Write));
+            }
+        }
+    });
+    // Where the proxy waits for more, it must be seen to.
+    let forwarding = Forwarding { read_timeout: Duration::from_millis(500), ..Forwarding::default() };
+    let table = Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding);
+    let proxy = Proxy::start(&table);
+    let mut client = proxy.client();
+    let response = client.send("GET /case HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response();
+    // Whether its end must not come.
+    let broken = case.then == Then::Begun || case.then == Then::Cut && case.statuses == [200] && case.seen.is_none();
+    let is_expected = match &response {
+        None => broken,
+        // A fault that comes with the head may be found before anything of it is passed on.
+        Some(response) if broken => response.status == 502,
+        Some(response) => {
+            response.status == case.statuses[0] && case.seen.as_ref().is_none_or(|seen| *seen == response.body)
+        }
+    };
+    if !is_expected {
+        return Err(format!("{response:?}"));
+    }
+    // On the same connection of the client comes the answer to its next request, and nothing before it.
+    if !broken {
+        let next = client.get("a.test", "/next");
+        if !["used", "fresh"].contains(&next.text()) {
+            return Err(format!("the next request on the client's connection got {next:?}"));
+        }
+    }
+    let after = proxy.client().get("a.test", "/after").text().to_owned();
+    let expect = if case.then == Then::Open { "used" } else { "fresh" };
+    if after == expect { Ok(()) } else { Err(format!("the pod's connection is {after}")) }
+}
+
+#[test]
+fn every_response_of_the_corpus_is_passed_on_or_refused_as_it_must() {
+    let corpus = corpus();
+    println!("{} cases", corpus.len());
+    assert!(corpus.len() >= ENOUGH, "{}", corpus.len());
+    let mut wrong = Vec::new();
+    for case in &corpus {
+        for sent in [Sent::Whole, Sent::Bytewise] {
+            if matches!(sent, Sent::Bytewise) && case.bytes.len() > 2000 {
+                continue;
+            }
+            if let Err(why) = run(case, sent) {
+                wrong.push(format!("{} ({sent:?}): {why}\n    {}", case.name, case.bytes.escape_ascii()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), corpus.len(), wrong.join("\n"));
+}
