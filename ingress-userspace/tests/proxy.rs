@@ -2,6 +2,8 @@
 
 #[path = "proxy/annotations/mod.rs"]
 mod annotations;
+#[path = "proxy/authorities.rs"]
+mod authorities;
 #[path = "proxy/counters.rs"]
 mod counters;
 #[path = "proxy/drain.rs"]
