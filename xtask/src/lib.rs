@@ -12,6 +12,7 @@ pub mod lab;
 pub mod process;
 pub mod progress;
 pub mod setup;
+pub mod soak;
 pub mod summary;
 pub mod test_lanes;
 pub mod workspace;

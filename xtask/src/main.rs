@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build, check, cluster, demo, image, setup, test_lanes};
+use xtask::{bench, build, check, cluster, demo, image, setup, soak, test_lanes};
 
 const AFTER_HELP: &str = "\
 Every command first makes sure that what it needs is installed (see `cargo xtask setup --help`).
@@ -48,6 +48,7 @@ enum Command {
     Cluster(cluster::Args),
     /// Measure the proxy beside nginx in one interleaved run
     Bench(bench::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,5 +72,6 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Image(args) => image::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Soak(args) => soak::run(args),
     }
 }

@@ -1,0 +1,256 @@
+//! The clients of the soak, and the laws that each run holds the product to.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
+
+use super::{pod::TRICKLE, product::Product};
+
+/// How much memory may grow within a stream: what the allocator keeps for a moment.
+const GROWTH: u64 = 2 << 20;
+/// Longest silence within a stream that never pauses for longer than a second.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Targets of hardening.md, in bytes of a connection.
+const PLAIN_MAX: u64 = 1229;
+const TLS_MAX: u64 = 10_752;
+
+fn get(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Reads until `done` says that it was enough; `done` sees each piece.
+fn read_until(stream: &mut impl Read, mut done: impl FnMut(&[u8]) -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let mut bytes = vec![0; 256 << 10];
+    loop {
+        let count = stream.read(&mut bytes).context("the stream was cut")?;
+        ensure!(count > 0, "the stream ended early");
+        if done(&bytes[..count])? {
+            return Ok(());
+        }
+    }
+}
+
+/// The least and the most memory since `begin`, looked at once a second.
+struct Memory<'p> {
+    product: &'p Product,
+    next: Instant,
+    range: Option<(u64, u64)>,
+}
+
+impl<'p> Memory<'p> {
+    fn of(product: &'p Product) -> Self {
+        Self { product, next: Instant::now() + Duration::from_secs(3), range: None }
+    }
+
+    fn look(&mut self) -> anyhow::Result<()> {
+        if Instant::now() >= self.next {
+            self.next = Instant::now() + Duration::from_secs(1);
+            let now = self.product.resident()?;
+            let (least, most) = self.range.unwrap_or((now, now));
+            self.range = Some((least.min(now), most.max(now)));
+        }
+        Ok(())
+    }
+
+    fn is_constant(&self, what: &str) -> anyhow::Result<()> {
+        let (least, most) = self.range.context("too short to say anything of memory")?;
+        println!("{what}; resident memory {:.1} to {:.1} MiB", mib(least), mib(most));
+        ensure!(most - least <= GROWTH, "memory is not constant");
+        Ok(())
+    }
+}
+
+pub(super) fn stream(product: &Product, length: u64) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect(product.http)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.write_all(get(&format!("/stream/{length}"), "soak.test").as_bytes())?;
+    let (began, mut memory, mut received, mut head) = (Instant::now(), Memory::of(product), 0, Vec::new());
+    read_until(&mut stream, |bytes| {
+        memory.look()?;
+        if received > 0 {
+            received += bytes.len() as u64;
+        } else {
+            head.extend_from_slice(bytes);
+            let end = head.windows(4).position(|window| window == b"\r\n\r\n");
+            received = end.map_or(0, |end| (head.len() - end - 4) as u64);
+        }
+        Ok(received >= length)
+    })?;
+    ensure!(received == length, "{received} bytes of {length}");
+    let seconds = began.elapsed().as_secs_f64();
+    memory.is_constant(&format!("stream: {length} bytes in {seconds:.0} s, {:.0} MB/s", length as f64 / seconds / 1e6))
+}
+
+pub(super) fn trickle(product: &Product, time: Duration) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect(product.http)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.write_all(get(&format!("/trickle/{}", time.as_secs()), "soak.test").as_bytes())?;
+    let (began, mut memory, mut received, mut tail) = (Instant::now(), Memory::of(product), 0, Vec::new());
+    read_until(&mut stream, |bytes| {
+        memory.look()?;
+        received += bytes.iter().filter(|byte| **byte == b'x').count();
+        tail.extend_from_slice(bytes);
+        tail.drain(..tail.len().saturating_sub(7));
+        Ok(tail.ends_with(b"\r\n0\r\n\r\n"))
+    })?;
+    // An `x` is in the names of our own fields, too.
+    let expect = TRICKLE * usize::try_from(time.as_secs())?;
+    ensure!((expect..expect + 20).contains(&received), "{received} bytes of {expect}");
+    memory.is_constant(&format!("trickle: {} s at {TRICKLE} bytes each second", began.elapsed().as_secs()))
+}
+
+/// Asks once and reads the answer, after which a connection is idle.
+fn ask(stream: &mut (impl Read + Write)) -> anyhow::Result<()> {
+    stream.write_all(get("/", "soak.test").as_bytes())?;
+    let (mut answer, mut bytes) = (Vec::new(), [0; 1024]);
+    while !answer.ends_with(b"\r\n\r\npod") {
+        let count = stream.read(&mut bytes)?;
+        ensure!(count > 0, "no answer: {}", answer.escape_ascii());
+        answer.extend_from_slice(&bytes[..count]);
+    }
+    Ok(())
+}
+
+pub(super) fn idle(product: &Product, count: usize) -> anyhow::Result<()> {
+    let plain = weigh(product, "plain", count, PLAIN_MAX, || {
+        let mut stream = TcpStream::connect(product.http)?;
+        ask(&mut stream)?;
+        Ok(stream)
+    });
+    let config = Arc::new(trusting()?);
+    let tls = weigh(product, "TLS", count, TLS_MAX, || {
+        let connection = ClientConnection::new(Arc::clone(&config), ServerName::try_from("soak.test")?)?;
+        let mut stream = StreamOwned::new(connection, TcpStream::connect(product.https)?);
+        ask(&mut stream)?;
+        Ok(stream)
+    });
+    plain.and(tls)
+}
+
+/// What `count` connections of a kind cost, beyond what some have cost before: pools and the allocator's own.
+fn weigh<C>(
+    product: &Product,
+    kind: &str,
+    count: usize,
+    max: u64,
+    mut open: impl FnMut() -> anyhow::Result<C>,
+) -> anyhow::Result<()> {
+    drop((0..100).map(|_| open()).collect::<anyhow::Result<Vec<_>>>()?);
+    thread::sleep(Duration::from_secs(1));
+    let before = product.resident()?;
+    let connections = (0..count).map(|_| open()).collect::<anyhow::Result<Vec<_>>>()?;
+    thread::sleep(Duration::from_secs(1));
+    let each = product.resident()?.saturating_sub(before) / count as u64;
+    println!("idle: {count} connections, {kind}: {each} bytes each (at most {max})");
+    drop(connections);
+    ensure!(each <= max, "an idle connection costs too much");
+    Ok(())
+}
+
+pub(super) fn websockets(product: &Product, count: usize, changes: usize) -> anyhow::Result<()> {
+    let mut sockets = (0..count).map(|_| open(product.http)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (began, memory) = (Instant::now(), product.resident()?);
+    for change in 1..=changes {
+        product.change(change)?;
+        live(product.http, change)?;
+        // One in ten each time, so that each has its turn and the whole its end.
+        for (number, socket) in sockets.iter_mut().enumerate().skip(change % 10).step_by(10) {
+            let said = Message::text(format!("{number} at {change}"));
+            let answer = socket.send(said.clone()).and_then(|()| socket.read());
+            let answer = answer.with_context(|| format!("WebSocket {number} was cut by change {change}"))?;
+            ensure!(answer == said, "WebSocket {number} got {answer:?}");
+        }
+    }
+    println!(
+        "websockets: {count} through {changes} changes in {:.0} s, none cut; resident memory {:.1} MiB, then {:.1} MiB",
+        began.elapsed().as_secs_f64(),
+        mib(memory),
+        mib(product.resident()?)
+    );
+    Ok(())
+}
+
+fn open(address: SocketAddr) -> anyhow::Result<WebSocket<TcpStream>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_nodelay(true)?;
+    let (socket, _) = tungstenite::client("ws://soak.test/websocket", stream).context("no WebSocket")?;
+    Ok(socket)
+}
+
+/// Waits until a change is served.
+fn live(address: SocketAddr, change: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut stream = TcpStream::connect(address)?;
+    while Instant::now() < deadline {
+        stream.write_all(get("/", &format!("v{change}.test")).as_bytes())?;
+        let mut bytes = [0; 4096];
+        let count = stream.read(&mut bytes)?;
+        if bytes[..count].starts_with(b"HTTP/1.1 200 ") {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    bail!("change {change} is not served")
+}
+
+fn trusting() -> anyhow::Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth())
+}
+
+/// Takes the certificate that the product makes for itself.
+#[derive(Debug)]
+struct Trusting;
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256]
+    }
+}
