@@ -1,0 +1,84 @@
+//! Header rewriting: whatever a user wrote, and whatever a client sends, no filter makes a field or a path that could not
+//! stand in a head, or more than one.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use ingress_userspace::{
+    model::{Filter, HeaderEdits, PathMatch, Rewrite},
+    proxy::normalise,
+    route::{
+        Subject,
+        filter::{self, Edits, Shown, Verdict},
+    },
+};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    request: &'a str,
+    response: &'a str,
+    rewrite: &'a str,
+    path: &'a str,
+    query: &'a str,
+    fields: Vec<(&'a str, &'a [u8])>,
+    secure: bool,
+}
+
+fuzz_target!(|input: Input<'_>| {
+    let Input { request, response, rewrite, path, query, fields, secure } = input;
+    // As the proxy lets a target come.
+    let path = format!("/{path}");
+    let Ok(path) = normalise(&path) else { return };
+    let target = format!("{path}?{query}");
+    if target.parse::<Uri>().is_err() {
+        return;
+    }
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields.iter().take(50) {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
+            headers.append(name, value);
+        }
+    }
+    let mut filters = Vec::new();
+    filters.extend(HeaderEdits::parse(request).ok().map(|edits| Filter::RequestHeaders(edits.into())));
+    filters.extend(HeaderEdits::parse(response).ok().map(|edits| Filter::ResponseHeaders(edits.into())));
+    let pattern = PathMatch::pattern("/(.?)(.*)").expect("a pattern");
+    if let (PathMatch::Pattern(pattern), Ok(target)) = (pattern, Rewrite::parse(rewrite)) {
+        filters.push(Filter::Rewrite(Rewrite { pattern: Some(pattern), target }.into()));
+    }
+    let subject = Subject {
+        method: &Method::GET,
+        host: "a.test",
+        target: &target,
+        headers: &headers,
+        secure,
+        certificate: Shown::Nothing,
+        client: [192, 0, 2, 1].into(),
+        https_port: 443,
+    };
+    let mut edits = Edits::default();
+    for filter in &filters {
+        assert_eq!(filter::apply(filter, &subject, &mut edits), Verdict::Continue);
+    }
+    if let Some(target) = &edits.target {
+        check_target(target);
+    }
+    for (name, value) in edits.fields(&subject) {
+        check_value(name, value.as_bytes());
+    }
+    let mut answer = headers.clone();
+    filter::respond(&filters, &subject, &mut answer);
+    for (name, value) in &answer {
+        check_value(name, value.as_bytes());
+    }
+});
+
+fn check_target(target: &str) {
+    assert!(target.starts_with('/'), "{target:?}");
+    assert!(target.bytes().all(|byte| byte > b' ' && byte != 0x7f && byte != b'#'), "{target:?}");
+}
+
+fn check_value(name: &HeaderName, value: &[u8]) {
+    assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)), "{name}: {value:?}");
+}
