@@ -88,7 +88,10 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
 
 #[cfg(test)]
 mod tests {
-    use ingress_userspace::proxy::StatsView;
+    use ingress_userspace::{
+        model::UpstreamKey,
+        proxy::{StatsView, UpstreamView},
+    };
 
     use super::*;
     use crate::admin::{ControlState, StatusState};
@@ -111,6 +114,19 @@ mod tests {
 
         fn totals(&self) -> Vec<(&'static str, Traffic)> {
             Vec::new()
+        }
+
+        fn upstreams(&self) -> Vec<UpstreamView> {
+            vec![UpstreamView {
+                key: UpstreamKey::new("default", "web", "80"),
+                fit: 2,
+                ejected: 1,
+                unwell: 0,
+                ejections: 3,
+                retries: 4,
+                refused: [0, 0, 0, 5],
+                checks: [6, 7, 0],
+            }]
         }
 
         fn control(&self) -> ControlState {
@@ -157,10 +173,22 @@ mod tests {
         let (status, all) = metrics(Metrics::All);
         assert_eq!(status, 200);
         assert!(all.contains("web.test") && all.contains("xdp_ingress_ready 1"), "{all}");
+        for line in [
+            "xdp_ingress_upstream_endpoints{upstream=\"default/web:80\",state=\"ejected\"} 1",
+            "xdp_ingress_upstream_ejections_total{upstream=\"default/web:80\"} 3",
+            "xdp_ingress_upstream_retries_total{upstream=\"default/web:80\"} 4",
+            "xdp_ingress_upstream_requests_refused_total{upstream=\"default/web:80\",reason=\"requests\"} 5",
+            "xdp_ingress_upstream_checks_total{upstream=\"default/web:80\",result=\"failed\"} 7",
+        ] {
+            assert!(all.contains(line), "{line}: {all}");
+        }
         let (status, few) = metrics(Metrics::WithoutHosts);
         assert_eq!(status, 200);
         assert!(
-            !few.contains("web.test") && !few.contains("xdp_ingress_host_") && few.contains("xdp_ingress_ready 1"),
+            !few.contains("web.test")
+                && !few.contains("upstream=")
+                && !few.contains("xdp_ingress_host_")
+                && few.contains("xdp_ingress_ready 1"),
             "{few}"
         );
     }

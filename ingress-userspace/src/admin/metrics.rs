@@ -5,7 +5,7 @@ use std::fmt;
 use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
-    proxy::{LimitStats, Refusal, StatsView},
+    proxy::{CheckResult, Full, LimitStats, Refusal, StatsView, UpstreamView},
 };
 use prometheus_client::{
     collector::Collector,
@@ -27,6 +27,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
     let mut registry = Registry::with_prefix("xdp_ingress");
     registry.register_collector(Box::new(Scrape {
         hosts: (metrics == Metrics::All).then(|| source.hosts()),
+        upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
         totals: source.totals(),
         control: source.control(),
         status: source.status(),
@@ -43,6 +44,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
 struct Scrape {
     /// `None`: not wanted.
     hosts: Option<Vec<HostCounters>>,
+    upstreams: Vec<UpstreamView>,
     totals: Vec<(&'static str, ingress_common::Traffic)>,
     control: ControlState,
     status: Option<StatusState>,
@@ -67,6 +69,7 @@ impl Collector for Scrape {
         if let Some(hosts) = &self.hosts {
             encode_hosts(hosts, &mut encoder)?;
         }
+        encode_upstreams(&self.upstreams, &mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
         self.encode_status(&mut encoder)?;
@@ -94,6 +97,48 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
     let mut metric = encoder.encode_descriptor("host_active_requests", help, None, MetricType::Gauge)?;
     for HostCounters { host, l7, .. } in hosts {
         ConstGauge::new(l7.active).encode(metric.encode_family(&[("host", host.as_str())])?)?;
+    }
+    Ok(())
+}
+
+/// Counters of an upstream by one more label: name, meaning, that label, its values and theirs.
+type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec<(&'static str, u64)>);
+
+fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let help = "Endpoints of an upstream, by what they are to requests now";
+    let mut metric = encoder.encode_descriptor("upstream_endpoints", help, None, MetricType::Gauge)?;
+    for UpstreamView { key, fit, ejected, unwell, .. } in upstreams {
+        for (state, count) in [("fit", fit), ("ejected", ejected), ("unhealthy", unwell)] {
+            let labels = [("upstream", key.as_str()), ("state", state)];
+            ConstGauge::new(*count as u64).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let whole: [(_, _, fn(&UpstreamView) -> u64); 2] = [
+        ("upstream_ejections", "Times that an endpoint was ejected", |view| view.ejections),
+        ("upstream_retries", "Requests that went to another endpoint after the first", |view| view.retries),
+    ];
+    for (name, help, value) in whole {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for view in upstreams {
+            ConstCounter::new(value(view)).encode(metric.encode_family(&[("upstream", view.key.as_str())])?)?;
+        }
+    }
+    let parts: [Parts; 2] = [
+        ("upstream_checks", "Health checks, by result", "result", |view| {
+            CheckResult::ALL.iter().map(|result| result.as_str()).zip(view.checks).collect()
+        }),
+        ("upstream_requests_refused", "Requests refused because an upstream was full, by cap", "reason", |view| {
+            Full::ALL.iter().map(|full| full.as_str()).zip(view.refused).collect()
+        }),
+    ];
+    for (name, help, label, values) in parts {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for view in upstreams {
+            for (part, count) in values(view) {
+                let labels = [("upstream", view.key.as_str()), (label, part)];
+                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+            }
+        }
     }
     Ok(())
 }

@@ -21,7 +21,10 @@ use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Durati
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ingress_common::{HostL7, HostNet, Traffic};
-use ingress_userspace::{control::status::Results, proxy::StatsView};
+use ingress_userspace::{
+    control::status::Results,
+    proxy::{StatsView, UpstreamView},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
@@ -55,6 +58,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
     /// `None` if nothing is ever written to an API server.
     fn status(&self) -> Option<StatusState>;
     fn proxy(&self) -> StatsView;
+    /// Those that anything is to be said of.
+    fn upstreams(&self) -> Vec<UpstreamView>;
 }
 
 /// How much `/metrics` tells.

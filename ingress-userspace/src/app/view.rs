@@ -9,7 +9,7 @@ use ingress_common::{HostL7Cell, Traffic};
 use ingress_userspace::{
     control::{Contact, status},
     datapath::{Datapath, Owner},
-    proxy::{Pulse, Shared, StatsView},
+    proxy::{Pulse, Shared, StatsView, UpstreamView},
 };
 
 use super::publish::Progress;
@@ -124,6 +124,10 @@ impl Source for View {
     fn status(&self) -> Option<StatusState> {
         let stats = self.status.as_ref()?.stats();
         Some(StatusState { is_leader: stats.is_leader(), status_writes: stats.status_writes(), events: stats.events() })
+    }
+
+    fn upstreams(&self) -> Vec<UpstreamView> {
+        self.shared.upstreams()
     }
 
     fn proxy(&self) -> StatsView {

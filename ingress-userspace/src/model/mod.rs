@@ -24,6 +24,7 @@ mod template;
 pub mod tls;
 pub mod tree;
 mod trust;
+mod upkeep;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
@@ -45,4 +46,5 @@ pub use template::{Piece, Template, TemplateError, Variable};
 pub use tls::{Authorities, Certificate, CertificateError};
 pub use tree::Tree;
 pub use trust::Trust;
+pub use upkeep::{Caps, Check, Ejection, Question, Upkeep};
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey, UpstreamTls, Verify};

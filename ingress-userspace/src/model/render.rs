@@ -36,7 +36,7 @@ impl fmt::Display for RouteTable {
             writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
         }
         for (key, upstream) in upstreams {
-            let Upstream { protocol, tls, endpoints } = &**upstream;
+            let Upstream { protocol, tls, upkeep: _, endpoints } = &**upstream;
             let endpoints: Vec<_> = endpoints.iter().map(|e| e.address.to_string()).collect();
             match protocol {
                 Protocol::Http1 => write!(f, "upstream {key}")?,

@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 
 use rustls_pki_types::ServerName;
 
-use super::{Authorities, Certificate};
+use super::{Authorities, Certificate, Upkeep};
 
 /// Name of an upstream, stable over its life: `namespace/service:port`.
 ///
@@ -20,6 +20,8 @@ pub struct Upstream {
     /// What holds for TLS with them, where their protocol is over TLS. `None`: any certificate is taken, none is shown, and no
     /// server name is sent.
     pub tls: Option<Arc<UpstreamTls>>,
+    /// `None` is the default.
+    pub upkeep: Option<Arc<Upkeep>>,
     /// Sorted by address, without duplicates; empty answers 503.
     pub endpoints: Vec<Endpoint>,
 }

@@ -114,7 +114,7 @@ impl Reserve {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Instant};
+    use std::sync::Arc;
 
     use bytes::Bytes;
     use http_body_util::{BodyExt, Empty};
@@ -131,7 +131,7 @@ mod tests {
     async fn worker() -> (Rc<Worker>, TcpStream) {
         let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-        let worker = Worker::new(shared, Options::default(), Instant::now());
+        let worker = Worker::new(shared, Options::default());
         let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let connection = worker
             .pool

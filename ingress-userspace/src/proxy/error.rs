@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, path::PathError,
+    authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, path::PathError, pick::Full,
     upstream::ExchangeError, websocket::HandshakeError,
 };
 
@@ -167,6 +167,15 @@ pub(super) fn refused(_why: Unavailable) -> Answer {
 pub(super) fn forward(error: &ForwardError) -> Answer {
     match error {
         ForwardError::NoEndpoints => answer(StatusCode::SERVICE_UNAVAILABLE, "no backend is ready"),
+        ForwardError::Full(full) => {
+            let reason = match full {
+                Full::Connections => "the backend takes no more requests",
+                Full::Pending => "too many requests wait for the backend",
+                Full::Waited => "the request has waited too long for the backend",
+                Full::Requests => "no backend has room",
+            };
+            answer(StatusCode::SERVICE_UNAVAILABLE, reason)
+        }
         ForwardError::Connect { timed_out: true } => {
             answer(StatusCode::GATEWAY_TIMEOUT, "no backend accepted a connection in time")
         }

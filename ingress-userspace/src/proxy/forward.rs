@@ -17,11 +17,12 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
 use http::Response;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     body::{RequestBody, Source},
     headers::Head,
-    pick::{Busy, Choice, Picked, Tried, UpstreamState},
+    pick::{Busy, Choice, Full, Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2},
     websocket::Handshake,
     worker::Worker,
@@ -33,6 +34,9 @@ use crate::model::{Protocol, Retry};
 pub(super) enum ForwardError {
     #[error("the upstream has no endpoints")]
     NoEndpoints,
+    /// More requests are under way than the upstream takes.
+    #[error("the upstream is full")]
+    Full(Full),
     #[error("no endpoint accepted a connection")]
     Connect { timed_out: bool },
     /// Nothing that an endpoint could help.
@@ -72,8 +76,15 @@ pub(super) struct Plan<'r> {
 /// Who brought a response.
 pub(super) struct Served<'u> {
     pub(super) endpoint: Picked<'u>,
-    /// Held until the response has ended, where the choice looks at it.
-    pub(super) busy: Option<Busy>,
+    /// Held until the response has ended.
+    pub(super) held: Held,
+}
+
+/// What a request takes up of an upstream, where anybody looks at that.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    _busy: Option<Busy>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// Forwards a request and returns when the head of the response is there.
@@ -88,14 +99,15 @@ pub(super) async fn forward<'u>(
     head: &Head<'_>,
     mut body: RequestBody,
 ) -> Result<(Forwarded, Served<'u>), ForwardError> {
+    let place = upstream.enter(limits.connect_timeout).await.map_err(ForwardError::Full)?;
     let mut tried = Tried::up_to(retry.tries);
     let mut was_closed = false;
     let until = retry.within.map(|within| Instant::now() + within);
-    let mut pick = || upstream.pick(choice, || worker.now_ms(), &mut tried).filter(|_| is_before(until));
-    let mut endpoint = pick().ok_or(ForwardError::NoEndpoints)?;
+    let mut pick = || upstream.engage(choice, || worker.now_ms(), &mut tried).filter(|_| is_before(until));
+    let (mut endpoint, mut busy) =
+        pick().ok_or_else(|| upstream.refuse().map_or(ForwardError::NoEndpoints, ForwardError::Full))?;
     loop {
         let spare = retry.repeats_answers().then(|| body.spare()).flatten();
-        let busy = matches!(choice, Choice::LeastRequest | Choice::Ewma).then(|| endpoint.begin());
         let begun = (choice == Choice::Ewma).then(Instant::now);
         let way = (endpoint, Target { address: endpoint.address(), transport: upstream.transport() });
         let attempted = match upstream.protocol() {
@@ -110,8 +122,11 @@ pub(super) async fn forward<'u>(
                 }
                 let spare = spare.filter(|_| retry.statuses.contains(&response.status()) && is_repeatable(head, retry));
                 match spare.and_then(|spare| Some((pick()?, spare))) {
-                    Some(other) => (endpoint, body) = other,
-                    None => return Ok((response, Served { endpoint, busy })),
+                    Some((other, spare)) => {
+                        upstream.retried();
+                        ((endpoint, busy), body) = (other, spare);
+                    }
+                    None => return Ok((response, Served { endpoint, held: Held { _busy: busy, _place: place } })),
                 }
             }
             Err(Attempt { error, retry: unsent }) => {
@@ -121,7 +136,8 @@ pub(super) async fn forward<'u>(
                     return Err(error);
                 }
                 let Some(other) = pick() else { return Err(error) };
-                (endpoint, body) = (other, unsent);
+                upstream.retried();
+                ((endpoint, busy), body) = (other, unsent);
             }
         }
     }
@@ -163,7 +179,7 @@ async fn attempt(
     if let Some(kept) = worker.pool.idle(target) {
         match exchange(limits, kept, head, body).await {
             Ok(response) => {
-                endpoint.succeeded();
+                endpoint.answered(response.status(), || worker.now_ms());
                 return Ok(response);
             }
             // Closing an idle connection is the endpoint's right and says nothing of its health.
@@ -182,7 +198,7 @@ async fn attempt(
     };
     match exchange(limits, connection, head, body).await {
         Ok(response) => {
-            endpoint.succeeded();
+            endpoint.answered(response.status(), || worker.now_ms());
             Ok(response)
         }
         Err(Failure { error, unsent, written, reused: _ }) => {
@@ -260,7 +276,7 @@ async fn attempt_http2(
         let Failure { error, unsent, written, reused } =
             match h2::exchange(lease, limits, head.method(), write, body).await {
                 Ok(response) => {
-                    endpoint.succeeded();
+                    endpoint.answered(response.status().as_u16(), || worker.now_ms());
                     let response = response.map(|body| Source::Http2(Box::new(body)));
                     return Ok(Forwarded::Response(response));
                 }

@@ -10,16 +10,16 @@ use super::{
     access_log::Line,
     conn::Conn,
     counters::Tally,
+    forward::Held,
     limit::{Counted, Excess},
     offers::Stream,
-    pick::Busy,
 };
 
 /// A request in flight on a connection.
 pub(super) struct InFlight {
     tally: Tally,
-    /// Counts for the endpoint that serves it.
-    busy: Option<Busy>,
+    /// What it takes up of its upstream.
+    held: Held,
     /// Its line of the access log.
     line: Option<Line>,
     /// Counts for a limit of its client.
@@ -30,16 +30,16 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn new(conn: Rc<Conn>, tally: Tally, stream: Stream) -> Self {
-        Self { tally, busy: None, line: None, counted: None, stream, conn }
+        Self { tally, held: Held::default(), line: None, counted: None, stream, conn }
     }
 
     pub(super) fn cell(&self) -> &'static HostL7Cell {
         self.tally.cell()
     }
 
-    /// Keeps `busy` for as long as the request is under way.
-    pub(super) fn hold(&mut self, busy: Option<Busy>) {
-        self.busy = busy;
+    /// Keeps `held` for as long as the request is under way.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held = held;
     }
 
     /// Writes a line about it when it is over.

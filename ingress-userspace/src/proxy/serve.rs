@@ -298,7 +298,7 @@ async fn exchange(
     let plan = Plan { choice, retry: &forwarding.retry };
     match forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await {
         Ok((forwarded, mut served)) => {
-            in_flight.hold(served.busy.take());
+            in_flight.hold(std::mem::take(&mut served.held));
             if let Some(teller) = teller {
                 teller.answered(served.endpoint.address(), forwarded.status());
             }

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    check,
     listen::WorkerListeners,
     options::Options,
     shared::Shared,
@@ -26,6 +27,8 @@ pub struct Server {
     signal: watch::Sender<Signal>,
     /// Those that have not ended.
     workers: Vec<Running>,
+    /// Asks endpoints how they are.
+    checks: Option<thread::JoinHandle<()>>,
     /// Connections that the ended ones cut off.
     cut: usize,
 }
@@ -59,6 +62,8 @@ pub struct Drained {
 pub enum StartError {
     #[error("cannot set up worker {number}")]
     Runtime { number: usize, source: io::Error },
+    #[error("cannot start the thread of health checks")]
+    Checks { source: io::Error },
     #[error("cannot start the thread of worker {number}")]
     Thread { number: usize, source: io::Error },
 }
@@ -69,23 +74,18 @@ impl Server {
     /// # Errors
     /// If a runtime or a thread cannot be made; workers that run already are stopped.
     pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
-        let started = Instant::now();
         let signal = watch::Sender::new(Signal::Serve);
-        let mut server = Self { shared, signal, workers: Vec::with_capacity(listeners.len()), cut: 0 };
+        let mut server = Self { shared, signal, workers: Vec::with_capacity(listeners.len()), checks: None, cut: 0 };
         for (number, listeners) in listeners.into_iter().enumerate() {
-            let running = server.start_worker(number, listeners, options.clone(), started)?;
+            let running = server.start_worker(number, listeners, options.clone())?;
             server.workers.push(running);
         }
+        let checks = check::start(Arc::clone(&server.shared), server.signal.subscribe());
+        server.checks = Some(checks.map_err(|source| StartError::Checks { source })?);
         Ok(server)
     }
 
-    fn start_worker(
-        &self,
-        number: usize,
-        listeners: WorkerListeners,
-        options: Options,
-        started: Instant,
-    ) -> Result<Running, StartError> {
+    fn start_worker(&self, number: usize, listeners: WorkerListeners, options: Options) -> Result<Running, StartError> {
         let runtime = |source| StartError::Runtime { number, source };
         let (rt, listeners) = runtime_with(listeners).map_err(runtime)?;
         let (report, done) = oneshot::channel();
@@ -93,7 +93,7 @@ impl Server {
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
-                let worker = Worker::new(shared, options, started);
+                let worker = Worker::new(shared, options);
                 let cut = worker::run(&rt, &worker, listeners, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");
@@ -133,6 +133,9 @@ impl Server {
             if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {
                 tracing::error!("a worker panicked");
             }
+        }
+        if self.checks.take().is_some_and(|checks| checks.join().is_err()) {
+            tracing::error!("the thread of health checks panicked");
         }
         Drained { cut: self.cut }
     }

@@ -11,16 +11,19 @@ use std::{
 
 use arc_swap::ArcSwap;
 use ingress_common::HostL7Cell;
+use tokio::sync::watch;
 
 use crate::model::HostId;
 
 use super::{
     access_log::Sink,
+    clock,
     counters::Counters,
     external::{self, Opinions},
     limit::{LimitStats, Limiter},
     memory::{Pressure, Usage},
     passwords::Passwords,
+    pick::UpstreamView,
     pulse::Pulse,
     refusal::{Refusal, Refusals},
     snapshot::Snapshot,
@@ -40,6 +43,8 @@ pub trait FlowTable: Send + Sync {
 /// Shared by every worker.
 pub struct Shared {
     snapshot: Arc<ArcSwap<Snapshot>>,
+    /// Says that there is another snapshot.
+    published: watch::Sender<()>,
     pub(super) counters: Counters,
     pub(super) flows: Option<Box<dyn FlowTable>>,
     /// Holds the node-wide ticket keys.
@@ -121,6 +126,7 @@ impl Shared {
         let passwords = Passwords::new().map(Arc::new).map_err(|_unspecified| SharedError::Random)?;
         Ok(Self {
             snapshot,
+            published: watch::Sender::new(()),
             counters,
             flows,
             tls,
@@ -142,12 +148,24 @@ impl Shared {
     /// Makes `snapshot` the one that every new request and handshake uses.
     pub fn publish(&self, snapshot: Snapshot) {
         self.snapshot.store(Arc::new(snapshot));
+        self.published.send_replace(());
+    }
+
+    pub(super) fn published(&self) -> watch::Receiver<()> {
+        self.published.subscribe()
     }
 
     /// The current snapshot.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// How the endpoints of upstreams are, and what has happened to their requests: of those that anything is to be said of.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<UpstreamView> {
+        let now_ms = clock::now_ms();
+        self.snapshot().upstreams().map(|upstream| upstream.view(now_ms)).filter(UpstreamView::is_telling).collect()
     }
 
     #[must_use]

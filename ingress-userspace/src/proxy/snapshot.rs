@@ -80,6 +80,16 @@ impl Snapshot {
         self.upstreams.get(id).map(Arc::as_ref)
     }
 
+    /// The upstreams whose endpoints are to be checked.
+    pub(super) fn checked_upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
+        self.upstreams.checked.iter().filter_map(|(_, id)| self.upstream(*id))
+    }
+
+    /// Every upstream.
+    pub(super) fn upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
+        self.upstreams.blocks.iter().flat_map(|block| block.iter().flatten()).map(Arc::as_ref)
+    }
+
     /// The number of `key`, the same in later snapshots for as long as the key is in the table.
     #[must_use]
     pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {
@@ -102,6 +112,8 @@ struct Upstreams {
     plain: BTreeMap<Protocol, Arc<Connector>>,
     /// Those whose policy cannot be kept, so that nothing may be sent to them.
     broken: BTreeMap<UpstreamKey, CertificateProblem>,
+    /// Those whose endpoints are to be checked.
+    checked: Tree<UpstreamKey, UpstreamId>,
     /// What it was made from.
     source: Tree<UpstreamKey, Arc<Upstream>>,
 }
@@ -124,6 +136,7 @@ impl Upstreams {
                 Some(upstream) => drop(self.insert(key, upstream)),
                 None => {
                     self.broken.remove(key);
+                    self.checked.remove(key);
                     if let Some(id) = self.ids.remove(key) {
                         self.set(id, None);
                         freed.push(id.0);
@@ -155,6 +168,11 @@ impl Upstreams {
             self.ids.insert(key.clone(), id);
             id
         });
+        if upstream.upkeep.as_ref().is_some_and(|upkeep| upkeep.check.is_some()) {
+            self.checked.insert(key.clone(), id);
+        } else {
+            self.checked.remove(key);
+        }
         self.set(id, Some(state));
         id
     }
@@ -165,7 +183,7 @@ impl Upstreams {
         previous: Option<&Arc<UpstreamState>>,
         upstream: &Upstream,
     ) -> Result<Option<Arc<Connector>>, CertificateProblem> {
-        let Upstream { protocol, tls, endpoints: _ } = upstream;
+        let Upstream { protocol, tls, upkeep: _, endpoints: _ } = upstream;
         if !protocol.is_over_tls() {
             return Ok(None);
         }

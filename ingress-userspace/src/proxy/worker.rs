@@ -23,6 +23,7 @@ use crate::model::Settings;
 use super::{
     accept,
     body::RequestBody,
+    clock,
     conn::{Conn, Order},
     memory::Pressure,
     options::Options,
@@ -41,7 +42,6 @@ pub(super) struct Worker {
     pub(super) options: Options,
     pub(super) pool: Pool,
     pub(super) http2: h2::Clients<RequestBody>,
-    started: Instant,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -71,7 +71,7 @@ impl Deref for Held {
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, options: Options, started: Instant) -> Rc<Self> {
+    pub(super) fn new(shared: Arc<Shared>, options: Options) -> Rc<Self> {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(Held(Arc::clone(cache.load())));
         let pulse = shared.pulse();
@@ -83,7 +83,6 @@ impl Worker {
             options,
             pool,
             http2,
-            started,
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
@@ -121,12 +120,12 @@ impl Worker {
 
     /// The exact clock that all workers share.
     pub(super) fn clock(&self) -> Duration {
-        self.started.elapsed()
+        clock::now()
     }
 
     /// The same in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
-        u64::try_from(self.clock().as_millis()).unwrap_or(u64::MAX)
+        clock::now_ms()
     }
 
     /// Whether connections stay open after an answer.

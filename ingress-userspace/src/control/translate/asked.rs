@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    annotations::{AskedAuthentication, AskedClients, AskedTls},
+    annotations::{AskedAuthentication, AskedClients, AskedTls, AskedUpkeep},
     protocol::Wanted,
 };
 use crate::model::{
@@ -38,6 +38,7 @@ pub(super) struct Asked {
     pub(super) protocol: Wanted,
     pub(super) through_service: bool,
     pub(super) upstream_tls: AskedTls,
+    pub(super) upkeep: AskedUpkeep,
     pub(super) clients: AskedClients,
     pub(super) use_regex: bool,
     pub(super) rewrite_target: Option<Template>,
@@ -97,6 +98,7 @@ impl Default for Asked {
             protocol: Wanted::OfPort,
             through_service: false,
             upstream_tls: AskedTls::default(),
+            upkeep: AskedUpkeep::default(),
             clients: AskedClients::default(),
             use_regex: false,
             rewrite_target: None,

@@ -69,7 +69,7 @@ pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Co
     let endpoints = if ready.is_empty() { draining } else { context.place().nearest(&ready) };
     let object = reference(service, context);
     let protocol = protocol::of_port(app_protocol, &object, context);
-    Upstream { protocol, tls: None, endpoints: endpoints.into_iter().collect() }
+    Upstream { protocol, endpoints: endpoints.into_iter().collect(), ..Upstream::default() }
 }
 
 /// The service as outcomes name it.

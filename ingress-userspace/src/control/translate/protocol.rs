@@ -1,5 +1,7 @@
 //! Reads which protocol the endpoints of a port speak. It does not speak it.
 
+use std::sync::Arc;
+
 use super::{
     Context,
     annotations::{AskedTls, shorten},
@@ -7,7 +9,7 @@ use super::{
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
-    model::Protocol,
+    model::{Protocol, Upkeep},
 };
 
 /// What `appProtocol` of a port stands for (KEP-1435, KEP-3726); what it does not know is served as HTTP/1.1, with a note on
@@ -47,6 +49,8 @@ pub(super) struct Speech<'p> {
     pub(super) through: Through,
     /// Where that is over TLS.
     pub(super) terms: Option<&'p AskedTls>,
+    /// How they are looked after, if not as all are.
+    pub(super) upkeep: Option<&'p Arc<Upkeep>>,
 }
 
 /// The meaning of a value of `backend-protocol`; `None` if it has none.

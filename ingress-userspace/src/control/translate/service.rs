@@ -25,7 +25,7 @@ use crate::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Action, Endpoint, Protocol, Unavailable, Upstream, UpstreamKey, UpstreamTls},
+    model::{Action, Endpoint, Protocol, Question, Unavailable, Upkeep, Upstream, UpstreamKey, UpstreamTls},
 };
 
 /// Where rules lead to, or ask.
@@ -40,6 +40,8 @@ pub(super) enum Destination {
         through: Through,
         /// What holds for TLS with what is there, if that is not what holds anyway.
         tls: Option<AskedTls>,
+        /// How it is looked after, if not as all is.
+        upkeep: Option<Arc<Upkeep>>,
     },
     /// A host that an annotation gives, by its name or address.
     Outside { host: Box<str>, port: u16, protocol: Protocol },
@@ -129,7 +131,7 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         name,
         &service.object,
         Some(Port::Number(port.port)),
-        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None },
+        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None },
         &object,
         context,
     ))
@@ -151,7 +153,7 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let speech = Speech { protocol: Wanted::This(protocol), through: Through::Pods, terms };
+    let speech = Speech { protocol: Wanted::This(protocol), through: Through::Pods, terms, upkeep: None };
     match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -162,7 +164,7 @@ fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    Speech { protocol: wanted, through, terms }: Speech<'_>,
+    Speech { protocol: wanted, through, terms, upkeep }: Speech<'_>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -180,14 +182,15 @@ fn forward(
         return Action::Refuse(Unavailable::NoPort);
     };
     let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
-    let destination = |protocol, tls: Option<&AskedTls>| Destination::Service {
+    let destination = |protocol, tls: Option<&AskedTls>, upkeep: Option<&Arc<Upkeep>>| Destination::Service {
         name: name.clone(),
         port: found.port,
         protocol,
         through,
         tls: tls.cloned(),
+        upkeep: upkeep.cloned(),
     };
-    let (key, gathered) = context.upstream(&destination(None, None));
+    let (key, gathered) = context.upstream(&destination(None, None, None));
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, message.clone());
     }
@@ -203,12 +206,17 @@ fn forward(
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }
-    if other.is_none() && agreed.is_none() {
+    if other.is_none() && agreed.is_none() && upkeep.is_none() {
         return Action::Forward(key);
     }
-    // What is spoken to otherwise shares no connections with the rest, so it is another upstream.
-    let (key, gathered) = context.upstream(&destination(other, agreed));
+    // What is spoken to otherwise shares no connections with the rest, and what is looked after otherwise no health, so it is
+    // another upstream.
+    let known = gathered.findings.clone();
+    let (key, gathered) = context.upstream(&destination(other, agreed, upkeep));
     if gathered.upstream.is_some() {
+        for Finding { reason, message } in gathered.findings.iter().filter(|finding| !known.contains(finding)) {
+            context.report(object, *reason, message.clone());
+        }
         return Action::Forward(key);
     }
     for Finding { reason, message } in &gathered.findings {
@@ -220,12 +228,15 @@ fn forward(
 /// Gathers what is behind `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
-    let (name, number, protocol, through, tls) = match destination {
-        Destination::Service { name, port, protocol, through, tls } => (name, port, protocol, through, tls),
+    let (name, number, protocol, through, tls, upkeep) = match destination {
+        Destination::Service { name, port, protocol, through, tls, upkeep } => {
+            (name, port, protocol, through, tls, upkeep)
+        }
         Destination::Outside { host, port, protocol } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
             let tls = protocol.is_over_tls().then(|| outside_tls(host)).flatten();
-            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, endpoints }));
+            let upstream =
+                endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, upkeep: None, endpoints }));
             return Gathered { upstream, findings };
         }
     };
@@ -248,9 +259,29 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
             None => None,
             Some(asked) => Some(policy(name, asked, &mut findings, context)?),
         };
-        Some(Upstream { protocol: protocol.unwrap_or(own.protocol), tls, ..own })
+        let protocol = protocol.unwrap_or(own.protocol);
+        let upkeep = upkeep.as_ref().map(|upkeep| possible(upkeep, protocol, name, &mut findings));
+        Some(Upstream { protocol, tls, upkeep, ..own })
     });
     Gathered { upstream: upstream.map(Arc::new), findings }
+}
+
+/// `upkeep` without what endpoints that speak `protocol` cannot be asked.
+fn possible(
+    upkeep: &Arc<Upkeep>,
+    protocol: Protocol,
+    service: &ObjectName,
+    findings: &mut Vec<Finding>,
+) -> Arc<Upkeep> {
+    let asks_grpc = upkeep.check.as_ref().is_some_and(|check| matches!(check.question, Question::Grpc { .. }));
+    if !asks_grpc || matches!(protocol, Protocol::H2c | Protocol::H2) {
+        return Arc::clone(upkeep);
+    }
+    let message = format!(
+        "annotation `health-check` is `grpc`, which is not spoken to the pods of service `{service}`; they are not checked, set `backend-protocol` to `GRPC` or `GRPCS`"
+    );
+    findings.push(Finding { reason: Reason::IneffectiveAnnotation, message });
+    Arc::new(Upkeep { check: None, ..Upkeep::clone(upkeep) })
 }
 
 /// What is said to a host outside, of whose services nothing but its name may say which is meant. An address is no server name.
@@ -308,7 +339,7 @@ fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mu
     let mut endpoints: Vec<_> =
         cluster_ips(service).map(|ip| Endpoint { address: SocketAddr::new(ip, number) }).collect();
     endpoints.sort();
-    Upstream { protocol, tls: None, endpoints }
+    Upstream { protocol, endpoints, ..Upstream::default() }
 }
 
 /// The addresses that the cluster has given a service; a headless one has none.
@@ -340,7 +371,7 @@ fn outside(
     };
     let service = endpoints::reference(name, context);
     let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
-    Some(Upstream { protocol, tls: None, endpoints })
+    Some(Upstream { protocol, endpoints, ..Upstream::default() })
 }
 
 /// A port that a service does not list.
@@ -375,7 +406,7 @@ fn offered(service: &Service) -> String {
 impl Destination {
     pub(super) fn key(&self) -> UpstreamKey {
         match self {
-            Self::Service { name: ObjectName { namespace, name }, port, protocol, through, tls } => {
+            Self::Service { name: ObjectName { namespace, name }, port, protocol, through, tls, upkeep } => {
                 let through = match through {
                     Through::Pods => "",
                     Through::Service => "+service",
@@ -386,6 +417,9 @@ impl Destination {
                 };
                 if let Some(tls) = tls {
                     port += &format!("+tls({})", tls.label());
+                }
+                if let Some(upkeep) = upkeep {
+                    port += &format!("+upkeep({upkeep})");
                 }
                 UpstreamKey::new(namespace, name, &port)
             }

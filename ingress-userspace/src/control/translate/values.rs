@@ -36,6 +36,20 @@ pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     Ok(())
 }
 
+/// A time from a millisecond to a day: a number of seconds, or one with `ms`, `s` or `m` behind it.
+pub(super) fn span(value: &str, field: &mut Duration) -> Read {
+    let (digits, unit) = match value {
+        _ if value.ends_with("ms") => (&value[..value.len() - 2], 1),
+        _ if value.ends_with('s') => (&value[..value.len() - 1], 1000),
+        _ if value.ends_with('m') => (&value[..value.len() - 1], 60_000),
+        _ => (value, 1000),
+    };
+    let mut count = 0;
+    number(digits, 1..=86_400_000 / unit, &mut count).ok_or("a time up to a day, as `500ms`, `10s` or `2m`")?;
+    *field = Duration::from_millis(count * unit);
+    Ok(())
+}
+
 /// A number of bytes, with `k`, `m` or `g` behind it for powers of 1024.
 pub(super) fn bytes(value: &str) -> Read<u64> {
     let (digits, unit) = match value.char_indices().next_back() {
@@ -171,6 +185,29 @@ mod tests {
             ("99999999999g", None),
         ] {
             assert_eq!(bytes(value).ok(), expect, "{value}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        let read = |value| {
+            let mut time = Duration::ZERO;
+            span(value, &mut time).is_ok().then_some(time.as_millis())
+        };
+        for (value, expect) in [
+            ("1", Some(1000)),
+            ("500ms", Some(500)),
+            ("10s", Some(10_000)),
+            ("2m", Some(120_000)),
+            ("1440m", Some(86_400_000)),
+            ("1441m", None),
+            ("0", None),
+            ("-1s", None),
+            ("ms", None),
+            ("1h", None),
+            ("18446744073709551615m", None),
+        ] {
+            assert_eq!(read(value), expect, "{value}");
         }
     }
 

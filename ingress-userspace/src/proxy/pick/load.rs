@@ -1,8 +1,11 @@
 //! How busy an endpoint is, and how soon it answers, as far as anybody asks.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// After this time, what was observed counts for a third (1/e).
@@ -25,9 +28,16 @@ pub(in crate::proxy) struct Busy(Arc<Load>);
 // === impl Load ===
 
 impl Load {
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
-        self.in_flight.fetch_add(1, Relaxed);
-        Busy(Arc::clone(self))
+    /// Counts a request, unless as many as `cap` has it are under way.
+    pub(super) fn begin(self: &Arc<Self>, cap: Option<NonZeroU32>) -> Option<Busy> {
+        match cap {
+            None => drop(self.in_flight.fetch_add(1, Relaxed)),
+            Some(cap) => {
+                let one_more = |count| (count < cap.get()).then_some(count + 1);
+                self.in_flight.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+            }
+        }
+        Some(Busy(Arc::clone(self)))
     }
 
     pub(super) fn in_flight(&self) -> u32 {
@@ -76,16 +86,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_more_than_the_cap_are_under_way_at_one_time() {
+        let (load, cap) = (Arc::new(Load::default()), NonZeroU32::new(7));
+        let most = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let all: Vec<_> = (0..3).filter_map(|_| load.begin(cap)).collect();
+                        most.fetch_max(load.in_flight(), Relaxed);
+                        drop(all);
+                    }
+                });
+            }
+        });
+        assert!(most.load(Relaxed) <= 7 && load.in_flight() == 0, "{most:?}");
+        let all: Vec<_> = (0..10).filter_map(|_| load.begin(cap)).collect();
+        assert_eq!(all.len(), 7);
+    }
+
+    #[test]
     fn what_is_slow_or_busy_is_expected_to_take_longer() {
         let (slow, fast) = (Arc::new(Load::default()), Arc::new(Load::default()));
         assert_eq!(slow.expected_us(0), 0);
-        let first = slow.begin();
+        let first = slow.begin(None);
         assert_eq!(slow.expected_us(0), u64::MAX, "nobody knows how long the first one takes");
         drop(first);
         slow.observe(10_000, 0);
         fast.observe(1_000, 0);
         assert!(slow.expected_us(0) > fast.expected_us(0));
-        let busy: Vec<_> = (0..20).map(|_| fast.begin()).collect();
+        let busy: Vec<_> = (0..20).map(|_| fast.begin(None)).collect();
         assert!(slow.expected_us(0) < fast.expected_us(0));
         drop(busy);
         assert_eq!(fast.in_flight(), 0);

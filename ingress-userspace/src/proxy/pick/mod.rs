@@ -1,33 +1,45 @@
 //! Chooses the endpoint for a request, passing over endpoints that failed of late. It opens no connection.
 //!
-//! Failures are learned from traffic only (passive): a connect error or a time-out keeps the endpoint out for a time that
-//! doubles with each further failure, and one success clears it. Requests that were under way together and fail together are
-//! one failure. When every endpoint is out, none is.
+//! Failures of requests eject an endpoint for a time that doubles with each further failure, and one success clears it, as
+//! its [`Ejection`](crate::model::Ejection) says. Requests that were under way together and fail together are one failure.
+//! Endpoints that checks find wanting get no requests either. When no endpoint is fit, all get requests.
 
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        Arc, LazyLock, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use super::upstream::{Connector, Transport};
-use crate::model::{Protocol, Retry, Upstream, UpstreamKey, UpstreamTls};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::upstream::{Connector, Transport};
+use crate::model::{Protocol, Retry, Upkeep, Upstream, UpstreamKey, UpstreamTls};
+
+mod caps;
+mod checked;
+mod counts;
+mod health;
 mod load;
 mod ring;
+#[cfg(test)]
+mod tests;
 
+pub use caps::Full;
+use caps::Gate;
+pub(super) use checked::Checked;
+use counts::Counts;
+pub use counts::{CheckResult, UpstreamView};
+use health::Health;
 pub(super) use load::Busy;
 use load::Load;
 use ring::Ring;
 pub(super) use ring::hash;
 
-/// How long the first failure keeps an endpoint out.
-const OUT_FIRST_MS: u64 = 500;
-/// The longest time an endpoint is kept out before it is tried again.
-const OUT_MAX_MS: u64 = 16_000;
+/// Of upstreams that nobody asks anything in particular for, nearly all.
+static DEFAULT: LazyLock<Arc<Upkeep>> = LazyLock::new(Arc::default);
 
 /// One upstream as the request path sees it. Shared by all workers and by successive snapshots while its endpoints stay
 /// the same.
@@ -37,11 +49,22 @@ pub(super) struct UpstreamState {
     protocol: Protocol,
     /// If the protocol is over TLS.
     connector: Option<Arc<Connector>>,
+    upkeep: Arc<Upkeep>,
     endpoints: Vec<EndpointState>,
+    common: Arc<Common>,
     next: AtomicU32,
     /// Made when the first request is hashed: most upstreams need none.
     ring: OnceLock<Ring>,
     mark: OnceLock<u32>,
+}
+
+/// What outlives snapshots of one upstream, whatever becomes of its endpoints.
+#[derive(Debug)]
+struct Common {
+    /// Held by who ejects, so that no two at one time eject more than may be.
+    ejecting: Mutex<()>,
+    gate: Option<Gate>,
+    counts: Counts,
 }
 
 /// How the endpoint for a request is chosen.
@@ -77,14 +100,6 @@ pub(super) struct Picked<'u> {
     failures: u32,
 }
 
-/// Outlives snapshots: the same endpoint of the same upstream keeps it.
-#[derive(Debug, Default)]
-struct Health {
-    failures: AtomicU32,
-    /// Kept out until then, in milliseconds of the proxy's clock; 0 for not at all.
-    out_until_ms: AtomicU64,
-}
-
 /// The endpoints tried for one request.
 #[derive(Debug)]
 pub(super) struct Tried {
@@ -104,26 +119,37 @@ impl UpstreamState {
         connector: Option<Arc<Connector>>,
         previous: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let Upstream { protocol, tls: _, endpoints } = upstream;
+        let Upstream { protocol, tls: _, upkeep, endpoints } = upstream;
+        let upkeep = upkeep.as_ref().unwrap_or(&DEFAULT);
         let known = previous.map_or(&[][..], |state| &state.endpoints);
         if let Some(previous) = previous
             && previous.protocol == *protocol
+            && previous.upkeep == *upkeep
             && previous.connector.as_ref().map(Arc::as_ptr) == connector.as_ref().map(Arc::as_ptr)
             && known.iter().map(|e| e.address).eq(endpoints.iter().map(|e| e.address))
         {
             return Arc::clone(previous);
         }
+        let is_first = known.is_empty();
         let carry = |address: SocketAddr| {
             // Both are sorted by address.
             let known = known.binary_search_by(|e| e.address.cmp(&address)).map(|i| &known[i]).ok();
-            let (health, load) = known.map(|e| (Arc::clone(&e.health), Arc::clone(&e.load))).unwrap_or_default();
+            let (health, load) = match known {
+                Some(known) => (Arc::clone(&known.health), Arc::clone(&known.load)),
+                None if is_first => Default::default(),
+                None => (Arc::new(Health::newcomer()), Arc::default()),
+            };
             EndpointState { address, health, load }
         };
+        let common = previous.filter(|state| state.upkeep.caps == upkeep.caps).map(|state| Arc::clone(&state.common));
+        let common = common.unwrap_or_else(|| Arc::new(Common::new(upkeep)));
         Arc::new(Self {
             key: key.clone(),
             protocol: *protocol,
             connector,
+            upkeep: Arc::clone(upkeep),
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
+            common,
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
             ring: OnceLock::new(),
             mark: OnceLock::new(),
@@ -159,18 +185,65 @@ impl UpstreamState {
         self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
     }
 
-    /// An endpoint that is neither out nor tried already, as `choice` has it; if all that remain are out, one of those. `None`
-    /// when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
+    /// A place among the requests that the upstream takes, if that is capped, for as long as the result is kept.
+    ///
+    /// # Errors
+    /// If there is none within `wait`, or none may wait for one.
+    pub(super) async fn enter(&self, wait: Duration) -> Result<Option<OwnedSemaphorePermit>, Full> {
+        let Some(gate) = &self.common.gate else { return Ok(None) };
+        // Boxed, so that where there is no cap nothing carries its size.
+        let entered = Box::pin(gate.enter(wait)).await;
+        entered.map(Some).inspect_err(|full| self.common.counts.refuse(*full))
+    }
+
+    /// An endpoint as [`UpstreamState::pick`] has it, with what counts the request there, if anybody looks at that. `None` also if
+    /// none has room.
+    pub(super) fn engage(
+        &self,
+        choice: Choice,
+        now_ms: impl Fn() -> u64,
+        tried: &mut Tried,
+    ) -> Option<(Picked<'_>, Option<Busy>)> {
+        let cap = self.upkeep.caps.requests;
+        loop {
+            let picked = self.pick(choice, &now_ms, tried)?;
+            if cap.is_none() && !matches!(choice, Choice::LeastRequest | Choice::Ewma) {
+                return Some((picked, None));
+            }
+            match picked.endpoint().load.begin(cap) {
+                Some(busy) => return Some((picked, Some(busy))),
+                // Another worker was faster. It was not tried, and is seen to have no room from now on.
+                None => tried.count -= 1,
+            }
+        }
+    }
+
+    /// Why there is no endpoint for a request that tried none: each is at its cap, or there are none.
+    pub(super) fn refuse(&self) -> Option<Full> {
+        let is_full = !self.is_empty() && self.upkeep.caps.requests.is_some();
+        is_full.then_some(Full::Requests).inspect(|full| self.common.counts.refuse(*full))
+    }
+
+    /// Counts a request that goes to another endpoint.
+    pub(super) fn retried(&self) {
+        self.common.counts.retries.fetch_add(1, Relaxed);
+    }
+
+    /// An endpoint that is fit, has room and was not tried already, as `choice` has it; if none that remains is fit, one of
+    /// those. `None` when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
     pub(super) fn pick(&self, choice: Choice, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
         if tried.count >= count.min(tried.max) {
             return None;
         }
-        let is_fit = |index: &usize| !tried.contains(*index) && !self.endpoints[*index].health.is_out(&now_ms);
+        let is_fit = |index: &usize| {
+            !tried.contains(*index) && self.has_room(*index) && self.endpoints[*index].health.is_fit(&now_ms)
+        };
+        let may_begin = |index: &usize| is_fit(index) && self.is_its_share(*index);
         let chosen = match choice {
             Choice::Next => None,
-            Choice::LeastRequest => self.better(is_fit, |endpoint| u64::from(endpoint.load.in_flight())),
-            Choice::Ewma => self.better(is_fit, |endpoint| endpoint.load.expected_us(now_ms())),
+            Choice::LeastRequest => self.better(may_begin, |endpoint| u64::from(endpoint.load.in_flight())),
+            Choice::Ewma => self.better(may_begin, |endpoint| endpoint.load.expected_us(now_ms())),
             Choice::Hash(key) => self.ring().from(key).find(is_fit),
             Choice::Sticky(id) => self.ring().index(id).filter(is_fit),
         };
@@ -193,24 +266,74 @@ impl UpstreamState {
     fn next(&self, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
         let start = self.next.fetch_add(1, Relaxed) as usize % count;
-        let mut last_resort = None;
+        let (mut begun, mut unfit) = (None, None);
         for index in (start..count).chain(0..start) {
-            if tried.contains(index) {
+            if tried.contains(index) || !self.has_room(index) {
                 continue;
             }
-            if !self.endpoints[index].health.is_out(&now_ms) {
-                return Some(self.take(index, tried));
+            match self.endpoints[index].health.is_fit(&now_ms) {
+                true if self.is_its_share(index) => return Some(self.take(index, tried)),
+                true => begun = begun.or(Some(index)),
+                false => unfit = unfit.or(Some(index)),
             }
-            last_resort = last_resort.or(Some(index));
         }
-        last_resort.map(|index| self.take(index, tried))
+        begun.or(unfit).map(|index| self.take(index, tried))
     }
 
     fn take(&self, index: usize, tried: &mut Tried) -> Picked<'_> {
         tried.indices[tried.count] = u32::try_from(index).unwrap_or(u32::MAX);
         tried.count += 1;
-        let failures = self.endpoints[index].health.failures.load(Relaxed);
+        let failures = self.endpoints[index].health.failures();
         Picked { upstream: self, index, failures }
+    }
+
+    fn has_room(&self, index: usize) -> bool {
+        let cap = self.upkeep.caps.requests;
+        cap.is_none_or(|cap| self.endpoints[index].load.in_flight() < cap.get())
+    }
+
+    /// Whether an endpoint gets the request that it would get if it had been there for long.
+    fn is_its_share(&self, index: usize) -> bool {
+        let Some(time) = self.upkeep.slow_start else { return true };
+        let share = self.endpoints[index].health.share(time);
+        share >= 1.0 || fastrand::f64() < share
+    }
+
+    /// Leaves an endpoint alone for `time`, if others remain.
+    fn eject(&self, index: usize, now_ms: u64, time: Duration) {
+        let _alone = self.common.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = || self.endpoints.iter().map(|endpoint| &endpoint.health);
+        let ejected = all().filter(|health| health.is_ejected(|| now_ms)).count();
+        let fit = all().filter(|health| health.is_fit(|| now_ms)).count();
+        if ejected < self.upkeep.ejection.most(self.endpoints.len()) && fit > 1 {
+            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            self.endpoints[index].health.eject(now_ms.saturating_add(time));
+            self.common.counts.ejections.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What is to be checked of it.
+    pub(super) fn checked(&self) -> impl Iterator<Item = Checked> {
+        let check = self.upkeep.check.as_ref();
+        check.into_iter().flat_map(|check| self.endpoints.iter().map(|endpoint| Checked::of(self, endpoint, check)))
+    }
+
+    /// How its endpoints are, and what has happened to its requests.
+    pub(super) fn view(&self, now_ms: u64) -> UpstreamView {
+        let Common { ejecting: _, gate: _, counts } = &*self.common;
+        let all = || self.endpoints.iter().map(|endpoint| &endpoint.health);
+        let unwell = all().filter(|health| health.is_unwell()).count();
+        let fit = all().filter(|health| health.is_fit(|| now_ms)).count();
+        UpstreamView {
+            key: self.key.clone(),
+            fit,
+            ejected: self.endpoints.len() - fit - unwell,
+            unwell,
+            ejections: counts.ejections.load(Relaxed),
+            retries: counts.retries.load(Relaxed),
+            refused: counts.refused(),
+            checks: counts.checks(),
+        }
     }
 
     fn ring(&self) -> &Ring {
@@ -252,11 +375,6 @@ impl Picked<'_> {
         self.upstream.ring().id(self.index)
     }
 
-    /// Counts a request that goes there.
-    pub(super) fn begin(self) -> Busy {
-        self.endpoint().load.begin()
-    }
-
     /// A response head came after this time.
     pub(super) fn observe(self, took: Duration, now_ms: u64) {
         self.endpoint().load.observe(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), now_ms);
@@ -264,175 +382,35 @@ impl Picked<'_> {
 
     /// The request found the endpoint wanting. Counts once for all that were chosen before it was known.
     pub(super) fn failed(self, now_ms: u64) {
-        let (health, failures) = (&self.endpoint().health, self.failures);
+        let Self { upstream, index, failures } = self;
+        let health = &upstream.endpoints[index].health;
         // Tried while it was out because there was nothing better: it is out as it is.
-        if health.is_out(|| now_ms) {
+        if health.is_ejected(|| now_ms) || !health.fail(failures) {
             return;
         }
-        if health.failures.compare_exchange(failures, failures.saturating_add(1), Relaxed, Relaxed).is_ok() {
-            let out = OUT_FIRST_MS.saturating_mul(1 << failures.min(10)).min(OUT_MAX_MS);
-            health.out_until_ms.store(now_ms + out, Relaxed);
+        if let Some(time) = upstream.upkeep.ejection.time(failures.saturating_add(1)) {
+            upstream.eject(index, now_ms, time);
+        }
+    }
+
+    /// A response came, of this status.
+    pub(super) fn answered(self, status: u16, now_ms: impl Fn() -> u64) {
+        if self.upstream.upkeep.ejection.errors && status >= 500 {
+            self.failed(now_ms());
+        } else {
+            self.succeeded();
         }
     }
 
     pub(super) fn succeeded(self) {
-        let health = &self.endpoint().health;
-        // A plain read first: the line stays shared between the workers in the usual case.
-        if health.failures.load(Relaxed) != 0 {
-            health.failures.store(0, Relaxed);
-            health.out_until_ms.store(0, Relaxed);
-        }
+        self.endpoint().health.succeed();
     }
 }
 
-// === impl Health ===
+// === impl Common ===
 
-impl Health {
-    fn is_out(&self, now_ms: impl Fn() -> u64) -> bool {
-        let until = self.out_until_ms.load(Relaxed);
-        until != 0 && until > now_ms()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Endpoint;
-
-    fn upstream(ports: &[u16]) -> Upstream {
-        let endpoints = ports.iter().map(|&port| Endpoint { address: ([10, 0, 0, 1], port).into() }).collect();
-        Upstream { endpoints, ..Upstream::default() }
-    }
-
-    fn key() -> UpstreamKey {
-        UpstreamKey::new("default", "web", "80")
-    }
-
-    fn state(ports: &[u16]) -> Arc<UpstreamState> {
-        UpstreamState::carry(&key(), &upstream(ports), None, None)
-    }
-
-    fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
-        (0..count)
-            .filter_map(|_| state.pick(Choice::Next, || now_ms, &mut Tried::up_to(3)).map(|e| e.address().port()))
-            .collect()
-    }
-
-    /// Endpoint `index` as a request that is sent there now has it.
-    fn take(state: &UpstreamState, index: usize) -> Picked<'_> {
-        state.take(index, &mut Tried::up_to(3))
-    }
-
-    #[test]
-    fn endpoints_take_turns() {
-        assert_eq!(picks(&state(&[1, 2, 3]), 0, 6), [1, 2, 3, 1, 2, 3]);
-        assert!(picks(&state(&[]), 0, 2).is_empty());
-    }
-
-    #[test]
-    fn one_request_tries_each_endpoint_once_and_at_most_three() {
-        let state = state(&[1, 2, 3, 4]);
-        let mut tried = Tried::up_to(3);
-        let ports: Vec<_> =
-            std::iter::from_fn(|| state.pick(Choice::Next, || 0, &mut tried)).map(|e| e.address().port()).collect();
-        assert_eq!(ports, [1, 2, 3]);
-        let state = self::state(&[1, 2]);
-        let mut tried = Tried::up_to(3);
-        assert_eq!(std::iter::from_fn(|| state.pick(Choice::Next, || 0, &mut tried)).count(), 2);
-    }
-
-    #[test]
-    fn a_failed_endpoint_sits_out_longer_each_time_until_it_succeeds() {
-        let state = state(&[1, 2]);
-        take(&state, 0).failed(1000);
-        assert_eq!(picks(&state, 1499, 4), [2, 2, 2, 2]);
-        assert_eq!(picks(&state, 1500, 2), [1, 2]);
-        take(&state, 0).failed(2000);
-        assert_eq!(picks(&state, 2999, 2), [2, 2]);
-        assert!(picks(&state, 3000, 2).contains(&1));
-        for time in 1..=40 {
-            take(&state, 0).failed(time * 20_000);
-        }
-        assert_eq!(picks(&state, 800_000 + OUT_MAX_MS - 1, 2), [2, 2]);
-        assert!(picks(&state, 800_000 + OUT_MAX_MS, 2).contains(&1));
-        take(&state, 0).succeeded();
-        assert!(picks(&state, 800_000, 2).contains(&1));
-    }
-
-    #[test]
-    fn requests_that_fail_together_are_one_failure() {
-        let state = state(&[1, 2]);
-        let under_way: Vec<_> = (0..20).map(|_| take(&state, 0)).collect();
-        for (picked, now_ms) in under_way.into_iter().zip((1000..).step_by(100)) {
-            picked.failed(now_ms);
-        }
-        assert_eq!(picks(&state, 1499, 2), [2, 2]);
-        assert!(picks(&state, 1500, 2).contains(&1));
-        // The next one counts.
-        take(&state, 0).failed(4000);
-        assert_eq!(picks(&state, 4999, 2), [2, 2]);
-        // Those that are tried although the endpoint is out do not.
-        (0..20).for_each(|_| take(&state, 0).failed(4500));
-        assert!(picks(&state, 5000, 2).contains(&1));
-    }
-
-    #[test]
-    fn when_all_are_out_none_is() {
-        let state = state(&[1, 2]);
-        (0..2).for_each(|index| take(&state, index).failed(0));
-        assert_eq!(picks(&state, 1, 4), [1, 2, 1, 2]);
-    }
-
-    #[test]
-    fn health_carries_over_by_address() {
-        let first = state(&[1, 2]);
-        take(&first, 1).failed(0);
-        assert!(Arc::ptr_eq(&first, &UpstreamState::carry(&key(), &upstream(&[1, 2]), None, Some(&first))));
-        let other = Upstream { protocol: Protocol::H2c, ..upstream(&[1, 2]) };
-        assert_eq!(UpstreamState::carry(&key(), &other, None, Some(&first)).protocol(), Protocol::H2c);
-        let second = UpstreamState::carry(&key(), &upstream(&[2, 3]), None, Some(&first));
-        assert_eq!(picks(&second, 1, 3), [3, 3, 3]);
-    }
-
-    fn chosen(state: &UpstreamState, choice: Choice) -> u16 {
-        state.pick(choice, || 0, &mut Tried::up_to(3)).expect("an endpoint").address().port()
-    }
-
-    #[test]
-    fn the_less_busy_of_two_is_chosen() {
-        let state = state(&[1, 2]);
-        let busy: Vec<_> = (0..3).map(|_| take(&state, 0).begin()).collect();
-        assert!((0..20).all(|_| chosen(&state, Choice::LeastRequest) == 2));
-        drop(busy);
-        let ports: std::collections::BTreeSet<_> = (0..100).map(|_| chosen(&state, Choice::LeastRequest)).collect();
-        assert_eq!(ports, [1, 2].into());
-        take(&state, 0).observe(Duration::from_millis(50), 0);
-        take(&state, 1).observe(Duration::from_millis(1), 0);
-        assert!((0..20).all(|_| chosen(&state, Choice::Ewma) == 2));
-        take(&state, 1).failed(0);
-        assert!((0..20).all(|_| chosen(&state, Choice::Ewma) == 1), "one that is out is not chosen");
-        assert_eq!(chosen(&self::state(&[1]), Choice::LeastRequest), 1);
-    }
-
-    #[test]
-    fn keys_and_ids_lead_to_the_same_endpoint_until_it_is_out() {
-        let state = state(&[1, 2, 3]);
-        let picked = |choice, tried: &mut Tried| state.pick(choice, || 0, tried).expect("an endpoint");
-        for key in 0..20 {
-            let mut tried = Tried::up_to(3);
-            let first = picked(Choice::Hash(hash(&[key])), &mut tried);
-            assert_eq!(chosen(&state, Choice::Hash(hash(&[key]))), first.address().port());
-            let id = first.id().expect("an id");
-            assert!(state.knows(id));
-            assert_eq!(chosen(&state, Choice::Sticky(id)), first.address().port());
-            let second = picked(Choice::Hash(hash(&[key])), &mut tried);
-            assert_ne!(first.address(), second.address());
-        }
-        let first = picked(Choice::Hash(7), &mut Tried::up_to(3));
-        let id = first.id().expect("an id");
-        first.failed(0);
-        assert_ne!(chosen(&state, Choice::Hash(7)), first.address().port());
-        assert_ne!(chosen(&state, Choice::Sticky(id)), first.address().port());
-        assert!(!state.knows(0));
+impl Common {
+    fn new(upkeep: &Upkeep) -> Self {
+        Self { ejecting: Mutex::new(()), gate: Gate::new(upkeep.caps), counts: Counts::default() }
     }
 }

@@ -28,6 +28,7 @@ mod redirects;
 mod rewrites;
 mod services;
 mod sizes;
+mod upkeep;
 
 /// An Ingress for `a.test`, if nothing else is said, in the making, with what it leads to.
 #[derive(Clone)]

@@ -26,6 +26,7 @@ mod external;
 mod keys;
 mod others;
 mod policy;
+mod upkeep;
 mod upstream_tls;
 
 pub(super) use authentication::AskedAuthentication;
@@ -34,6 +35,7 @@ pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
+pub(super) use upkeep::AskedUpkeep;
 pub(super) use upstream_tls::{AskedTls, terms};
 
 /// Our prefix, which goes before the one that is understood for compatibility.

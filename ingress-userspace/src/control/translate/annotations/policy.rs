@@ -15,7 +15,7 @@ use crate::{
     },
     model::{
         self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, Host, PathError, PathMatch,
-        Rewrite, Satisfy, SessionCookie, Template,
+        Rewrite, Satisfy, SessionCookie, Template, Upkeep,
         filter::{Limit, Rate},
     },
 };
@@ -33,6 +33,8 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) clients: Clients,
     /// Of TLS with pods.
     pub(in crate::control::translate) terms: Option<AskedTls>,
+    /// How pods are looked after, if not as all are.
+    pub(in crate::control::translate) upkeep: Option<Arc<Upkeep>>,
     /// Where every rule sends its clients, instead of to a service.
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Where a request for `/` is sent.
@@ -86,6 +88,7 @@ pub(super) fn make(
         protocol,
         through_service,
         upstream_tls,
+        upkeep,
         clients,
         use_regex,
         rewrite_target,
@@ -182,6 +185,7 @@ pub(super) fn make(
         canary: is_canary.then_some(canary),
         clients,
         terms,
+        upkeep: upkeep.made(),
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),
         redirects_www,

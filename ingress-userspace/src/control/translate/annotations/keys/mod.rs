@@ -9,6 +9,7 @@ mod access;
 mod fields;
 mod pods;
 mod routes;
+mod upkeep;
 
 /// One key.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Key {
 
 /// Every row, topic by topic.
 fn all() -> impl Iterator<Item = &'static Key> {
-    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS].into_iter().flatten()
+    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, upkeep::KEYS].into_iter().flatten()
 }
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_sorted_and_their_defaults_are_those_that_apply() {
-        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS] {
+        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, upkeep::KEYS] {
             assert!(table.is_sorted_by_key(|key| key.name));
         }
         for Key { name, default, read, .. } in all().filter(|key| !key.default.is_empty()) {
@@ -145,6 +146,25 @@ mod tests {
             ("cors-max-age", "0", "-1"),
             ("denylist-source-range", "::/0", "x"),
             ("load-balance", "ewma", "random"),
+            ("eject-after", "0", "never"),
+            ("eject-on-5xx", "true", "on"),
+            ("eject-share", "10", "0"),
+            ("eject-time", "2s", "0"),
+            ("eject-time-max", "1m", "2d"),
+            ("health-check", "tcp", "ping"),
+            ("health-check-expected-statuses", "200, 204, 300-399", "399-300"),
+            ("health-check-healthy-threshold", "1", "0"),
+            ("health-check-host", "a.test:80", "a b"),
+            ("health-check-interval", "500ms", "0"),
+            ("health-check-path", "/healthz?x", "healthz"),
+            ("health-check-port", "8081", "0"),
+            ("health-check-service", "a.B", "a b"),
+            ("health-check-timeout", "1", "never"),
+            ("health-check-unhealthy-threshold", "1", "few"),
+            ("max-connections", "100", "0"),
+            ("max-pending-requests", "10", "-1"),
+            ("max-requests", "100", "all"),
+            ("slow-start", "30", "soon"),
             ("enable-access-log", "false", "no"),
             ("enable-cors", "true", "on"),
             ("force-ssl-redirect", "true", "1"),

@@ -1,0 +1,61 @@
+//! An endpoint as who checks it sees it. It asks nothing.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use super::{CheckResult, Common, EndpointState, Health, UpstreamState};
+use crate::{
+    model::{Check, Protocol, UpstreamKey},
+    proxy::upstream::{Connector, Transport},
+};
+
+/// An endpoint that is to be checked.
+#[derive(Debug)]
+pub(in crate::proxy) struct Checked {
+    pub(in crate::proxy) key: UpstreamKey,
+    pub(in crate::proxy) address: SocketAddr,
+    pub(in crate::proxy) protocol: Protocol,
+    pub(in crate::proxy) check: Arc<Check>,
+    connector: Option<Arc<Connector>>,
+    health: Arc<Health>,
+    common: Arc<Common>,
+}
+
+// === impl Checked ===
+
+impl Checked {
+    pub(super) fn of(upstream: &UpstreamState, endpoint: &EndpointState, check: &Arc<Check>) -> Self {
+        Self {
+            key: upstream.key.clone(),
+            address: endpoint.address,
+            protocol: upstream.protocol,
+            check: Arc::clone(check),
+            connector: upstream.connector.clone(),
+            health: Arc::clone(&endpoint.health),
+            common: Arc::clone(&upstream.common),
+        }
+    }
+
+    pub(in crate::proxy) fn transport(&self) -> Transport<'_> {
+        self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
+    }
+
+    /// Whether it is the same endpoint, to be asked the same in the same way.
+    pub(in crate::proxy) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.health, &other.health)
+            && self.protocol == other.protocol
+            && self.check == other.check
+            && self.connector.as_ref().map(Arc::as_ptr) == other.connector.as_ref().map(Arc::as_ptr)
+    }
+
+    pub(in crate::proxy) fn is_well(&self) -> bool {
+        !self.health.is_unwell()
+    }
+
+    pub(in crate::proxy) fn judge(&self, is_well: bool) {
+        self.health.judge(is_well);
+    }
+
+    pub(in crate::proxy) fn count(&self, result: CheckResult) {
+        self.common.counts.check(result);
+    }
+}
