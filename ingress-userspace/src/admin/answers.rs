@@ -50,7 +50,7 @@ fn hosts(source: &dyn Source) -> Value {
     source
         .hosts()
         .into_iter()
-        .map(|HostCounters { host, id, l7, net }| {
+        .map(|HostCounters { host, id, l7, durations: _, net }| {
             let HostL7 { requests, bytes_in, bytes_out, active } = l7;
             let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
             let requests: Map<String, Value> = StatusClass::NAMES
@@ -90,7 +90,8 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
 mod tests {
     use ingress_userspace::{
         model::UpstreamKey,
-        proxy::{StatsView, UpstreamView},
+        proxy::{DurationsView, StatsView, UpstreamView},
+        route::MeterView,
     };
 
     use super::*;
@@ -109,11 +110,30 @@ mod tests {
         }
 
         fn hosts(&self) -> Vec<HostCounters> {
-            vec![HostCounters { host: "web.test".into(), id: 1, l7: HostL7::default(), net: HostNet::default() }]
+            vec![HostCounters {
+                host: "web.test".into(),
+                id: 1,
+                l7: HostL7::default(),
+                durations: DurationsView {
+                    buckets: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
+                    sum: std::time::Duration::from_millis(30_001),
+                },
+                net: HostNet::default(),
+            }]
         }
 
         fn totals(&self) -> Vec<(&'static str, Traffic)> {
             Vec::new()
+        }
+
+        fn meters(&self) -> Vec<MeterView> {
+            vec![MeterView {
+                host: "web.test".into(),
+                path: "/app".into(),
+                owner: "default/web".into(),
+                requests: [1, 0, 0, 2, 0],
+                took: std::time::Duration::from_millis(2500),
+            }]
         }
 
         fn upstreams(&self) -> Vec<UpstreamView> {
@@ -174,6 +194,13 @@ mod tests {
         assert_eq!(status, 200);
         assert!(all.contains("web.test") && all.contains("xdp_ingress_ready 1"), "{all}");
         for line in [
+            "xdp_ingress_host_request_duration_seconds_sum{host=\"web.test\"} 30.001",
+            "xdp_ingress_host_request_duration_seconds_count{host=\"web.test\"} 3",
+            "xdp_ingress_host_request_duration_seconds_bucket{le=\"0.005\",host=\"web.test\"} 1",
+            "xdp_ingress_host_request_duration_seconds_bucket{le=\"10.0\",host=\"web.test\"} 1",
+            "xdp_ingress_host_request_duration_seconds_bucket{le=\"+Inf\",host=\"web.test\"} 3",
+            "xdp_ingress_path_requests_total{host=\"web.test\",path=\"/app\",ingress=\"default/web\",class=\"5xx\"} 2",
+            "xdp_ingress_path_request_seconds_total{host=\"web.test\",path=\"/app\",ingress=\"default/web\"} 2.5",
             "xdp_ingress_upstream_endpoints{upstream=\"default/web:80\",state=\"ejected\"} 1",
             "xdp_ingress_upstream_ejections_total{upstream=\"default/web:80\"} 3",
             "xdp_ingress_upstream_retries_total{upstream=\"default/web:80\"} 4",

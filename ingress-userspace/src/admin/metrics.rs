@@ -5,11 +5,14 @@ use std::fmt;
 use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
-    proxy::{CheckResult, Full, LimitStats, Refusal, StatsView, UpstreamView},
+    proxy::{
+        CheckResult, DURATION_BOUNDS, DurationsView, Full, LimitStats, Refusal, SpanFate, StatsView, UpstreamView,
+    },
+    route::MeterView,
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text},
+    encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
@@ -27,6 +30,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
     let mut registry = Registry::with_prefix("xdp_ingress");
     registry.register_collector(Box::new(Scrape {
         hosts: (metrics == Metrics::All).then(|| source.hosts()),
+        meters: if metrics == Metrics::All { source.meters() } else { Vec::new() },
         upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
         totals: source.totals(),
         control: source.control(),
@@ -44,6 +48,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
 struct Scrape {
     /// `None`: not wanted.
     hosts: Option<Vec<HostCounters>>,
+    meters: Vec<MeterView>,
     upstreams: Vec<UpstreamView>,
     totals: Vec<(&'static str, ingress_common::Traffic)>,
     control: ControlState,
@@ -69,6 +74,7 @@ impl Collector for Scrape {
         if let Some(hosts) = &self.hosts {
             encode_hosts(hosts, &mut encoder)?;
         }
+        encode_meters(&self.meters, &mut encoder)?;
         encode_upstreams(&self.upstreams, &mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
@@ -93,6 +99,15 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
             ConstCounter::new(value(host)).encode(metric.encode_family(&[("host", host.host.as_str())])?)?;
         }
     }
+    let help = "Time from the head of a request to the end of its response, of those that went out whole";
+    let mut metric = encoder.encode_descriptor("host_request_duration_seconds", help, None, MetricType::Histogram)?;
+    for HostCounters { host, durations: DurationsView { buckets, sum }, .. } in hosts {
+        let bounds = DURATION_BOUNDS.iter().map(std::time::Duration::as_secs_f64).chain([f64::INFINITY]);
+        let all: Vec<_> = bounds.zip(*buckets).collect();
+        let labels = [("host", host.as_str())];
+        let mut family = metric.encode_family(&labels)?;
+        family.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), buckets.iter().sum(), &all, None)?;
+    }
     let help = "Requests being served now";
     let mut metric = encoder.encode_descriptor("host_active_requests", help, None, MetricType::Gauge)?;
     for HostCounters { host, l7, .. } in hosts {
@@ -100,6 +115,27 @@ fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> 
     }
     Ok(())
 }
+
+fn encode_meters(meters: &[MeterView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let help = "Final responses by rule and class of status, of Ingresses that ask for it";
+    let mut metric = encoder.encode_descriptor("path_requests", help, None, MetricType::Counter)?;
+    for MeterView { host, path, owner, requests, took: _ } in meters {
+        for (class, count) in StatusClass::NAMES.iter().zip(requests) {
+            let labels = [("host", host.as_str()), ("path", path), ("ingress", owner), ("class", class)];
+            ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Time that these took, together";
+    let mut metric = encoder.encode_descriptor("path_request_seconds", help, None, MetricType::Counter)?;
+    for MeterView { host, path, owner, requests: _, took } in meters {
+        let labels = [("host", host.as_str()), ("path", path), ("ingress", owner)];
+        ConstCounter::new(took.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// A counter of an upstream: name, meaning, value.
+type Whole = (&'static str, &'static str, fn(&UpstreamView) -> u64);
 
 /// Counters of an upstream by one more label: name, meaning, that label, its values and theirs.
 type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec<(&'static str, u64)>);
@@ -113,7 +149,7 @@ fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<
             ConstGauge::new(*count as u64).encode(metric.encode_family(&labels)?)?;
         }
     }
-    let whole: [(_, _, fn(&UpstreamView) -> u64); 2] = [
+    let whole: [Whole; 2] = [
         ("upstream_ejections", "Times that an endpoint was ejected", |view| view.ejections),
         ("upstream_retries", "Requests that went to another endpoint after the first", |view| view.retries),
     ];
@@ -169,6 +205,7 @@ impl Scrape {
             timed_out,
             log_lines_dropped,
             passwords_hashed,
+            spans,
             refused,
             pressure,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
@@ -193,6 +230,11 @@ impl Scrape {
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;
+        }
+        let help = "Spans of traces that are over, by what became of them";
+        let mut metric = encoder.encode_descriptor("trace_spans", help, None, MetricType::Counter)?;
+        for (fate, count) in SpanFate::ALL.iter().zip(spans) {
+            ConstCounter::new(count).encode(metric.encode_family(&[("result", fate.as_str())])?)?;
         }
         let help = "Connections closed before their first request, by reason";
         let mut metric = encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;

@@ -23,7 +23,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ingress_common::{HostL7, HostNet, Traffic};
 use ingress_userspace::{
     control::status::Results,
-    proxy::{StatsView, UpstreamView},
+    proxy::{DurationsView, StatsView, UpstreamView},
+    route::MeterView,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -60,6 +61,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
     fn proxy(&self) -> StatsView;
     /// Those that anything is to be said of.
     fn upstreams(&self) -> Vec<UpstreamView>;
+    /// Rules whose requests are counted for themselves.
+    fn meters(&self) -> Vec<MeterView>;
 }
 
 /// How much `/metrics` tells.
@@ -78,6 +81,7 @@ pub(crate) struct HostCounters {
     pub(crate) host: String,
     pub(crate) id: u32,
     pub(crate) l7: HostL7,
+    pub(crate) durations: DurationsView,
     pub(crate) net: HostNet,
 }
 

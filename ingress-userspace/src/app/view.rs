@@ -9,7 +9,9 @@ use ingress_common::{HostL7Cell, Traffic};
 use ingress_userspace::{
     control::{Contact, status},
     datapath::{Datapath, Owner},
+    model::HostId,
     proxy::{Pulse, Shared, StatsView, UpstreamView},
+    route::MeterView,
 };
 
 use super::publish::Progress;
@@ -98,6 +100,7 @@ impl Source for View {
                 host,
                 id,
                 l7: self.cells.get(id as usize).map(HostL7Cell::load).unwrap_or_default(),
+                durations: self.shared.durations(HostId(id)),
                 net: net.get(id as usize).copied().unwrap_or_default(),
             })
             .collect()
@@ -124,6 +127,10 @@ impl Source for View {
     fn status(&self) -> Option<StatusState> {
         let stats = self.status.as_ref()?.stats();
         Some(StatusState { is_leader: stats.is_leader(), status_writes: stats.status_writes(), events: stats.events() })
+    }
+
+    fn meters(&self) -> Vec<MeterView> {
+        self.shared.meters()
     }
 
     fn upstreams(&self) -> Vec<UpstreamView> {

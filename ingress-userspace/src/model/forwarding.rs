@@ -1,8 +1,8 @@
 //! How requests of a rule are forwarded: where to, for how long, how much. It forwards nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::{Affinity, Balance, Retry};
+use super::{Affinity, Balance, Retry, TraceRule};
 
 /// What holds between the proxy and the endpoints of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,10 @@ pub struct Forwarding {
     pub retry: Retry,
     /// Whether the access log tells of its requests, if there is one. Default true.
     pub logged: bool,
+    /// Whether its requests are counted for themselves. Default false.
+    pub metered: bool,
+    /// How they are traced, if traces go anywhere. Default not.
+    pub trace: Option<Arc<TraceRule>>,
 }
 
 impl Default for Forwarding {
@@ -37,6 +41,8 @@ impl Default for Forwarding {
             affinity: None,
             retry: Retry::DEFAULT,
             logged: true,
+            metered: false,
+            trace: None,
         }
     }
 }

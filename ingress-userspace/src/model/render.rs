@@ -110,6 +110,8 @@ impl fmt::Display for Forwarding {
             affinity,
             retry,
             logged,
+            metered,
+            trace,
         } = self;
         let default = Self::default();
         for (name, value, default) in [
@@ -138,6 +140,12 @@ impl fmt::Display for Forwarding {
         }
         if !logged {
             f.write_str(" not-logged")?;
+        }
+        if *metered {
+            f.write_str(" metered")?;
+        }
+        if trace.is_some() {
+            f.write_str(" traced")?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, Trust};
+use super::{AccessLog, Traces, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -27,6 +27,8 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// What is written of each request; nothing by default.
     pub access_log: Option<Arc<AccessLog>>,
+    /// Where traces go; nowhere by default.
+    pub traces: Option<Arc<Traces>>,
     /// Client connections that a worker has open at one time; more are closed. Default 65 536.
     pub connections_max: Option<NonZeroU32>,
     /// The same for one client, on all workers; hops that are trusted are none. Default none.
@@ -46,6 +48,7 @@ impl Default for Settings {
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),
             access_log: None,
+            traces: None,
             connections_max: NonZeroU32::new(65_536),
             connections_per_client: None,
             trust: Trust::default(),

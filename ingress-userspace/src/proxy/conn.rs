@@ -136,7 +136,7 @@ impl Conn {
         }
         let tally = Tally::begin(self.worker.shared.counters.cell(host));
         let stream = self.stream();
-        InFlight::new(Rc::clone(self), tally, stream)
+        InFlight::new(Rc::clone(self), host, tally, stream)
     }
 
     /// The stream whose task this is.

@@ -44,6 +44,11 @@ impl Counters {
         (!cells.is_empty()).then_some(Self(cells))
     }
 
+    /// How many hosts are told apart.
+    pub(super) fn capacity(self) -> usize {
+        self.0.len()
+    }
+
     /// The cell of `host`; that of host 0 for an id beyond the capacity.
     pub(super) fn cell(self, host: HostId) -> &'static HostL7Cell {
         self.0.get(host.0 as usize).unwrap_or(&self.0[0])
@@ -62,6 +67,15 @@ impl Tally {
         self.cell
     }
 
+    /// That it counts under, as things are.
+    pub(super) fn class(&self) -> StatusClass {
+        self.class.unwrap_or(StatusClass::Aborted)
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.class.is_some()
+    }
+
     /// The response has been handed over to its end.
     pub(super) fn finish(&mut self, class: StatusClass) {
         self.class = Some(class);
@@ -70,8 +84,7 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        let class = self.class.unwrap_or(StatusClass::Aborted);
-        self.cell.requests[class as usize].fetch_add(1, Relaxed);
+        self.cell.requests[self.class() as usize].fetch_add(1, Relaxed);
         self.cell.active.fetch_sub(1, Relaxed);
     }
 }

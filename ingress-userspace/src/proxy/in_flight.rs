@@ -1,10 +1,19 @@
 //! A request in flight: what it holds, and what happens when it is over.
 
-use std::{net::IpAddr, rc::Rc, sync::atomic::Ordering::Relaxed};
+use std::{
+    net::IpAddr,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
 
+use http::StatusCode;
 use ingress_common::{HostL7Cell, StatusClass};
 
-use crate::model::filter::Limit;
+use crate::{
+    model::{HostId, filter::Limit},
+    route::Meter,
+};
 
 use super::{
     access_log::Line,
@@ -13,15 +22,22 @@ use super::{
     forward::Held,
     limit::{Counted, Excess},
     offers::Stream,
+    traces::Span,
 };
 
 /// A request in flight on a connection.
 pub(super) struct InFlight {
+    host: HostId,
+    begun: Instant,
     tally: Tally,
     /// What it takes up of its upstream.
     held: Held,
+    /// Counts it for its rule.
+    meter: Option<Arc<Meter>>,
     /// Its line of the access log.
     line: Option<Line>,
+    /// Its place in a trace, if that is recorded.
+    span: Option<Box<Span>>,
     /// Counts for a limit of its client.
     counted: Option<Counted>,
     stream: Stream,
@@ -29,8 +45,19 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn new(conn: Rc<Conn>, tally: Tally, stream: Stream) -> Self {
-        Self { tally, held: Held::default(), line: None, counted: None, stream, conn }
+    pub(super) fn new(conn: Rc<Conn>, host: HostId, tally: Tally, stream: Stream) -> Self {
+        Self {
+            host,
+            begun: Instant::now(),
+            tally,
+            held: Held::default(),
+            meter: None,
+            line: None,
+            span: None,
+            counted: None,
+            stream,
+            conn,
+        }
     }
 
     pub(super) fn cell(&self) -> &'static HostL7Cell {
@@ -45,6 +72,23 @@ impl InFlight {
     /// Writes a line about it when it is over.
     pub(super) fn tell(&mut self, line: Line) {
         self.line = Some(line);
+    }
+
+    /// Counts it for its rule when it is over.
+    pub(super) fn measure(&mut self, meter: Option<&Arc<Meter>>) {
+        self.meter = meter.map(Arc::clone);
+    }
+
+    /// Records it to its end.
+    pub(super) fn record(&mut self, span: Option<Box<Span>>) {
+        self.span = span;
+    }
+
+    /// The response begins, with the status that the client gets.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        if let Some(span) = &mut self.span {
+            span.answered(status.as_u16());
+        }
     }
 
     /// Bytes of the response's body go out.
@@ -90,6 +134,12 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        if self.tally.is_finished() {
+            self.conn.worker.durations.add(self.host, self.begun.elapsed());
+        }
+        if let Some(meter) = &self.meter {
+            meter.add(self.tally.class() as usize, self.begun.elapsed());
+        }
         if let Some(line) = self.line.take() {
             line.finish();
         }

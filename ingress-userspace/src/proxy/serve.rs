@@ -31,6 +31,7 @@ use super::{
     pick::{Choice, UpstreamState, hash},
     session::{self, Session},
     snapshot::Snapshot,
+    traces::Trace,
     tunnel::Tunnel,
     upstream, via,
     websocket::{self, Handshake},
@@ -160,7 +161,8 @@ impl<'r> Matching<'r> {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
             Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
-            Matched::Route(Route { owner, filters, target, forwarding }) => {
+            Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
+                in_flight.measure(meter.as_ref());
                 Teller::matched(teller, owner, forwarding.logged);
                 (&filters[..], forwarding, target)
             }
@@ -192,6 +194,10 @@ impl<'r> Matching<'r> {
             subject: &subject,
             identity: identity.as_deref(),
         };
+        let traces = snapshot.settings.traces.as_ref().zip(forwarding.trace.as_ref());
+        let mut trace =
+            traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
+        in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
         let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
         let admitted = decided.and_then(|id| {
@@ -203,6 +209,9 @@ impl<'r> Matching<'r> {
                 .map_err(|TooLarge| error::body_too_large())?;
             if !edits.leave_fields() {
                 body.cut_trailers();
+            }
+            if let Some(trace) = trace {
+                trace.tell(&mut edits);
             }
             let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
             let affinity = forwarding.affinity.as_ref();
@@ -333,8 +342,9 @@ fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamS
 }
 
 /// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.
-fn relay(response: Response<Source>, bodiless: bool, in_flight: InFlight) -> Response<Body> {
+fn relay(response: Response<Source>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
+    in_flight.answered(parts.status);
     parts.headers.entry(header::SERVER).or_insert(error::SERVER);
     // hyper speaks the client's version; that of the upstream ends here.
     parts.version = Version::HTTP_11;
@@ -345,8 +355,14 @@ fn relay(response: Response<Source>, bodiless: bool, in_flight: InFlight) -> Res
 }
 
 /// Accepts a WebSocket handshake as the endpoint did; the rest is the tunnel's.
-fn switch(conn: &Rc<Conn>, asked: Asked, response: Response<upstream::Tunnel>, in_flight: InFlight) -> Response<Body> {
+fn switch(
+    conn: &Rc<Conn>,
+    asked: Asked,
+    response: Response<upstream::Tunnel>,
+    mut in_flight: InFlight,
+) -> Response<Body> {
     let (mut parts, endpoint) = response.into_parts();
+    in_flight.answered(parts.status);
     parts.headers.entry(header::SERVER).or_insert(error::SERVER);
     let body = Body::switched(in_flight.cell());
     let tunnel = Tunnel::new(endpoint, in_flight);
@@ -366,7 +382,8 @@ fn switch(conn: &Rc<Conn>, asked: Asked, response: Response<upstream::Tunnel>, i
     Response::from_parts(parts, body)
 }
 
-fn own(in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {
+fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {
+    in_flight.answered(answer.status());
     let class = StatusClass::of(answer.status().as_u16());
     answer.map(|text| Body::own(text, class, bodiless, in_flight))
 }

@@ -1,6 +1,7 @@
 //! Starts the workers and ends them: drain or stop.
 
 use std::{
+    convert::Infallible,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
@@ -17,6 +18,7 @@ use super::{
     listen::WorkerListeners,
     options::Options,
     shared::Shared,
+    traces,
     worker::{self, Worker},
 };
 
@@ -27,6 +29,8 @@ pub struct Server {
     signal: watch::Sender<Signal>,
     /// Those that have not ended.
     workers: Vec<Running>,
+    /// Sends spans of traces, until what is first is dropped.
+    exporter: Option<(oneshot::Sender<Infallible>, thread::JoinHandle<()>)>,
     /// Asks endpoints how they are.
     checks: Option<thread::JoinHandle<()>>,
     /// Connections that the ended ones cut off.
@@ -62,6 +66,8 @@ pub struct Drained {
 pub enum StartError {
     #[error("cannot set up worker {number}")]
     Runtime { number: usize, source: io::Error },
+    #[error("cannot start the thread that sends traces")]
+    Exporter { source: io::Error },
     #[error("cannot start the thread of health checks")]
     Checks { source: io::Error },
     #[error("cannot start the thread of worker {number}")]
@@ -75,11 +81,16 @@ impl Server {
     /// If a runtime or a thread cannot be made; workers that run already are stopped.
     pub fn start(shared: Arc<Shared>, listeners: Vec<WorkerListeners>, options: &Options) -> Result<Self, StartError> {
         let signal = watch::Sender::new(Signal::Serve);
-        let mut server = Self { shared, signal, workers: Vec::with_capacity(listeners.len()), checks: None, cut: 0 };
+        let mut server =
+            Self { shared, signal, workers: Vec::with_capacity(listeners.len()), checks: None, exporter: None, cut: 0 };
         for (number, listeners) in listeners.into_iter().enumerate() {
             let running = server.start_worker(number, listeners, options.clone())?;
             server.workers.push(running);
         }
+        let (going_on, stop) = oneshot::channel();
+        let exporter = traces::export::start(Arc::clone(&server.shared.spans), stop);
+        let exporter = exporter.map_err(|source| StartError::Exporter { source })?;
+        server.exporter = exporter.map(|thread| (going_on, thread));
         let checks = check::start(Arc::clone(&server.shared), server.signal.subscribe());
         server.checks = Some(checks.map_err(|source| StartError::Checks { source })?);
         Ok(server)
@@ -136,6 +147,12 @@ impl Server {
         }
         if self.checks.take().is_some_and(|checks| checks.join().is_err()) {
             tracing::error!("the thread of health checks panicked");
+        }
+        if let Some((going_on, thread)) = self.exporter.take() {
+            drop(going_on);
+            if thread.join().is_err() {
+                tracing::error!("the thread that sends traces panicked");
+            }
         }
         Drained { cut: self.cut }
     }

@@ -13,12 +13,16 @@ use arc_swap::ArcSwap;
 use ingress_common::HostL7Cell;
 use tokio::sync::watch;
 
-use crate::model::HostId;
+use crate::{
+    model::HostId,
+    route::{Meter, MeterView},
+};
 
 use super::{
     access_log::Sink,
     clock,
     counters::Counters,
+    durations::{Durations, DurationsView},
     external::{self, Opinions},
     limit::{LimitStats, Limiter},
     memory::{Pressure, Usage},
@@ -28,6 +32,7 @@ use super::{
     refusal::{Refusal, Refusals},
     snapshot::Snapshot,
     tls::{ServerConfigs, TlsError},
+    traces::{SpanFate, Spans},
 };
 
 /// Where connections are entered under their host, so that the kernel's per-packet counters know it.
@@ -55,9 +60,12 @@ pub struct Shared {
     /// A [`Pressure`].
     pressure: AtomicU8,
     pub(super) stats: Stats,
+    pub(super) spans: Arc<Spans>,
     /// Where the access log goes, if anywhere.
     pub(super) sink: OnceLock<Sink>,
     pulses: Mutex<Vec<Arc<Pulse>>>,
+    /// One of each worker.
+    durations: Mutex<Vec<Arc<Durations>>>,
 }
 
 /// Totals of all workers.
@@ -93,6 +101,8 @@ pub struct StatsView {
     pub timed_out: u64,
     /// Lines of the access log that were dropped, as nobody took them in time.
     pub log_lines_dropped: u64,
+    /// Spans of traces, in the order of [`SpanFate::ALL`].
+    pub spans: [u64; SpanFate::ALL.len()],
     /// Passwords whose hash was computed, because they were not remembered as right.
     pub passwords_hashed: u64,
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
@@ -135,8 +145,10 @@ impl Shared {
             limiter: Limiter::new(),
             pressure: AtomicU8::new(Pressure::None as u8),
             stats: Stats::default(),
+            spans: Spans::new(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),
+            durations: Mutex::default(),
         })
     }
 
@@ -189,6 +201,7 @@ impl Shared {
             flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
+            spans: self.spans.counts(),
             passwords_hashed: self.passwords.computed(),
             refused: refused.load(),
             limits: self.limiter.stats(),
@@ -211,6 +224,28 @@ impl Shared {
     #[must_use]
     pub fn pulses(&self) -> Vec<Arc<Pulse>> {
         self.pulses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is counted of rules whose Ingress asks for that.
+    #[must_use]
+    pub fn meters(&self) -> Vec<MeterView> {
+        self.snapshot().routes.meters().map(Meter::view).collect()
+    }
+
+    /// How long requests for `host` took.
+    #[must_use]
+    pub fn durations(&self, host: HostId) -> DurationsView {
+        let mut view = DurationsView::default();
+        let workers = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().for_each(|worker| worker.add_to(host, &mut view));
+        view
+    }
+
+    /// What the calling worker notes durations in.
+    pub(super) fn note_durations(&self) -> Arc<Durations> {
+        let durations = Arc::new(Durations::new(self.counters.capacity()));
+        self.durations.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&durations));
+        durations
     }
 
     /// A pulse for the calling worker.

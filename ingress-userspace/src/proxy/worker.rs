@@ -25,6 +25,7 @@ use super::{
     body::RequestBody,
     clock,
     conn::{Conn, Order},
+    durations::Durations,
     memory::Pressure,
     options::Options,
     progress::Due,
@@ -42,6 +43,7 @@ pub(super) struct Worker {
     pub(super) options: Options,
     pub(super) pool: Pool,
     pub(super) http2: h2::Clients<RequestBody>,
+    pub(super) durations: Arc<Durations>,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -74,7 +76,7 @@ impl Worker {
     pub(super) fn new(shared: Arc<Shared>, options: Options) -> Rc<Self> {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(Held(Arc::clone(cache.load())));
-        let pulse = shared.pulse();
+        let (pulse, durations) = (shared.pulse(), shared.note_durations());
         let settings = Rc::new(current.settings.clone());
         let pool = Pool::new(pool_options(&settings, &options));
         let http2 = h2::Clients::new(pool.clone());
@@ -83,6 +85,7 @@ impl Worker {
             options,
             pool,
             http2,
+            durations,
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),

@@ -16,8 +16,10 @@ use crate::model::{
     Pattern, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
+mod meter;
 mod names;
 
+pub use meter::{Meter, MeterView};
 pub use names::Names;
 
 /// All hosts, arranged for [`Routes::find`].
@@ -34,6 +36,8 @@ pub struct Routes {
     unnumbered: BTreeSet<HostPattern>,
     /// Hosts that ask their clients for certificates.
     asking: BTreeSet<HostPattern>,
+    /// Hosts with rules whose requests are counted for themselves.
+    metered: BTreeSet<HostPattern>,
 }
 
 /// One host and its rules.
@@ -59,6 +63,8 @@ pub struct Route {
     pub filters: Vec<Filter>,
     pub target: Target,
     pub forwarding: Arc<Forwarding>,
+    /// Counts its requests, if its Ingress asks for that.
+    pub meter: Option<Arc<Meter>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,12 +150,18 @@ impl Routes {
                 if id == HostId::UNATTRIBUTED {
                     routes.unnumbered.insert((*pattern).clone());
                 }
-                Arc::new(HostEntry::compile(pattern, id, rules, &mut upstream))
+                let previous = routes.of(pattern).map(Arc::clone);
+                Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut upstream))
             });
             if entry.as_ref().is_some_and(|entry| entry.clients.is_some()) {
                 routes.asking.insert((*pattern).clone());
             } else {
                 routes.asking.remove(*pattern);
+            }
+            if entry.as_ref().is_some_and(|entry| entry.meters().next().is_some()) {
+                routes.metered.insert((*pattern).clone());
+            } else {
+                routes.metered.remove(*pattern);
             }
             match pattern {
                 HostPattern::Exact(name) => routes.exact.set(name, entry),
@@ -173,6 +185,20 @@ impl Routes {
             None => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
         };
         Found { host: entry, matched }
+    }
+
+    /// What counts the requests of rules that are counted for themselves.
+    pub fn meters(&self) -> impl Iterator<Item = &Meter> {
+        self.metered.iter().filter_map(|pattern| self.of(pattern)).flat_map(|entry| entry.meters()).map(Arc::as_ref)
+    }
+
+    /// The entry of exactly this pattern.
+    fn of(&self, pattern: &HostPattern) -> Option<&Arc<HostEntry>> {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.get(name.as_str()),
+            HostPattern::Wildcard(base) => self.wildcard.get(base.as_str()),
+            HostPattern::Any => self.any.as_ref(),
+        }
     }
 
     /// Whether any host asks its clients for certificates.
@@ -204,9 +230,18 @@ impl HostEntry {
         pattern: &HostPattern,
         id: HostId,
         routes: &HostRoutes,
+        previous: Option<&Self>,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
         let HostRoutes { rules, fallback, clients } = routes;
+        let meter = |rule: &Rule| {
+            let known = previous.and_then(|entry| {
+                entry.meters().find(|meter| meter.path == rule.path && meter.owner == rule.owner).map(Arc::clone)
+            });
+            let new = || Arc::new(Meter::new(pattern.clone(), rule.path.clone(), Arc::clone(&rule.owner)));
+            rule.forwarding.metered.then(|| known.unwrap_or_else(new))
+        };
+        let mut route = |rule: &Rule| Route::compile(rule, meter(rule), upstream);
         let mut entry = Self {
             pattern: pattern.clone(),
             id,
@@ -215,13 +250,13 @@ impl HostEntry {
             longest_prefix: 0,
             clients: clients.clone(),
             patterns: Vec::new(),
-            fallback: fallback.as_ref().map(|rule| Route::compile(rule, upstream)),
+            fallback: fallback.as_ref().map(&mut route),
         };
         // Rules come in order of precedence, so of `/a/` and `/a`, which fit the same paths, the first to arrive stays.
         for rule in rules {
             let (map, key) = match &rule.path {
                 PathMatch::Pattern(pattern) => {
-                    entry.patterns.push((pattern.clone(), Route::compile(rule, upstream)));
+                    entry.patterns.push((pattern.clone(), route(rule)));
                     continue;
                 }
                 PathMatch::Exact(exact) => (&mut entry.exact, exact.as_str()),
@@ -231,9 +266,16 @@ impl HostEntry {
                     (&mut entry.prefix, key)
                 }
             };
-            map.entry(key.into()).or_insert_with(|| Route::compile(rule, upstream));
+            map.entry(key.into()).or_insert_with(|| route(rule));
         }
         entry
+    }
+
+    fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        let Self { exact, prefix, patterns, fallback, .. } = self;
+        let patterns = patterns.iter().map(|(_, route)| route);
+        let routes = exact.values().chain(prefix.values()).chain(patterns).chain(fallback);
+        routes.filter_map(|route| route.meter.as_ref())
     }
 
     /// What its clients must show in handshakes.
@@ -277,13 +319,14 @@ impl HostEntry {
 // === impl Route ===
 
 impl Route {
-    fn compile(rule: &Rule, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
+    fn compile(rule: &Rule, meter: Option<Arc<Meter>>, upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId) -> Self {
         let Rule { path: _, owner, filters, action, forwarding } = rule;
         Self {
             owner: Arc::clone(owner),
             filters: filters.clone(),
             target: Target::compile(action, upstream),
             forwarding: Arc::clone(forwarding),
+            meter,
         }
     }
 }

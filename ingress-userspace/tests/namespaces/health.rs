@@ -130,7 +130,7 @@ fn three_capabilities_and_a_read_only_root_suffice() {
         assert!(host.net.rx_packets > 0, "workers write flows without a capability");
         for (name, (_, capabilities)) in threads(pid) {
             let expected = match name.as_str() {
-                "access-log" | "health-checks" => 0,
+                "access-log" | "health-checks" | "traces" => 0,
                 name if name.starts_with("worker-") => 0,
                 name if name.starts_with("xdp-ingress") => THREE,
                 // The control thread, and what it has started to watch a directory.

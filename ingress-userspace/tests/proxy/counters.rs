@@ -126,3 +126,34 @@ fn a_flow_is_entered_when_its_host_is_known_and_removed_at_the_end() {
     let expect = [Some(HostId(1)), Some(HostId(2)), Some(HostId(0)), None].map(|host| (remote, proxy.http, host));
     assert_eq!(*events.lock().expect("unpoisoned"), expect);
 }
+
+#[test]
+fn durations_of_requests_that_went_out_whole_are_counted_by_host() {
+    let slow = Origin::start(|peer| {
+        while let Some((head, _)) = peer.request() {
+            if head.starts_with("get /slow") {
+                std::thread::park_timeout(std::time::Duration::from_millis(30));
+            }
+            peer.answer("pod");
+        }
+    });
+    let silent = Origin::start(super::support::Peer::until_closed);
+    let proxy = Proxy::start(&Table::default().host("a.test", &[slow.address]).host("b.test", &[silent.address]));
+    let mut client = proxy.client();
+    for path in ["/", "/", "/slow"] {
+        assert_eq!(client.get("a.test", path).status, 200);
+    }
+    let of = |host| proxy.shared.durations(HostId(host));
+    wait_until("all are counted", || of(1).buckets.iter().sum::<u64>() == 3);
+    let view = of(1);
+    // No bucket below 25 ms has the slow one, and none below its own time is the sum.
+    assert!(view.buckets[3..].iter().sum::<u64>() >= 1 && view.sum.as_millis() >= 30, "{view:?}");
+    assert_eq!(of(2).buckets.iter().sum::<u64>(), 0);
+    // One that breaks off has no duration.
+    let mut client = proxy.client();
+    client.send("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n");
+    wait_until("it has begun", || silent.connections() == 1);
+    drop(client);
+    wait_until("it is over", || proxy.count(2).requests.to_array()[4] == 1);
+    assert_eq!(of(2).buckets.iter().sum::<u64>(), 0);
+}

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Host, Networks, Origins, Pattern,
-    SessionCookie, Template,
+    SessionCookie, Template, TraceRule,
 };
 
 /// How much one client may ask of an Ingress; 0 for any number.
@@ -39,6 +39,9 @@ pub(super) struct Asked {
     pub(super) through_service: bool,
     pub(super) upstream_tls: AskedTls,
     pub(super) upkeep: AskedUpkeep,
+    /// Whether requests are traced. Default false.
+    pub(super) traced: bool,
+    pub(super) trace: TraceRule,
     pub(super) clients: AskedClients,
     pub(super) use_regex: bool,
     pub(super) rewrite_target: Option<Template>,
@@ -99,6 +102,8 @@ impl Default for Asked {
             through_service: false,
             upstream_tls: AskedTls::default(),
             upkeep: AskedUpkeep::default(),
+            traced: false,
+            trace: TraceRule { trusts: true, name: None },
             clients: AskedClients::default(),
             use_regex: false,
             rewrite_target: None,

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, str::FromStr, time::Duration};
 
-use crate::model::{Balance, Networks, Retry, Template};
+use crate::model::{Balance, Networks, Retry, Template, Variable};
 
 /// What should have been written.
 pub(super) type Expected = Cow<'static, str>;
@@ -48,6 +48,15 @@ pub(super) fn span(value: &str, field: &mut Duration) -> Read {
     number(digits, 1..=86_400_000 / unit, &mut count).ok_or("a time up to a day, as `500ms`, `10s` or `2m`")?;
     *field = Duration::from_millis(count * unit);
     Ok(())
+}
+
+/// A text with variables, where no regular expression has groups; `None` if it is empty.
+pub(super) fn text(value: &str) -> Read<Option<Template>> {
+    let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
+    if template.variables().any(|variable| matches!(variable, Variable::Group(_))) {
+        return Err("a text with variables other than `$1` to `$9`".into());
+    }
+    Ok(Some(template).filter(|_| !value.is_empty()))
 }
 
 /// A number of bytes, with `k`, `m` or `g` behind it for powers of 1024.

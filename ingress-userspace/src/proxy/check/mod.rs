@@ -78,12 +78,9 @@ async fn watch_over(checked: Arc<Checked>) {
     loop {
         let result = ask::ask(&checked).await;
         checked.count(result);
-        match streak.add(result == CheckResult::Passed, &checked) {
-            None => {}
-            Some(is_well) => {
-                checked.judge(is_well);
-                tracing::info!(upstream = %checked.key, endpoint = %checked.address, healthy = is_well, "health check");
-            }
+        if let Some(is_well) = streak.add(result == CheckResult::Passed, &checked) {
+            checked.judge(is_well);
+            tracing::info!(upstream = %checked.key, endpoint = %checked.address, healthy = is_well, "health check");
         }
         sleep(checked.check.interval.mul_f64(0.95 + fastrand::f64() / 10.0)).await;
     }

@@ -23,11 +23,13 @@ mod headers;
 mod hosts;
 mod limits;
 mod log;
+mod metrics;
 mod pods_tls;
 mod redirects;
 mod rewrites;
 mod services;
 mod sizes;
+mod traces;
 mod upkeep;
 
 /// An Ingress for `a.test`, if nothing else is said, in the making, with what it leads to.

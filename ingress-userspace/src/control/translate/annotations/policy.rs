@@ -89,6 +89,8 @@ pub(super) fn make(
         through_service,
         upstream_tls,
         upkeep,
+        traced,
+        trace,
         clients,
         use_regex,
         rewrite_target,
@@ -148,6 +150,7 @@ pub(super) fn make(
     if let Some(template) = hash_by {
         forwarding.balance = Balance::Hash(template);
     }
+    forwarding.trace = traced.then(|| Arc::new(trace));
     affinity.cookie.max_age = affinity.cookie.max_age.or(cookie_expires);
     forwarding.affinity = has_affinity.then_some(affinity);
     let value = match (canary_value, canary_pattern) {

@@ -8,9 +8,10 @@ use http::{HeaderName, header};
 
 use super::{
     super::values::{
-        Read, balance, boolean, limit, networks, number, retry_tries, retry_when, retry_within, seconds, status,
+        Read, balance, boolean, limit, networks, number, retry_tries, retry_when, retry_within, seconds, status, text,
     },
     Globals,
+    traces::AskedTraces,
 };
 use crate::{
     control::change::ObjectName,
@@ -58,6 +59,7 @@ const SETTINGS: &[Setting] = &[
     setting("compute-full-forwarded-for", "whether pods get all addresses of `forwarded-for-header`, and the peer's, with `use-forwarded-headers`; else the client's alone", |value, globals| boolean(value, &mut globals.settings.trust.keeps_chain)).default("false"),
     setting("denylist-source-range", "networks that get 403 where an Ingress does not say, separated by commas", |value, globals| networks(value, &mut globals.asked.access.deny)),
     setting("disable-access-log", "whether no line is written of each request, on standard output", |value, globals| boolean(value, &mut globals.log.disabled)).default("true").nginx("false"),
+    setting("enable-opentelemetry", "whether requests are traced where an Ingress does not say, if `otlp-collector-host` is set", |value, globals| boolean(value, &mut globals.asked.traced)).default("false"),
     setting("enable-real-ip", "whether `forwarded-for-header` of the networks of `proxy-real-ip-cidr` names the client, even without `use-forwarded-headers`", |value, globals| boolean(value, &mut globals.settings.trust.address)).default("false"),
     setting("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, globals| boolean(value, &mut globals.asked.force_ssl_redirect)).default("false"),
     setting("forwarded-for-header", "the field in which proxies in front of this one note their clients", |value, globals| chain_field(value, &mut globals.settings.trust.field)).default("X-Forwarded-For"),
@@ -113,6 +115,22 @@ const SETTINGS: &[Setting] = &[
             globals.redirect_except = prefixes(value)?;
             Ok(())
         }),
+    setting("opentelemetry-operation-name", "name of spans where an Ingress does not say, a text with variables; without it, the method", |value, globals| {
+            globals.asked.trace.name = text(value)?;
+            Ok(())
+        }),
+    setting("opentelemetry-trust-incoming-span", "whether the trace that a client says its request is part of goes on, where an Ingress does not say", |value, globals| boolean(value, &mut globals.asked.trace.trusts)).default("true"),
+    setting("otel-max-export-batch-size", "spans sent together", |value, globals| AskedTraces::count(value, &mut globals.traces.batch_max)).default("512"),
+    setting("otel-max-queuesize", "spans that wait for the collector; more are dropped and counted", |value, globals| AskedTraces::count(value, &mut globals.traces.queue_max)).default("2048"),
+    setting("otel-sampler", "which traces that begin here are recorded: `AlwaysOn`, `AlwaysOff` or `TraceIdRatioBased`", |value, globals| globals.traces.sampler(value)).default("AlwaysOn"),
+    setting("otel-sampler-parent-based", "whether a trace that goes on is recorded as its caller says, whatever `otel-sampler`", |value, globals| boolean(value, &mut globals.traces.follows_parent)).default("true"),
+    setting("otel-sampler-ratio", "the share that `TraceIdRatioBased` records, from 0 to 1", |value, globals| globals.traces.ratio(value)).default("0.01"),
+    setting("otel-schedule-delay-millis", "how long spans wait for others to be sent with, in milliseconds", |value, globals| globals.traces.delay(value)).default("5000"),
+    setting("otel-service-name", "`service.name` of all spans", |value, globals| globals.traces.service(value)).default("nginx"),
+    setting("otlp-collector-host", "host or address of a collector that takes OTLP over gRPC, in the clear; without it nothing is traced", |value, globals| globals.traces.collector(value)),
+    setting("otlp-collector-port", "its port", |value, globals| {
+            number(value, 1..=u16::MAX, &mut globals.traces.port).ok_or_else(|| "the number of a port".into())
+        }).default("4317"),
     setting("proxy-body-size", "longest body of a request, else 413, where an Ingress does not say; `0` for any", |value, globals| limit(value, &mut globals.asked.forwarding.body_max)).default("0").nginx("1m"),
     setting("proxy-connect-timeout", "time to open a connection to an endpoint, in seconds", |value, globals| seconds(value, &mut globals.asked.forwarding.connect_timeout)).default("5"),
     setting("proxy-next-upstream", "when a request goes to another pod, where an Ingress does not say: as the annotation", |value, globals| retry_when(value, &mut globals.asked.forwarding.retry)).default("error").nginx("error timeout"),
@@ -251,12 +269,15 @@ mod tests {
                 "round_robin" => "ewma",
                 "error" => "off",
                 "X-Forwarded-For" => "X-Client",
+                "AlwaysOn" => "AlwaysOff",
+                "0.01" => "0.5",
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
                     "global-auth-cache-key" => "$http_x",
                     "global-auth-request-redirect" | "global-auth-signin" | "global-auth-url" => "https://$host/x",
                     "no-tls-redirect-locations" => "/a, /b",
-                    "log-format-upstream" => "$host",
+                    "log-format-upstream" | "opentelemetry-operation-name" => "$host",
+                    "otlp-collector-host" => "collector.otel",
                     "skip-access-log-urls" => "/a",
                     "denylist-source-range" | "proxy-real-ip-cidr" | "whitelist-source-range" => "10.0.0.0/8",
                     _ => "X-A, X-B",

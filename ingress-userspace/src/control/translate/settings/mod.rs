@@ -22,8 +22,10 @@ use crate::{
 
 mod keys;
 mod others;
+mod traces;
 
 use others::Other;
+use traces::AskedTraces;
 
 /// What holds for all Ingresses alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub(super) struct Globals {
     pub(super) allowed_headers: Vec<HeaderName>,
     /// Made into the access log of `settings` when all is read.
     log: Log,
+    /// Made into the traces of `settings`, if a collector is named.
+    traces: AskedTraces,
     hidden_headers: Vec<HeaderName>,
     /// ConfigMaps with fields of responses, and of requests.
     add_headers: Option<ObjectName>,
@@ -80,6 +84,8 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
         reports.for_each(|(reason, message)| context.report(&object, reason, message));
     }
     globals.settings.access_log = globals.log.made();
+    globals.settings.traces = globals.traces.clone().made();
+    globals.asked.forwarding.trace = globals.asked.traced.then(|| Arc::new(globals.asked.trace.clone()));
     for name in globals.hidden_headers.clone() {
         globals.asked.response_headers.push(HeaderEdit::Remove(name));
     }
@@ -280,6 +286,7 @@ impl Globals {
             hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
             unauthenticated: [PathMatch::Prefix("/.well-known/acme-challenge".into())].into(),
             allowed_headers: Vec::new(),
+            traces: AskedTraces::default(),
             log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
             hidden_headers: Vec::new(),
             add_headers: None,

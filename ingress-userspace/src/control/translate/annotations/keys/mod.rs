@@ -9,6 +9,7 @@ mod access;
 mod fields;
 mod pods;
 mod routes;
+mod traces;
 mod upkeep;
 
 /// One key.
@@ -56,7 +57,7 @@ impl Key {
 
 /// Every row, topic by topic.
 fn all() -> impl Iterator<Item = &'static Key> {
-    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, upkeep::KEYS].into_iter().flatten()
+    [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, upkeep::KEYS].into_iter().flatten()
 }
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_sorted_and_their_defaults_are_those_that_apply() {
-        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, upkeep::KEYS] {
+        for table in [access::KEYS, fields::KEYS, pods::KEYS, routes::KEYS, traces::KEYS, upkeep::KEYS] {
             assert!(table.is_sorted_by_key(|key| key.name));
         }
         for Key { name, default, read, .. } in all().filter(|key| !key.default.is_empty()) {
@@ -166,6 +167,10 @@ mod tests {
             ("max-requests", "100", "all"),
             ("slow-start", "30", "soon"),
             ("enable-access-log", "false", "no"),
+            ("enable-opentelemetry", "true", "on"),
+            ("metrics-per-path", "true", "all"),
+            ("opentelemetry-operation-name", "$request_method $host", "$nope"),
+            ("opentelemetry-trust-incoming-span", "false", "no"),
             ("enable-cors", "true", "on"),
             ("force-ssl-redirect", "true", "1"),
             ("from-to-www-redirect", "true", "yes"),

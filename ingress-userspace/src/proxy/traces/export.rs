@@ -1,0 +1,197 @@
+//! Sends spans to a collector, in batches, as OTLP over gRPC. It decides nothing about requests.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::Method;
+use http_body_util::{BodyExt as _, Full, Limited};
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::ExportTraceServiceRequest,
+    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
+    resource::v1::Resource,
+    trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span::SpanKind, status::StatusCode},
+};
+use prost::Message as _;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::LocalSet,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{Ended, Finished, SpanFate, Spans, Value};
+use crate::{
+    model::Traces,
+    proxy::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line},
+};
+
+/// For one batch, from its connection to the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest answer that is read.
+const ANSWER_MAX: usize = 64 * 1024;
+
+const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+type Clients = h2::Clients<Full<Bytes>>;
+
+/// Starts the thread, if no other has been started. It ends, when `stop` is dropped, with a last batch.
+pub(in crate::proxy) fn start(
+    spans: Arc<Spans>,
+    stop: oneshot::Receiver<Infallible>,
+) -> io::Result<Option<thread::JoinHandle<()>>> {
+    let Some(queue) = spans.take() else { return Ok(None) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = thread::Builder::new().name("traces".into()).spawn(move || {
+        LocalSet::new().block_on(&runtime, run(&spans, queue, stop));
+    });
+    thread.map(Some)
+}
+
+async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut stop: oneshot::Receiver<Infallible>) {
+    let clients = Clients::new(Pool::new(PoolOptions::default()));
+    let mut stopping = false;
+    loop {
+        let first = if stopping {
+            queue.try_recv().ok()
+        } else {
+            tokio::select! {
+                first = queue.recv() => first,
+                _dropped = &mut stop => {
+                    stopping = true;
+                    continue;
+                }
+            }
+        };
+        let Some(Finished { span, traces }) = first else { return };
+        let mut batch = vec![*span];
+        let deadline = Instant::now() + traces.delay;
+        while batch.len() < traces.batch_max {
+            let more = if stopping {
+                queue.try_recv().ok()
+            } else {
+                tokio::select! {
+                    more = timeout_at(deadline, queue.recv()) => more.ok().flatten(),
+                    _dropped = &mut stop => {
+                        stopping = true;
+                        continue;
+                    }
+                }
+            };
+            let Some(Finished { span, traces: _ }) = more else { break };
+            batch.push(*span);
+        }
+        spans.waiting.fetch_sub(batch.len(), Relaxed);
+        let count = batch.len();
+        let sent = timeout(TIMEOUT, send(&clients, &traces, batch)).await;
+        let fate = if sent == Ok(true) { SpanFate::Exported } else { SpanFate::Failed };
+        spans.count(fate, count);
+        if fate == SpanFate::Failed {
+            tracing::warn!(collector = %traces.collector, spans = count, "the collector did not take spans");
+        }
+    }
+}
+
+/// Whether the collector has taken the batch.
+async fn send(clients: &Clients, traces: &Traces, batch: Vec<Ended>) -> bool {
+    let message = framed(&request(traces, batch));
+    let host = traces.collector.trim_matches(['[', ']']);
+    let Ok(addresses) = tokio::net::lookup_host((host, traces.port)).await else { return false };
+    for address in addresses {
+        // A connection that was kept may have been closed; the collector has seen nothing then.
+        for _ in 0..2 {
+            match export(clients, traces, address, message.clone()).await {
+                Ok(is_taken) => return is_taken,
+                Err(Unsent { again: true }) => {}
+                Err(Unsent { again: false }) => break,
+            }
+        }
+    }
+    false
+}
+
+/// The collector was not reached.
+struct Unsent {
+    again: bool,
+}
+
+async fn export(clients: &Clients, traces: &Traces, address: SocketAddr, message: Bytes) -> Result<bool, Unsent> {
+    let target = Target { address, transport: Transport::Plain };
+    let lease = clients.lease(target, TIMEOUT).await.map_err(|_unreached| Unsent { again: false })?;
+    let write = |out: &mut Vec<u8>| {
+        write_request_line(out, &Method::POST, PATH);
+        out.extend_from_slice(format!("host: {}:{}\r\n", traces.collector, traces.port).as_bytes());
+        out.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\nuser-agent: xdp-ingress\r\n");
+    };
+    let sent = h2::exchange(lease, Limits::default(), &Method::POST, write, Full::new(message)).await;
+    let response = sent.map_err(|failure| Unsent { again: failure.reused && !failure.written })?;
+    let (parts, body) = response.into_parts();
+    let Ok(body) = Limited::new(body, ANSWER_MAX).collect().await else { return Ok(false) };
+    let status = body.trailers().unwrap_or(&parts.headers).get("grpc-status").map(|status| status == "0");
+    Ok(parts.status.is_success() && status == Some(true))
+}
+
+/// A message of gRPC: whether it is compressed, its length, itself.
+fn framed(request: &ExportTraceServiceRequest) -> Bytes {
+    let length = request.encoded_len();
+    let mut framed = BytesMut::with_capacity(5 + length);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    // It fails for lack of room alone, which grows.
+    request.encode(&mut framed).unwrap_or_default();
+    framed.freeze()
+}
+
+fn request(traces: &Traces, batch: Vec<Ended>) -> ExportTraceServiceRequest {
+    let resource = Resource {
+        attributes: vec![attribute("service.name", Value::Text(traces.service.to_string()))],
+        ..Resource::default()
+    };
+    let scope = InstrumentationScope {
+        name: "xdp-ingress".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let scope_spans =
+        ScopeSpans { scope: Some(scope), spans: batch.into_iter().map(span).collect(), ..ScopeSpans::default() };
+    let resource_spans =
+        ResourceSpans { resource: Some(resource), scope_spans: vec![scope_spans], ..ResourceSpans::default() };
+    ExportTraceServiceRequest { resource_spans: vec![resource_spans] }
+}
+
+fn span(ended: Ended) -> Span {
+    let Ended { context, parent, state, name, attributes, started, ended, is_error } = ended;
+    let status = is_error.then(|| Status { code: StatusCode::Error.into(), ..Status::default() });
+    Span {
+        trace_id: context.trace.to_be_bytes().into(),
+        span_id: context.span.to_be_bytes().into(),
+        trace_state: state,
+        parent_span_id: parent.map(|parent| parent.to_be_bytes().into()).unwrap_or_default(),
+        flags: u32::from(context.sampled),
+        name,
+        kind: SpanKind::Server.into(),
+        start_time_unix_nano: nanoseconds(started),
+        end_time_unix_nano: nanoseconds(ended),
+        attributes: attributes.into_iter().map(|(key, value)| attribute(key, value)).collect(),
+        status,
+        ..Span::default()
+    }
+}
+
+fn attribute(key: &str, value: Value) -> KeyValue {
+    let value = match value {
+        Value::Text(text) => any_value::Value::StringValue(text),
+        Value::Number(number) => any_value::Value::IntValue(number),
+    };
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,269 @@
+//! Traces of requests: one span for each that is sampled, from its head to the end of its response. A span that is over goes
+//! through a queue to a thread of its own ([`export`]); nothing waits for that, and what finds the queue full is dropped and
+//! counted.
+//!
+//! ```text
+//! traceparent ──▶ Trace::begin ──▶ traceparent for the pod
+//!                     └ Span ── dropped with the request ──▶ queue ──▶ export ──▶ collector
+//! ```
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Instant, SystemTime},
+};
+
+use http::{HeaderValue, Method, Version, header};
+use tokio::sync::mpsc;
+
+use crate::{
+    model::{TraceRule, Traces},
+    route::{Subject, filter::Edits, template::render},
+};
+
+mod context;
+pub(super) mod export;
+
+use context::{TRACEPARENT, TRACESTATE, TraceContext};
+
+/// Where spans go that are over.
+#[derive(Debug)]
+pub(super) struct Spans {
+    queue: mpsc::UnboundedSender<Finished>,
+    /// The other end, until somebody exports.
+    taken_by: Mutex<Option<mpsc::UnboundedReceiver<Finished>>>,
+    waiting: AtomicUsize,
+    counts: [AtomicU64; SpanFate::ALL.len()],
+}
+
+/// What became of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanFate {
+    /// The collector has it.
+    Exported,
+    /// Too many waited.
+    Dropped,
+    /// The collector could not be reached, or did not take it.
+    Failed,
+}
+
+/// What a request is to its trace.
+pub(super) struct Trace {
+    context: TraceContext,
+    /// Whether what the client says of the trace's state goes on.
+    goes_on: bool,
+    /// If it is recorded. Boxed, as most are not.
+    pub(super) span: Option<Box<Span>>,
+}
+
+/// A request that is recorded, until its response has ended; it is handed over when it is dropped.
+#[derive(Debug)]
+pub(super) struct Span {
+    spans: Arc<Spans>,
+    traces: Arc<Traces>,
+    context: TraceContext,
+    parent: Option<u64>,
+    state: String,
+    name: String,
+    attributes: Vec<(&'static str, Value)>,
+    started: SystemTime,
+    begun: Instant,
+    status: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Text(String),
+    Number(i64),
+}
+
+/// A span that is over.
+#[derive(Debug)]
+struct Finished {
+    span: Box<Ended>,
+    traces: Arc<Traces>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    context: TraceContext,
+    parent: Option<u64>,
+    state: String,
+    name: String,
+    attributes: Vec<(&'static str, Value)>,
+    started: SystemTime,
+    ended: SystemTime,
+    is_error: bool,
+}
+
+// === impl SpanFate ===
+
+impl SpanFate {
+    pub const ALL: [Self; 3] = [Self::Exported, Self::Dropped, Self::Failed];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exported => "exported",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+// === impl Spans ===
+
+impl Spans {
+    pub(super) fn new() -> Arc<Self> {
+        let (queue, taken_by) = mpsc::unbounded_channel();
+        let (waiting, counts) = (AtomicUsize::new(0), Default::default());
+        Arc::new(Self { queue, taken_by: Mutex::new(Some(taken_by)), waiting, counts })
+    }
+
+    /// In the order of [`SpanFate::ALL`].
+    pub(super) fn counts(&self) -> [u64; SpanFate::ALL.len()] {
+        self.counts.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    fn count(&self, fate: SpanFate, spans: usize) {
+        self.counts[fate as usize].fetch_add(spans as u64, Relaxed);
+    }
+
+    /// The queue, for the first who asks.
+    fn take(&self) -> Option<mpsc::UnboundedReceiver<Finished>> {
+        self.taken_by.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, finished: Finished) {
+        let max = finished.traces.queue_max;
+        let has_room = self.waiting.fetch_update(Relaxed, Relaxed, |count| (count < max).then_some(count + 1)).is_ok();
+        if !has_room || self.queue.send(finished).is_err() {
+            self.count(SpanFate::Dropped, 1);
+        }
+    }
+}
+
+// === impl Trace ===
+
+impl Trace {
+    /// Goes on with the client's trace if that is to be trusted, or begins another.
+    pub(super) fn begin(
+        traces: &Arc<Traces>,
+        rule: &TraceRule,
+        spans: &Arc<Spans>,
+        version: Version,
+        subject: &Subject<'_>,
+    ) -> Self {
+        let parent = TraceContext::of(subject.headers).filter(|_| rule.trusts);
+        let trace = parent.map_or_else(|| fastrand::u128(1..), |parent| parent.trace);
+        let sampled = match parent {
+            Some(parent) if traces.follows_parent => parent.sampled,
+            _ => traces.sampler.samples(trace),
+        };
+        let context = TraceContext { trace, span: fastrand::u64(1..), sampled };
+        let span = sampled.then(|| {
+            let state = parent.map(|_| state(subject)).unwrap_or_default();
+            Box::new(Span {
+                spans: Arc::clone(spans),
+                traces: Arc::clone(traces),
+                context,
+                parent: parent.map(|parent| parent.span),
+                state,
+                name: rule.name.as_ref().map_or_else(
+                    || method(subject.method).unwrap_or("HTTP").to_owned(),
+                    |name| render(name, subject, None),
+                ),
+                attributes: attributes(version, subject),
+                started: SystemTime::now(),
+                begun: Instant::now(),
+                status: None,
+            })
+        });
+        Self { context, goes_on: parent.is_some(), span }
+    }
+
+    /// Has the pod told of the trace, in place of what the client says.
+    pub(super) fn tell(&self, edits: &mut Edits<'_>) {
+        edits.found.push((TRACEPARENT, self.context.header()));
+        if !self.goes_on {
+            edits.found.push((TRACESTATE, None));
+        }
+    }
+}
+
+/// All fields are one list (section 3.3.1.4).
+fn state(subject: &Subject<'_>) -> String {
+    let values = subject.headers.get_all(&TRACESTATE).iter().filter_map(|value| value.to_str().ok());
+    values.collect::<Vec<_>>().join(",")
+}
+
+/// The name of a method that is known; others are made up by clients.
+fn method(method: &Method) -> Option<&'static str> {
+    const KNOWN: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
+    KNOWN.into_iter().find(|known| *known == method.as_str())
+}
+
+/// What semantic conventions for HTTP servers have of a request.
+fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Value)> {
+    let Subject { method: _, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
+    let text = |text: &str| Value::Text(text.to_owned());
+    let (path, query) = target.split_once('?').map_or((*target, None), |(path, query)| (path, Some(query)));
+    let default_port = if *secure { 443 } else { 80 };
+    let mut attributes = vec![
+        ("http.request.method", text(method(subject.method).unwrap_or("_OTHER"))),
+        ("url.scheme", text(if *secure { "https" } else { "http" })),
+        ("url.path", text(path)),
+        ("server.address", text(host)),
+        ("server.port", Value::Number(port.unwrap_or(default_port).into())),
+        ("client.address", Value::Text(client.to_string())),
+        (
+            "network.protocol.version",
+            text(match version {
+                Version::HTTP_2 => "2",
+                Version::HTTP_10 => "1.0",
+                _ => "1.1",
+            }),
+        ),
+    ];
+    attributes.extend(query.map(|query| ("url.query", text(query))));
+    let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
+    attributes.extend(agent.map(|agent| ("user_agent.original", text(&String::from_utf8_lossy(agent)))));
+    attributes
+}
+
+// === impl Span ===
+
+impl Span {
+    /// The response begins.
+    pub(super) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let mut attributes = std::mem::take(&mut self.attributes);
+        let error = match self.status {
+            None => Some("client_left".to_owned()),
+            Some(status) => {
+                attributes.push(("http.response.status_code", Value::Number(status.into())));
+                (status >= 500).then(|| status.to_string())
+            }
+        };
+        let is_error = error.is_some();
+        attributes.extend(error.map(|error| ("error.type", Value::Text(error))));
+        let ended = Ended {
+            context: self.context,
+            parent: self.parent,
+            state: std::mem::take(&mut self.state),
+            name: std::mem::take(&mut self.name),
+            attributes,
+            started: self.started,
+            ended: self.started + self.begun.elapsed(),
+            is_error,
+        };
+        self.spans.put(Finished { span: Box::new(ended), traces: Arc::clone(&self.traces) });
+    }
+}
