@@ -33,6 +33,8 @@ use crate::{
 
 /// For one batch, from its connection to the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for the last batches of a process, whose end waits for them.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Longest answer that is read.
 const ANSWER_MAX: usize = 64 * 1024;
 
@@ -88,11 +90,16 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
         }
         spans.waiting.fetch_sub(batch.len(), Relaxed);
         let count = batch.len();
-        let sent = timeout(TIMEOUT, send(&clients, &traces, batch)).await;
+        let limit = if stopping { FAREWELL } else { TIMEOUT };
+        let sent = timeout(limit, send(&clients, &traces, batch)).await;
         let fate = if sent == Ok(true) { SpanFate::Exported } else { SpanFate::Failed };
         spans.count(fate, count);
         if fate == SpanFate::Failed {
             tracing::warn!(collector = %traces.collector, spans = count, "the collector did not take spans");
+            // It would not take the others either.
+            if stopping {
+                return;
+            }
         }
     }
 }
