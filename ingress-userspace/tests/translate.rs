@@ -64,6 +64,8 @@ fn set(options: &mut Options, option: &str) {
         "default-ssl-certificate" => options.default_certificate = object(),
         "disable-catch-all" => options.catch_all = CatchAll::Refuse,
         "disable-svc-external-name" => options.external_names = ExternalNames::Refuse,
+        "tcp-services-configmap" => options.tcp_services = object(),
+        "udp-services-configmap" => options.udp_services = object(),
         "ingress-class" => options.classes.name = value.into(),
         "ingress-class-by-name" => options.classes.by_name = true,
         "watch-ingress-without-class" => options.classes.watch_without_class = true,
@@ -249,6 +251,8 @@ fn any_service() -> impl Strategy<Value = String> {
         ", type: ExternalName, externalName: 10.9.0.1",
     ]);
     let protocol = prop::sample::select(vec!["", ", appProtocol: kubernetes.io/h2c", ", appProtocol: x"]);
+    let transport = prop::sample::select(vec!["", "", ", protocol: UDP"]);
+    let protocol = (protocol, transport).prop_map(|(protocol, transport)| format!("{protocol}{transport}"));
     (any_name(), any_name(), 79..82u16, kind, protocol).prop_map(|(namespace, name, port, kind, protocol)| {
         format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec: {{ports: [{{port: {port}{protocol}}}]{kind}}}\n"
@@ -284,6 +288,22 @@ fn any_config_map() -> impl Strategy<Value = String> {
     (any_name(), prop::collection::btree_map(key, value, 0..4)).prop_map(|(name, data)| {
         let data: String = data.iter().map(|(key, value)| format!("{key}: \"{value}\", ")).collect();
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: a, name: {name}}}\ndata: {{{data}}}\n")
+    })
+}
+
+/// Rows of stream services, of TCP in `a/b` and of UDP in `a/c`, which are the names of other ConfigMaps, too.
+fn any_streams() -> impl Strategy<Value = String> {
+    let port = prop::sample::select(vec!["80", "81", "5353", "bad"]);
+    let service = (any_name(), any_name(), 79..82u16, prop::sample::select(vec!["", ":PROXY", ":PROXY:PROXY", ":x"]));
+    let name = prop::sample::select(vec!["b", "c"]);
+    (name, prop::collection::btree_map(port, service, 0..4)).prop_map(|(name, rows)| {
+        let rows: String = rows
+            .iter()
+            .map(|(key, (namespace, service, port, proxy))| {
+                format!("\"{key}\": \"{namespace}/{service}:{port}{proxy}\", ")
+            })
+            .collect();
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: a, name: {name}}}\ndata: {{{rows}}}\n")
     })
 }
 
@@ -325,7 +345,7 @@ fn any_slice() -> impl Strategy<Value = String> {
                 .collect();
             format!(
                 "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  namespace: {namespace}\n  name: {name}\n  \
-                 labels: {{kubernetes.io/service-name: {service}}}\naddressType: IPv4\nports: [{{port: 8080}}]\nendpoints: [{endpoints}]\n"
+                 labels: {{kubernetes.io/service-name: {service}}}\naddressType: IPv4\nports: [{{port: 8080}}, {{port: 8081, protocol: UDP}}]\nendpoints: [{endpoints}]\n"
             )
         },
     )
@@ -338,6 +358,7 @@ fn any_object() -> impl Strategy<Value = String> {
         4 => any_slice(),
         2 => any_secret(),
         1 => any_config_map(),
+        2 => any_streams(),
         1 => any_class(),
         1 => any_node(),
     ]
@@ -390,6 +411,8 @@ fn options() -> Options {
         config_map: Some(ObjectName::new("a", "a")),
         default_backend: Some(ObjectName::new("a", "b")),
         default_certificate: Some(ObjectName::new("a", "c")),
+        tcp_services: Some(ObjectName::new("a", "b")),
+        udp_services: Some(ObjectName::new("a", "c")),
         ..Options::for_manifests()
     }
 }
@@ -479,6 +502,9 @@ proptest! {
         let table = translate(&cluster, &options()).table;
         if let Some(Action::Forward(key)) = &table.default {
             prop_assert!(table.upstreams.contains_key(key));
+        }
+        for service in table.streams.values() {
+            prop_assert!(table.upstreams.contains_key(&service.upstream));
         }
         for routes in table.hosts.values() {
             prop_assert!(routes.rules.is_sorted_by(|a, b| a.path < b.path));

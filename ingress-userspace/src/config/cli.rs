@@ -107,6 +107,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) default_ssl_certificate: Option<ObjectName>,
 
+    /// ConfigMap of TCP services: each row opens a port of the node, `port: "namespace/service:port"`, with `:PROXY` behind it
+    /// where clients begin with a header of the PROXY protocol, and another `:PROXY` where pods want one.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
+    pub(crate) tcp_services_configmap: Option<ObjectName>,
+
+    /// ConfigMap of UDP services: each row opens a port of the node, `port: "namespace/service:port"`. Ports below 1024 need
+    /// CAP_NET_BIND_SERVICE.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
+    pub(crate) udp_services_configmap: Option<ObjectName>,
+
     /// Refuse Services of type ExternalName, which lead wherever their owner says.
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_svc_external_name: bool,

@@ -73,6 +73,8 @@ impl Settings {
             configmap,
             default_backend_service,
             default_ssl_certificate,
+            tcp_services_configmap,
+            udp_services_configmap,
             disable_svc_external_name,
             disable_catch_all,
             annotations_prefix,
@@ -180,6 +182,9 @@ impl Settings {
                     config_map: configmap,
                     default_backend: default_backend_service,
                     default_certificate: default_ssl_certificate,
+                    tcp_services: tcp_services_configmap,
+                    udp_services: udp_services_configmap,
+                    reserved_ports: [http_port, https_port, admin_addr.port()].into(),
                     external_names: if disable_svc_external_name {
                         ExternalNames::Refuse
                     } else {

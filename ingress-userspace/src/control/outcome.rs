@@ -72,6 +72,8 @@ pub enum Reason {
     InvalidPath,
     /// A value of a setting cannot be read, so that its default applies; or it says nothing without another.
     InvalidSetting,
+    /// A row of a ConfigMap of TCP or UDP services cannot be read, or asks for a port that it cannot have; it is skipped.
+    InvalidStreamService,
     /// A rule leads nowhere: it has no paths, and the Ingress no default backend.
     NoBackend,
     /// The service has no endpoint that takes requests.
@@ -171,6 +173,7 @@ impl Reason {
             Self::InvalidParameters => "InvalidParameters",
             Self::InvalidPath => "InvalidPath",
             Self::InvalidSetting => "InvalidSetting",
+            Self::InvalidStreamService => "InvalidStreamService",
             Self::NoBackend => "NoBackend",
             Self::NoReadyEndpoints => "NoReadyEndpoints",
             Self::ParametersConflict => "ParametersConflict",

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use super::{Action, Affinity, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, Upstream};
+use super::{
+    Action, Affinity, Filter, Forwarding, Protocol, Redirect, RouteTable, Rule, Settings, StreamService, Upstream,
+};
 
 impl fmt::Display for RouteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, default, forwarding, upstreams, certificates, fallback_certificate, settings } = self;
+        let Self { hosts, default, forwarding, upstreams, certificates, fallback_certificate, streams, settings } =
+            self;
         if *settings != Settings::default() {
             writeln!(f, "{settings:?}")?;
         }
@@ -34,6 +37,16 @@ impl fmt::Display for RouteTable {
         }
         if let Some(certificate) = fallback_certificate {
             writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
+        }
+        for (port, StreamService { upstream, accepts_proxy_protocol, sends_proxy_protocol }) in streams {
+            write!(f, "stream {port} -> {upstream}")?;
+            if *accepts_proxy_protocol {
+                f.write_str(" accepts-proxy-protocol")?;
+            }
+            if *sends_proxy_protocol {
+                f.write_str(" sends-proxy-protocol")?;
+            }
+            writeln!(f)?;
         }
         for (key, upstream) in upstreams {
             let Upstream { protocol, tls, upkeep: _, endpoints } = &**upstream;

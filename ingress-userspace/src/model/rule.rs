@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc};
 
 use super::{
     AuthService, Certificate, ClientCertificates, Filter, Forwarding, HostPattern, PathMatch, Settings, Split,
-    Template, Tree, Upstream, UpstreamKey,
+    StreamPort, StreamService, Template, Tree, Upstream, UpstreamKey,
 };
 
-/// Everything that the request path needs to know, complete and consistent: every upstream that an action names is in
+/// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream service names is in
 /// `upstreams`. A copy costs nothing, and what differs between two is found at the cost of what differs
 /// ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct RouteTable {
     pub certificates: Tree<HostPattern, Option<Arc<Certificate>>>,
     /// What serves a name without a usable certificate; `None` leaves it to a self-signed one.
     pub fallback_certificate: Option<Arc<Certificate>>,
+    /// Ports of the node that lead to services without HTTP.
+    pub streams: Tree<StreamPort, StreamService>,
     pub settings: Settings,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, Traces, Trust};
+use super::{AccessLog, StreamSettings, Traces, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -35,6 +35,7 @@ pub struct Settings {
     pub connections_per_client: Option<NonZeroU32>,
     /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections, for new ones.
     pub trust: Trust,
+    pub streams: StreamSettings,
 }
 
 impl Default for Settings {
@@ -52,6 +53,7 @@ impl Default for Settings {
             connections_max: NonZeroU32::new(65_536),
             connections_per_client: None,
             trust: Trust::default(),
+            streams: StreamSettings::default(),
         }
     }
 }

@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     model::{
-        Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, Tree, Upstream, UpstreamKey, UpstreamTls,
-        Verify, tree::Difference,
+        Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Tree, Upstream,
+        UpstreamKey, UpstreamTls, Verify, tree::Difference,
     },
     route::{Routes, UpstreamId},
 };
@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub settings: Settings,
     /// How requests are forwarded that no route names.
     pub(super) forwarding: Arc<Forwarding>,
+    /// Where ports lead to that are not for HTTP.
+    pub streams: Tree<StreamPort, StreamService>,
     upstreams: Upstreams,
 }
 
@@ -59,7 +61,8 @@ impl Snapshot {
         let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), host_id);
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
-        (Self { generation, routes, certificates, settings, forwarding, upstreams }, problems)
+        let streams = table.streams.clone();
+        (Self { generation, routes, certificates, settings, forwarding, streams, upstreams }, problems)
     }
 
     /// What bounds an exchange with an endpoint.

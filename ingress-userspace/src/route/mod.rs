@@ -138,6 +138,7 @@ impl Routes {
             upstreams: _,
             certificates: _,
             fallback_certificate: _,
+            streams: _,
             settings: _,
         } = table;
         let mut routes = previous.cloned().unwrap_or_default();

@@ -31,7 +31,9 @@ use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
     outcome::Origin,
-    translate::{self, Translation, annotation_references, authentication_service, authentication_service_of},
+    translate::{
+        self, Translation, annotation_references, authentication_service, authentication_service_of, stream_references,
+    },
 };
 
 /// Where what is served is kept.
@@ -141,6 +143,9 @@ impl Content {
         let settings = cluster.config_maps.values().filter_map(|stored| stored.object.data.as_ref());
         let urls = settings.filter_map(|data| data.get("global-auth-url"));
         services.extend(urls.filter_map(|url| authentication_service(url.trim())));
+        let streams = [&options.tcp_services, &options.udp_services].into_iter().flatten();
+        let streams = streams.filter_map(|name| cluster.config_maps.get(name));
+        services.extend(streams.flat_map(|stored| stream_references(&stored.object)));
         for name in &services {
             objects.extend(cluster.services.get(name).map(|stored| Object::Service(Arc::clone(&stored.object))));
             let slices = cluster.slices_of(name);

@@ -40,6 +40,10 @@ fn cluster() -> Cluster {
             "data": {"tls.crt": "Y2VydA=="}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"},
             "data": {"global-auth-url": "http://all.auth.svc.cluster.local/"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "udp", "namespace": "n"},
+            "data": {"53": "dns/coredns:53", "54": "bad"}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "coredns", "namespace": "dns"},
+            "spec": {"ports": [{"port": 53, "protocol": "UDP"}]}}),
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}),
     ];
     let mut cluster = Cluster::default();
@@ -52,8 +56,12 @@ fn cluster() -> Cluster {
     cluster
 }
 
+fn options() -> translate::Options {
+    translate::Options { udp_services: Some(ObjectName::new("n", "udp")), ..translate::Options::default() }
+}
+
 fn content(keys: PrivateKeys) -> Content {
-    let (cluster, options) = (cluster(), translate::Options::default());
+    let (cluster, options) = (cluster(), options());
     let mut translation = translate::translate(&cluster, &options);
     translation.external_names.insert("db.test".into(), ());
     Content { cluster, translation, options, keys }
@@ -75,14 +83,14 @@ fn what_was_served_is_served_again() {
     file.write(&content(PrivateKeys::Keep), at(0)).expect("written");
     let Restored { cluster: restored, age } = file.read(at(90)).expect("readable").expect("a file");
     assert_eq!(age, Duration::from_secs(90));
-    let (original, options) = (cluster(), translate::Options::default());
+    let (original, options) = (cluster(), options());
     assert_eq!(translate::translate(&restored, &options), translate::translate(&original, &options));
     assert_eq!(restored.resolved.keys().map(|name| &**name).collect::<Vec<_>>(), ["db.test"], "no other name is used");
-    assert_eq!((restored.nodes.len(), restored.config_maps.len(), restored.classes.len()), (1, 1, 1));
+    assert_eq!((restored.nodes.len(), restored.config_maps.len(), restored.classes.len()), (1, 2, 1));
     let names = |names: Vec<&ObjectName>| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     assert_eq!(
         names(restored.services.keys().collect()),
-        ["auth/all", "auth/sso", "n/a"],
+        ["auth/all", "auth/sso", "dns/coredns", "n/a"],
         "what is not used is not saved"
     );
     assert_eq!(

@@ -13,13 +13,13 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Context, protocol};
+use super::Context;
 use crate::{
     control::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Endpoint, Upstream},
+    model::{Endpoint, Transport},
 };
 
 /// How far an endpoint is in its life.
@@ -35,8 +35,12 @@ enum State {
 /// those that still serve while they terminate.
 ///
 /// Addresses of both families become one upstream, and none goes before the other: whether a family can be reached shows
-/// when it is tried.
-pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
+/// when it is tried. The `appProtocol` comes with them.
+pub(super) fn collect<'c>(
+    service: &ObjectName,
+    port: &'c ServicePort,
+    context: &mut Context<'c>,
+) -> (Vec<Endpoint>, Option<&'c str>) {
     let (mut ready, mut draining) = (Vec::new(), BTreeSet::new());
     let mut app_protocol = port.app_protocol.as_deref();
     for (name, stored) in context.slices_of(service) {
@@ -67,9 +71,7 @@ pub(super) fn collect(service: &ObjectName, port: &ServicePort, context: &mut Co
         }
     }
     let endpoints = if ready.is_empty() { draining } else { context.place().nearest(&ready) };
-    let object = reference(service, context);
-    let protocol = protocol::of_port(app_protocol, &object, context);
-    Upstream { protocol, endpoints: endpoints.into_iter().collect(), ..Upstream::default() }
+    (endpoints.into_iter().collect(), app_protocol)
 }
 
 /// The service as outcomes name it.
@@ -92,10 +94,14 @@ fn numbers(slice: &EndpointSlice, service_port: &ServicePort) -> Vec<u16> {
         .collect()
 }
 
-fn matching<'s>(slice: &'s EndpointSlice, service_port: &ServicePort) -> impl Iterator<Item = &'s EndpointPort> {
+fn matching<'s, 'p>(
+    slice: &'s EndpointSlice,
+    service_port: &'p ServicePort,
+) -> impl Iterator<Item = &'s EndpointPort> + use<'s, 'p> {
     let wanted = service_port.name.as_deref().unwrap_or_default();
+    let transport = transport(service_port.protocol.as_deref());
     slice.ports.iter().flatten().filter(move |EndpointPort { name, protocol, .. }| {
-        name.as_deref().unwrap_or_default() == wanted && is_tcp(protocol.as_deref())
+        name.as_deref().unwrap_or_default() == wanted && self::transport(protocol.as_deref()) == transport
     })
 }
 
@@ -109,9 +115,13 @@ pub(super) fn target(port: &ServicePort) -> Option<u16> {
     u16::try_from(number).ok().filter(|number| *number != 0)
 }
 
-/// Absent means TCP, here as for services.
-pub(super) fn is_tcp(protocol: Option<&str>) -> bool {
-    protocol.is_none_or(|protocol| protocol == "TCP")
+/// Absent means TCP, here as for services; `None` is neither of the two.
+pub(super) fn transport(protocol: Option<&str>) -> Option<Transport> {
+    match protocol {
+        None | Some("TCP") => Some(Transport::Tcp),
+        Some("UDP") => Some(Transport::Udp),
+        Some(_) => None,
+    }
 }
 
 // === impl State ===

@@ -6,7 +6,8 @@
 //! Service + EndpointSlice ──service/endpoints──> upstreams ──────┤
 //! Service + resolved names ──external/address──> upstreams ──────┤
 //! Secret ──secret──> certificates ───────────────────────────────┤
-//! ConfigMap ──settings──> Globals ───────────────────────────────┘
+//! ConfigMap ──settings──> Globals ───────────────────────────────┤
+//! ConfigMap ──streams──> ports of TCP and UDP ───────────────────┘
 //! ```
 //!
 //! Each Ingress becomes its claims by itself; claims are merged host by host, oldest Ingress first, so the first to claim a
@@ -47,6 +48,7 @@ mod secret;
 mod service;
 mod settings;
 mod solver;
+mod streams;
 mod topology;
 mod translator;
 mod values;
@@ -60,6 +62,7 @@ use context::Context;
 pub use options::{CatchAll, ExternalNames, Options};
 pub(in crate::control) use settings::references as settings_references;
 use solver::Standing;
+pub(in crate::control) use streams::references as stream_references;
 pub use translator::Translator;
 
 /// A route table and what there is to say about the objects it came from. A copy costs nothing, and to compare two costs what

@@ -1,5 +1,7 @@
 //! What the operator tells the translation. It reads no arguments.
 
+use std::collections::BTreeSet;
+
 use super::Classes;
 use crate::control::change::ObjectName;
 
@@ -15,6 +17,11 @@ pub struct Options {
     pub default_backend: Option<ObjectName>,
     /// TLS Secret for names without a usable certificate of their own. Default none: a self-signed certificate.
     pub default_certificate: Option<ObjectName>,
+    /// ConfigMaps of stream services. Default none.
+    pub tcp_services: Option<ObjectName>,
+    pub udp_services: Option<ObjectName>,
+    /// TCP ports of the node that no service gets, as this process has a use for them. Default 80 and 443.
+    pub reserved_ports: BTreeSet<u16>,
     pub external_names: ExternalNames,
     pub catch_all: CatchAll,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
@@ -47,6 +54,9 @@ impl Default for Options {
             config_map: None,
             default_backend: None,
             default_certificate: None,
+            tcp_services: None,
+            udp_services: None,
+            reserved_ports: [80, 443].into(),
             external_names: ExternalNames::default(),
             catch_all: CatchAll::default(),
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),

@@ -8,7 +8,7 @@ use std::{
 use super::context::{Dependency, Trace};
 use crate::{
     control::{change::ObjectName, outcome::Outcome},
-    model::{HostPattern, Tree, UpstreamKey},
+    model::{HostPattern, Transport, Tree, UpstreamKey},
 };
 
 /// What is made anew by itself. In order: a part may depend on those before it, and never on one behind.
@@ -23,6 +23,8 @@ pub(super) enum Part {
     Ingress(ObjectName),
     DefaultBackend,
     FallbackCertificate,
+    /// The stream services of one ConfigMap.
+    Streams(Transport),
     /// What all claims on a host come to.
     Host(HostPattern),
     /// What hosts for challenges borrow.

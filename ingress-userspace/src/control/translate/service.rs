@@ -25,7 +25,7 @@ use crate::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Action, Endpoint, Protocol, Question, Unavailable, Upkeep, Upstream, UpstreamKey, UpstreamTls},
+    model::{Action, Endpoint, Protocol, Question, Transport, Unavailable, Upkeep, Upstream, UpstreamKey, UpstreamTls},
 };
 
 /// Where rules lead to, or ask.
@@ -45,6 +45,8 @@ pub(super) enum Destination {
     },
     /// A host that an annotation gives, by its name or address.
     Outside { host: Box<str>, port: u16, protocol: Protocol },
+    /// A port of a service, for what is not HTTP.
+    Stream { name: ObjectName, port: i32, transport: Transport },
 }
 
 /// How requests reach what is behind a service.
@@ -73,8 +75,9 @@ pub(super) struct Finding {
     pub(super) message: String,
 }
 
-/// How an Ingress names a port.
-enum Port<'b> {
+/// How an Ingress, or a row of stream services, names a port.
+#[derive(Clone, Copy)]
+pub(super) enum Port<'b> {
     Name(&'b str),
     Number(i32),
 }
@@ -122,7 +125,7 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         return None;
     };
     let object = service.refer(Kind::Service, name);
-    let Some(port) = ports(&service.object).next() else {
+    let Some(port) = ports(&service.object, Transport::Tcp).next() else {
         let message = "`--default-backend-service` names it, but it has no TCP port; add one";
         context.report(&object, Reason::PortNotFound, message.into());
         return None;
@@ -160,6 +163,37 @@ pub(super) fn named(
     }
 }
 
+/// The upstream behind one port of service `name`, for what is not HTTP; `None` and what is wrong added to `findings` if
+/// there is none.
+pub(super) fn stream(
+    name: &ObjectName,
+    port: Port<'_>,
+    transport: Transport,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
+    let mut find = |reason, message| findings.push(Finding { reason, message });
+    let Some(service) = context.service(name).map(|stored| &stored.object) else {
+        find(
+            Reason::ServiceNotFound,
+            format!("service `{name}` does not exist; create it or correct its name, the port is closed"),
+        );
+        return None;
+    };
+    let number = match (port.find(service, transport), port) {
+        (Some(found), _) => found.port,
+        (None, Port::Number(number)) if external_name(service).is_some() => number,
+        (None, _) => {
+            let wanted = shorten(&port.to_string());
+            find(Reason::PortNotFound, no_port(name, service, &wanted, transport));
+            return None;
+        }
+    };
+    let (key, gathered) = context.upstream(&Destination::Stream { name: name.clone(), port: number, transport });
+    findings.extend(gathered.findings.iter().cloned());
+    gathered.upstream.as_ref().map(|_| key)
+}
+
 fn forward(
     name: &ObjectName,
     service: &Service,
@@ -169,16 +203,15 @@ fn forward(
     context: &mut Context<'_>,
 ) -> Action {
     let external_name = external_name(service);
-    let found = match (&port, port.as_ref().and_then(|port| port.find(service))) {
+    let found = match (port, port.and_then(|port| port.find(service, Transport::Tcp))) {
         (_, Some(found)) => Some(Cow::Borrowed(found)),
         // A service with an external name needs no ports of its own: there is nothing to map them to.
-        (Some(Port::Number(number)), None) if external_name.is_some() => Some(Cow::Owned(bare(*number))),
+        (Some(Port::Number(number)), None) if external_name.is_some() => Some(Cow::Owned(bare(number))),
         _ => None,
     };
     let Some(found) = found else {
         let wanted = port.map_or_else(|| "(none)".to_owned(), |port| shorten(&port.to_string()));
-        let message = format!("service `{name}` has no TCP port `{wanted}`; it has {}", offered(service));
-        context.report(object, Reason::PortNotFound, message);
+        context.report(object, Reason::PortNotFound, no_port(name, service, &wanted, Transport::Tcp));
         return Action::Refuse(Unavailable::NoPort);
     };
     let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
@@ -239,10 +272,15 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
                 endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, upkeep: None, endpoints }));
             return Gathered { upstream, findings };
         }
+        Destination::Stream { name, port, transport } => {
+            let endpoints = stream_endpoints(name, *port, *transport, &mut findings, context);
+            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { endpoints, ..Upstream::default() }));
+            return Gathered { upstream, findings };
+        }
     };
     let upstream = context.service(name).and_then(|stored| {
         let service = &stored.object;
-        let found = Port::Number(*number).find(service);
+        let found = Port::Number(*number).find(service, Transport::Tcp);
         match external_name(service) {
             None => found.map(|port| match through {
                 Through::Pods => pods(name, port, &mut findings, context),
@@ -320,15 +358,52 @@ fn policy(
     }
 }
 
-/// The endpoints that slices give.
-fn pods(name: &ObjectName, port: &ServicePort, findings: &mut Vec<Finding>, context: &mut Context<'_>) -> Upstream {
-    let upstream = endpoints::collect(name, port, context);
-    if upstream.endpoints.is_empty() {
+/// What is behind a port, by the endpoints that slices give.
+fn pods<'c>(
+    name: &ObjectName,
+    port: &'c ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'c>,
+) -> Upstream {
+    let (endpoints, app_protocol) = listed(name, port, findings, context);
+    let reference = endpoints::reference(name, context);
+    let protocol = protocol::of_port(app_protocol, &reference, context);
+    Upstream { protocol, endpoints, ..Upstream::default() }
+}
+
+/// The endpoints of a port without HTTP; `None` if nothing may be sent there.
+fn stream_endpoints(
+    name: &ObjectName,
+    number: i32,
+    transport: Transport,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Endpoint>> {
+    let service = &context.service(name)?.object;
+    let found = Port::Number(number).find(service, transport);
+    match external_name(service) {
+        None => found.map(|port| listed(name, port, findings, context).0),
+        Some(external_name) => {
+            let port = found.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
+            led_to(name, external_name, &port, findings, context)
+        }
+    }
+}
+
+/// The endpoints that slices give, with the `appProtocol` of the port.
+fn listed<'c>(
+    name: &ObjectName,
+    port: &'c ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'c>,
+) -> (Vec<Endpoint>, Option<&'c str>) {
+    let (endpoints, app_protocol) = endpoints::collect(name, port, context);
+    if endpoints.is_empty() {
         let message =
             format!("port `{}` of service `{name}` has no ready endpoint; check its pods and selector", port.port);
         findings.push(Finding { reason: Reason::NoReadyEndpoints, message });
     }
-    upstream
+    (endpoints, app_protocol)
 }
 
 /// The addresses of the service itself.
@@ -352,7 +427,7 @@ fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
     all.iter().filter_map(|ip| ip.parse().ok())
 }
 
-/// The addresses of an external name; `None` if it is refused.
+/// What is behind an external name; `None` if it is refused.
 fn outside(
     name: &ObjectName,
     external_name: &str,
@@ -360,18 +435,30 @@ fn outside(
     findings: &mut Vec<Finding>,
     context: &mut Context<'_>,
 ) -> Option<Upstream> {
+    let endpoints = led_to(name, external_name, port, findings, context)?;
+    let service = endpoints::reference(name, context);
+    let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
+    Some(Upstream { protocol, endpoints, ..Upstream::default() })
+}
+
+/// The addresses of an external name; `None` if it is refused.
+fn led_to(
+    name: &ObjectName,
+    external_name: &str,
+    port: &ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Endpoint>> {
     let number = endpoints::target(port).or_else(|| u16::try_from(port.port).ok()).filter(|number| *number != 0);
     let Some(number) = number else {
         let message = format!("port `{}` of service `{name}` is no port number; correct the backend", port.port);
         findings.push(Finding { reason: Reason::PortNotFound, message });
         return None;
     };
-    let Lead::Endpoints(endpoints) = external::follow(name, external_name, number, findings, context) else {
-        return None;
-    };
-    let service = endpoints::reference(name, context);
-    let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
-    Some(Upstream { protocol, endpoints, ..Upstream::default() })
+    match external::follow(name, external_name, number, findings, context) {
+        Lead::Endpoints(endpoints) => Some(endpoints),
+        Lead::Refused => None,
+    }
 }
 
 /// A port that a service does not list.
@@ -385,20 +472,21 @@ fn external_name(service: &Service) -> Option<&str> {
     Some(spec.external_name.as_deref().unwrap_or_default())
 }
 
-fn ports(service: &Service) -> impl Iterator<Item = &ServicePort> {
+fn ports(service: &Service, transport: Transport) -> impl Iterator<Item = &ServicePort> {
     let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-    ports.iter().filter(|port| endpoints::is_tcp(port.protocol.as_deref()))
+    ports.iter().filter(move |port| endpoints::transport(port.protocol.as_deref()) == Some(transport))
 }
 
-/// The ports of a service, for people.
-fn offered(service: &Service) -> String {
-    let ports: Vec<_> = ports(service)
+/// Says that a service does not have the port `wanted`, and which it has.
+fn no_port(name: &ObjectName, service: &Service, wanted: &str, transport: Transport) -> String {
+    let ports: Vec<_> = ports(service, transport)
         .map(|port| match &port.name {
             Some(name) => format!("`{}` (`{name}`)", port.port),
             None => format!("`{}`", port.port),
         })
         .collect();
-    if ports.is_empty() { "none".into() } else { ports.join(", ") }
+    let offered = if ports.is_empty() { "none".into() } else { ports.join(", ") };
+    format!("service `{name}` has no {transport} port `{wanted}`; it has {offered}")
 }
 
 // === impl Destination ===
@@ -425,6 +513,14 @@ impl Destination {
             }
             // No namespace is empty, so that no service has this key.
             Self::Outside { host, port, protocol } => UpstreamKey::new("", host, &format!("{port}+{protocol}")),
+            // What is known of connections of HTTP to the same pods does not hold for these.
+            Self::Stream { name: ObjectName { namespace, name }, port, transport } => {
+                let transport = match transport {
+                    Transport::Tcp => "tcp",
+                    Transport::Udp => "udp",
+                };
+                UpstreamKey::new(namespace, name, &format!("{port}+{transport}"))
+            }
         }
     }
 }
@@ -454,8 +550,8 @@ impl<'b> Port<'b> {
         }
     }
 
-    fn find<'s>(&self, service: &'s Service) -> Option<&'s ServicePort> {
-        ports(service).find(|port| match self {
+    fn find<'s>(&self, service: &'s Service, transport: Transport) -> Option<&'s ServicePort> {
+        ports(service, transport).find(|port| match self {
             Self::Name(name) => port.name.as_deref() == Some(name),
             Self::Number(number) => port.port == *number,
         })

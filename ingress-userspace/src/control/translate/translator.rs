@@ -24,13 +24,16 @@ use super::{
     records::{Part, Records},
     secret, service,
     settings::{self, Globals},
+    streams,
 };
 use crate::{
     control::{
         change::{Kind, ObjectId, ObjectName},
         cluster::{Cluster, Store, Stored, service_of},
     },
-    model::{Action, HostPattern, HostRoutes, RouteTable, Rule, Tree, UpstreamKey},
+    model::{
+        Action, HostPattern, HostRoutes, RouteTable, Rule, StreamPort, StreamService, Transport, Tree, UpstreamKey,
+    },
 };
 
 /// Translates one state of a cluster after the other. What it says of each is what [`translate`](super::translate) says of it
@@ -122,6 +125,7 @@ impl Translator {
             known.ingresses.differences(&cluster.ingresses).iter().map(|difference| changed(difference.key)).collect();
         if self.cluster.is_none() {
             stale.extend([Part::Globals, Part::DefaultBackend, Part::FallbackCertificate]);
+            stale.extend([Transport::Tcp, Transport::Udp].map(Part::Streams));
         }
         for dependency in self.differences(known, cluster) {
             stale.extend(self.records.dependents_of(&dependency).cloned());
@@ -218,6 +222,11 @@ impl Translator {
                 self.table.fallback_certificate = certificate;
                 trace
             }
+            Part::Streams(transport) => {
+                let (services, trace) = context.traced(|context| streams::services(*transport, context));
+                self.stream(*transport, services, work);
+                trace
+            }
             Part::Host(pattern) => {
                 let claims = self.claimants.get(pattern).map(Vec::as_slice).unwrap_or_default();
                 let (merged, trace) = context.traced(|context| merge::merge(pattern, claims, context));
@@ -312,6 +321,20 @@ impl Translator {
         let (new, old) =
             (routes.iter().flat_map(|routes| upstreams(routes)), before.iter().flat_map(|routes| upstreams(routes)));
         self.count(new, old, work);
+    }
+
+    /// Sets the services of all ports of `transport`.
+    fn stream(&mut self, transport: Transport, services: BTreeMap<StreamPort, StreamService>, work: &mut Work) {
+        let before = self.table.streams.iter().filter(|(port, _)| port.transport == transport);
+        let before: BTreeMap<_, _> = before.map(|(port, service)| (*port, service.clone())).collect();
+        for port in before.keys().filter(|port| !services.contains_key(port)) {
+            self.table.streams.remove(port);
+        }
+        for (port, service) in services.iter().filter(|(port, service)| before.get(port) != Some(service)) {
+            self.table.streams.insert(*port, service.clone());
+        }
+        let upstreams = |services| BTreeMap::values(services).map(|service: &StreamService| &service.upstream);
+        self.count(upstreams(&services), upstreams(&before), work);
     }
 
     /// Counts the upstreams of rules, and of the default, that came into the table and went out of it.

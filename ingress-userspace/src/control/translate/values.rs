@@ -36,17 +36,27 @@ pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     Ok(())
 }
 
-/// A time from a millisecond to a day: a number of seconds, or one with `ms`, `s` or `m` behind it.
-pub(super) fn span(value: &str, field: &mut Duration) -> Read {
-    let (digits, unit) = match value {
-        _ if value.ends_with("ms") => (&value[..value.len() - 2], 1),
-        _ if value.ends_with('s') => (&value[..value.len() - 1], 1000),
-        _ if value.ends_with('m') => (&value[..value.len() - 1], 60_000),
-        _ => (value, 1000),
+/// A time up to a week: a number of seconds, or one with `ms`, `s`, `m`, `h` or `d` behind it.
+pub(super) fn time(value: &str) -> Read<Duration> {
+    let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
+    let milliseconds = match unit {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => 0,
     };
-    let mut count = 0;
-    number(digits, 1..=86_400_000 / unit, &mut count).ok_or("a time up to a day, as `500ms`, `10s` or `2m`")?;
-    *field = Duration::from_millis(count * unit);
+    let count = value[..value.len() - unit.len()].parse::<u64>().ok().filter(|_| milliseconds != 0);
+    let time = count.and_then(|count| count.checked_mul(milliseconds)).filter(|time| *time <= 604_800_000);
+    time.map(Duration::from_millis).ok_or_else(|| "a time up to a week, as `30s`, `10m` or `1h`".into())
+}
+
+/// A time from a millisecond to a day.
+pub(super) fn span(value: &str, field: &mut Duration) -> Read {
+    let day = Duration::from_millis(1)..=Duration::from_secs(86_400);
+    *field =
+        time(value).ok().filter(|time| day.contains(time)).ok_or("a time up to a day, as `500ms`, `10s` or `2m`")?;
     Ok(())
 }
 
@@ -199,24 +209,26 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        let read = |value| {
-            let mut time = Duration::ZERO;
-            span(value, &mut time).is_ok().then_some(time.as_millis())
-        };
-        for (value, expect) in [
-            ("1", Some(1000)),
-            ("500ms", Some(500)),
-            ("10s", Some(10_000)),
-            ("2m", Some(120_000)),
-            ("1440m", Some(86_400_000)),
-            ("1441m", None),
-            ("0", None),
-            ("-1s", None),
-            ("ms", None),
-            ("1h", None),
-            ("18446744073709551615m", None),
+        for (value, expect, is_span) in [
+            ("0", Some(0), false),
+            ("1", Some(1_000), true),
+            ("500ms", Some(500), true),
+            ("600s", Some(600_000), true),
+            ("10m", Some(600_000), true),
+            ("24h", Some(86_400_000), true),
+            ("25h", Some(90_000_000), false),
+            ("7d", Some(604_800_000), false),
+            ("8d", None, false),
+            ("s", None, false),
+            ("", None, false),
+            ("-1s", None, false),
+            ("1h30m", None, false),
+            ("1é", None, false),
+            ("18446744073709551615m", None, false),
         ] {
-            assert_eq!(read(value), expect, "{value}");
+            assert_eq!(time(value).ok().map(|time| time.as_millis()), expect, "{value}");
+            let mut taken = Duration::ZERO;
+            assert_eq!(span(value, &mut taken).is_ok(), is_span, "{value}");
         }
     }
 

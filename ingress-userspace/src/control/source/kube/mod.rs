@@ -151,7 +151,8 @@ pub(crate) async fn follow_client(
 fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
     let id = |kind, name: &Option<ObjectName>| name.clone().map(|name| ObjectId { kind, name });
     let secret = id(Kind::Secret, &options.default_certificate);
-    secret.into_iter().chain(id(Kind::ConfigMap, &options.config_map)).collect()
+    let config_maps = [&options.config_map, &options.tcp_services, &options.udp_services];
+    secret.into_iter().chain(config_maps.into_iter().flat_map(|name| id(Kind::ConfigMap, name))).collect()
 }
 
 /// The tasks that watch; all stop when this is dropped.

@@ -9,13 +9,14 @@ use http::{HeaderName, header};
 use super::{
     super::values::{
         Read, balance, boolean, limit, networks, number, retry_tries, retry_when, retry_within, seconds, status, text,
+        time,
     },
     Globals,
     traces::AskedTraces,
 };
 use crate::{
     control::change::ObjectName,
-    model::{LogEscape, LogFormat, PathMatch},
+    model::{LogEscape, LogFormat, PathMatch, StreamRetry},
 };
 
 /// One key.
@@ -107,6 +108,12 @@ const SETTINGS: &[Setting] = &[
         }).nginx(UPSTREAM_INFO),
     setting("max-connections", "client connections that each worker has open at one time, more are closed; `0` for any number. Ours alone", |value, globals| connections(value, &mut globals.settings.connections_max)).default("65536"),
     setting("max-connections-per-client", "the same for one client, on one node; `0` for any number. Ours alone", |value, globals| connections(value, &mut globals.settings.connections_per_client)).default("0"),
+    setting("max-udp-sessions", "sessions of UDP services that each worker has open at one time, from 1 to 1000000; datagrams of further clients are dropped. Ours alone", |value, globals| {
+            let mut count = 0;
+            number(value, 1..=1_000_000, &mut count).ok_or("a number from 1 to 1000000")?;
+            globals.settings.streams.sessions_max = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+            Ok(())
+        }).default("4096"),
     setting("no-auth-locations", "paths of rules, separated by commas, that nobody needs to authenticate for, nor for what is below them", |value, globals| {
             globals.unauthenticated = prefixes(value)?;
             Ok(())
@@ -141,6 +148,26 @@ const SETTINGS: &[Setting] = &[
     setting("proxy-real-ip-cidr", "networks of the proxies in front of this one, separated by commas: what they say of clients is believed, nobody else is", |value, globals| networks(value, &mut globals.settings.trust.hops)).nginx("0.0.0.0/0"),
     setting("proxy-send-timeout", "longest time that an endpoint takes no byte of a request, in seconds", |value, globals| seconds(value, &mut globals.asked.forwarding.send_timeout)).default("60"),
     setting("proxy-set-headers", "a ConfigMap, as `namespace/name`, whose data are fields that every pod gets", |value, globals| config_map(value, &mut globals.set_headers)),
+    setting("proxy-stream-next-upstream", "whether another pod is tried where no connection to one can be opened, for TCP services", |value, globals| boolean(value, &mut globals.settings.streams.retry.enabled)).default("true"),
+    setting("proxy-stream-next-upstream-timeout", "no other pod after this time, as `30s` or `10m`; `0` for any", |value, globals| {
+            globals.settings.streams.retry.within = Some(time(value)?).filter(|within| !within.is_zero());
+            Ok(())
+        }).default("600s"),
+    setting("proxy-stream-next-upstream-tries", "pods tried in all, up to 10; `0` for 10", |value, globals| {
+            let mut tries = 0;
+            number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;
+            globals.settings.streams.retry.tries = if tries == 0 { StreamRetry::TRIES_MAX } else { tries.min(StreamRetry::TRIES_MAX) };
+            Ok(())
+        }).default("3"),
+    setting("proxy-stream-responses", "datagrams with which pods of UDP services answer each of a client's; a session that has had all its answers is kept for a second alone", |value, globals| {
+            number(value, 0..=1_000_000, &mut globals.settings.streams.responses)
+                .ok_or_else(|| "a number up to 1000000".into())
+        }).default("1"),
+    setting("proxy-stream-timeout", "how long connections of TCP services, and sessions of UDP services, stay open while nothing comes either way, as `30s` or `10m`", |value, globals| {
+            globals.settings.streams.timeout =
+                Some(time(value)?).filter(|time| !time.is_zero()).ok_or("a time from `1s` to `7d`")?;
+            Ok(())
+        }).default("600s"),
     setting("retry-non-idempotent", "whether requests that may have had an effect are sent to another pod, too, where an Ingress does not say", |value, globals| boolean(value, &mut globals.asked.forwarding.retry.non_idempotent)).default("false"),
     setting("service-upstream", "whether requests go to the address of the Service, so that the cluster chooses the pod, where an Ingress does not say", |value, globals| boolean(value, &mut globals.asked.through_service)).default("false"),
     setting("skip-access-log-urls", "paths of requests that no line is written of, separated by commas", |value, globals| {

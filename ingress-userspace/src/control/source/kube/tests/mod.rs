@@ -338,9 +338,13 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
         .answer("stream default:services/web", 200, found("Service", "web"))
         .answer("stream default:endpointslices?web", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
         .answer("stream configmaps/settings", 200, found("ConfigMap", "settings"))
+        .answer("stream configmaps/tcp", 200, found("ConfigMap", "tcp"))
+        .answer("stream configmaps/udp", 200, found("ConfigMap", "udp"))
         .answer("stream default:secrets/fallback", 200, found("Secret", "fallback"));
     let options = translate::Options {
         config_map: Some(ObjectName::new("n", "settings")),
+        tcp_services: Some(ObjectName::new("n", "tcp")),
+        udp_services: Some(ObjectName::new("n", "udp")),
         default_backend: Some(ObjectName::new("default", "web")),
         default_certificate: Some(ObjectName::new("default", "fallback")),
         ..translate::Options::default()
@@ -350,7 +354,15 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
         let batch = timeout(MAX_HOLD / 2, batches.recv()).await.expect("in time").expect("a batch");
         let mut told: Vec<_> = batch.changes.into_iter().map(describe).collect();
         told.sort();
-        assert_eq!(told, ["+ConfigMap n/settings", "+Secret n/fallback", "+Service n/kubernetes", "+Service n/web"]);
+        let expect = [
+            "+ConfigMap n/settings",
+            "+ConfigMap n/tcp",
+            "+ConfigMap n/udp",
+            "+Secret n/fallback",
+            "+Service n/kubernetes",
+            "+Service n/web",
+        ];
+        assert_eq!(told, expect);
     };
     tokio::select! {
         () = follow_client(server.client(), Some("n"), &options, sender) => panic!("the source ended"),

@@ -1,0 +1,189 @@
+//! Reads the ConfigMaps of TCP and UDP services: a row for each port of the node. What is wrong with a row is said of that row,
+//! and costs no other.
+//!
+//! ```text
+//! "5432": "default/postgres:5432"              a port by its number …
+//! "5433": "default/postgres:sql:PROXY:PROXY"   … or by its name; PROXY protocol from clients, and to pods
+//! ```
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::{
+    Context,
+    annotations::shorten,
+    service::{self, Finding, Port},
+};
+use crate::{
+    control::{
+        change::{Kind, ObjectName},
+        outcome::{Origin, Reason},
+    },
+    model::{StreamPort, StreamService, Transport},
+};
+
+/// Services of one ConfigMap; each port is a socket in each worker.
+const MAX_SERVICES: usize = 1_000;
+
+/// What one row says.
+#[derive(Debug, PartialEq, Eq)]
+struct Row<'r> {
+    number: u16,
+    service: ObjectName,
+    port: &'r str,
+    accepts_proxy_protocol: bool,
+    sends_proxy_protocol: bool,
+}
+
+/// The services of `transport` that the operator's ConfigMap has.
+pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTreeMap<StreamPort, StreamService> {
+    let mut services = BTreeMap::new();
+    let options = context.options;
+    let (flag, name) = match transport {
+        Transport::Tcp => ("--tcp-services-configmap", &options.tcp_services),
+        Transport::Udp => ("--udp-services-configmap", &options.udp_services),
+    };
+    let Some(name) = name else { return services };
+    let Some(stored) = context.config_map(name) else {
+        let message = format!("`{flag}` names it, but it does not exist; create it, there are no {transport} services");
+        context.report(&name.refer(Kind::ConfigMap, &Origin::Api), Reason::ConfigMapNotFound, message);
+        return services;
+    };
+    let object = stored.refer(Kind::ConfigMap, name);
+    let rows = stored.object.data.iter().flatten();
+    let mut findings = Vec::new();
+    for (key, value) in rows {
+        if let Some(row) = read(key, value, transport, context, &mut findings) {
+            if services.len() == MAX_SERVICES {
+                let message = format!("more than {MAX_SERVICES} services; this port is closed, remove rows");
+                findings.push(Finding { reason: Reason::TooLarge, message });
+            } else {
+                services.extend(service(&row, transport, context, &mut findings));
+            }
+        }
+        for Finding { reason, message } in findings.drain(..) {
+            context.report(&object, reason, format!("`{}`: {message}", shorten(key)));
+        }
+    }
+    services
+}
+
+/// The Services that rows of `config_map` name, if it is one of stream services.
+pub(in crate::control) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
+    config_map.data.iter().flatten().filter_map(|(_, value)| {
+        let (namespace, rest) = value.trim().split_once('/')?;
+        let (name, _port) = rest.split_once(':')?;
+        Some(ObjectName::new(namespace, name))
+    })
+}
+
+/// Where a row leads to.
+fn service(
+    row: &Row<'_>,
+    transport: Transport,
+    context: &mut Context<'_>,
+    findings: &mut Vec<Finding>,
+) -> Option<(StreamPort, StreamService)> {
+    let Row { number, service: name, port, accepts_proxy_protocol, sends_proxy_protocol } = row;
+    let port = port.parse::<u16>().map_or(Port::Name(port), |number| Port::Number(number.into()));
+    let upstream = service::stream(name, port, transport, findings, context)?;
+    let (accepts_proxy_protocol, sends_proxy_protocol) = (*accepts_proxy_protocol, *sends_proxy_protocol);
+    let service = StreamService { upstream, accepts_proxy_protocol, sends_proxy_protocol };
+    Some((StreamPort { transport, number: *number }, service))
+}
+
+/// Reads a row that may have its port, or finds what is wrong with it.
+fn read<'r>(
+    key: &str,
+    value: &'r str,
+    transport: Transport,
+    context: &Context<'_>,
+    findings: &mut Vec<Finding>,
+) -> Option<Row<'r>> {
+    let row = parse(key, value).and_then(|row| match transport {
+        Transport::Tcp if context.options.reserved_ports.contains(&row.number) => {
+            Err("this process serves HTTP, HTTPS or its metrics there; take another port".to_owned())
+        }
+        Transport::Udp if row.accepts_proxy_protocol || row.sends_proxy_protocol => {
+            Err("the PROXY protocol is of TCP alone; write `NAMESPACE/SERVICE:PORT`".to_owned())
+        }
+        Transport::Tcp | Transport::Udp => Ok(row),
+    });
+    match row {
+        Ok(row) => Some(row),
+        Err(message) => {
+            findings.push(Finding { reason: Reason::InvalidStreamService, message });
+            None
+        }
+    }
+}
+
+fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
+    // What is written otherwise may be the same port twice.
+    let number = key.parse::<u16>().ok().filter(|number| *number != 0 && number.to_string() == key);
+    let number = number.ok_or("the key is no port; write a number from 1 to 65535")?;
+    let unreadable = || {
+        let value = shorten(value);
+        format!("`{value}` is no service; write `NAMESPACE/SERVICE:PORT`, with `:PROXY` or `:PROXY:PROXY` behind it")
+    };
+    let mut parts = value.trim().split(':').map(str::trim);
+    let (service, port) = (parts.next(), parts.next());
+    let (accepts, sends) = (parts.next(), parts.next());
+    let (namespace, name) = service.and_then(|service| service.split_once('/')).ok_or_else(unreadable)?;
+    let port = port.filter(|port| !port.is_empty()).ok_or_else(unreadable)?;
+    if namespace.is_empty() || name.is_empty() || name.contains('/') || parts.next().is_some() {
+        return Err(unreadable());
+    }
+    // As ingress-nginx has it, the second may stand without the first.
+    let is_proxy = |part: Option<&str>| match part {
+        None | Some("") => Ok(false),
+        Some(word) if word.eq_ignore_ascii_case("PROXY") => Ok(true),
+        Some(_) => Err(unreadable()),
+    };
+    Ok(Row {
+        number,
+        service: ObjectName::new(namespace, name),
+        port,
+        accepts_proxy_protocol: is_proxy(accepts)?,
+        sends_proxy_protocol: is_proxy(sends)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_a_port_and_a_service_with_or_without_the_proxy_protocol() {
+        for (key, value, expect) in [
+            ("5432", "n/s:5432", Some((5432, "5432", false, false))),
+            ("65535", " n/s:sql ", Some((65535, "sql", false, false))),
+            ("1", "n/s:1:PROXY", Some((1, "1", true, false))),
+            ("1", "n/s:1:proxy:PROXY", Some((1, "1", true, true))),
+            ("1", "n/s:1::PROXY", Some((1, "1", false, true))),
+            ("1", "n/s:1:", Some((1, "1", false, false))),
+            ("0", "n/s:1", None),
+            ("01", "n/s:1", None),
+            ("+1", "n/s:1", None),
+            ("65536", "n/s:1", None),
+            ("dns", "n/s:1", None),
+            ("1", "", None),
+            ("1", "s:1", None),
+            ("1", "/s:1", None),
+            ("1", "n/:1", None),
+            ("1", "n/s", None),
+            ("1", "n/s:", None),
+            ("1", "n/s/t:1", None),
+            ("1", "n/s:1:TLS", None),
+            ("1", "n/s:1:PROXY:PROXY:PROXY", None),
+        ] {
+            let row = parse(key, value);
+            let found = row.as_ref().ok().map(|row| {
+                assert_eq!(row.service, ObjectName::new("n", "s"), "{key} {value}");
+                (row.number, row.port, row.accepts_proxy_protocol, row.sends_proxy_protocol)
+            });
+            assert_eq!(found, expect, "{key} {value}: {row:?}");
+        }
+    }
+}
