@@ -127,8 +127,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
             shared.log_to(sink);
             Server::start(shared, listeners, &options)
         })?;
-        server = Some(started.context("cannot start the workers")?);
-        operate(&mut control, kernel.as_mut(), &view, &wanted).await
+        let server = server.insert(started.context("cannot start the workers")?);
+        let has_company = || datapath.as_ref().is_some_and(|datapath| datapath.has_company().unwrap_or(true));
+        tokio::select! {
+            result = operate(&mut control, kernel.as_mut(), &view, &wanted) => result,
+            never = proxy::keep_datagram_ports_open(server, has_company) => match never {},
+        }
     };
     let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
 

@@ -6,6 +6,8 @@ mod annotations;
 mod authorities;
 #[path = "proxy/counters.rs"]
 mod counters;
+#[path = "proxy/datagrams.rs"]
+mod datagrams;
 #[path = "proxy/drain.rs"]
 mod drain;
 #[path = "proxy/frames.rs"]

@@ -6,7 +6,8 @@ use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
     proxy::{
-        CheckResult, DURATION_BOUNDS, DurationsView, Full, LimitStats, Refusal, SpanFate, StatsView, UpstreamView,
+        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Full, LimitStats, Refusal, SpanFate,
+        StatsView, UpstreamView,
     },
     route::MeterView,
 };
@@ -78,6 +79,7 @@ impl Collector for Scrape {
         encode_upstreams(&self.upstreams, &mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
+        self.encode_datagrams(&mut encoder)?;
         self.encode_status(&mut encoder)?;
         self.encode_control(&mut encoder)
     }
@@ -207,6 +209,7 @@ impl Scrape {
             passwords_hashed,
             spans,
             refused,
+            datagrams: _,
             pressure,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
         } = self.proxy;
@@ -252,6 +255,30 @@ impl Scrape {
         let help = "How scarce memory is: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
         let metric = encoder.encode_descriptor("memory_pressure", help, None, MetricType::Gauge)?;
         ConstGauge::new(pressure as u64).encode(metric)
+    }
+
+    fn encode_datagrams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let DatagramStatsView { sessions, to_pods, to_clients, open_ports, closed_ports, dropped } =
+            self.proxy.datagrams;
+        let help = "Datagrams of UDP services that were brought to the other side, by which that is";
+        let mut metric = encoder.encode_descriptor("datagrams", help, None, MetricType::Counter)?;
+        for (to, count) in [("pod", to_pods), ("client", to_clients)] {
+            ConstCounter::new(count).encode(metric.encode_family(&[("to", to)])?)?;
+        }
+        let help = "Datagrams of UDP services that went no further, by reason";
+        let mut metric = encoder.encode_descriptor("datagrams_dropped", help, None, MetricType::Counter)?;
+        for (reason, count) in Dropped::ALL.iter().zip(dropped) {
+            ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason.as_str())])?)?;
+        }
+        let help = "Sessions of UDP services open now";
+        let metric = encoder.encode_descriptor("datagram_sessions", help, None, MetricType::Gauge)?;
+        ConstGauge::new(sessions as u64).encode(metric)?;
+        let help = "Ports of UDP services, by state; why one cannot be opened, the log says";
+        let mut metric = encoder.encode_descriptor("udp_ports", help, None, MetricType::Gauge)?;
+        for (state, count) in [("open", open_ports), ("closed", closed_ports)] {
+            ConstGauge::new(count as u64).encode(metric.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
     }
 
     fn encode_status(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

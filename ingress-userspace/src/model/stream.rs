@@ -1,4 +1,5 @@
-//! Services that clients reach by a port of the node of their own, without HTTP: TCP byte by byte, UDP datagram by datagram.
+//! Services that clients reach by a port of the node of their own, without HTTP: TCP byte by byte, UDP datagram by
+//! datagram.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
@@ -42,8 +43,8 @@ pub struct StreamSettings {
     pub retry: StreamRetry,
 }
 
-/// When a connection that could not be opened to one endpoint is opened to another. Of TCP alone: that a datagram got lost
-/// is seen when it is no longer there to be sent again.
+/// When a connection that could not be opened to one endpoint is opened to another. Of TCP alone: that a datagram got
+/// lost is seen when it is no longer there to be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRetry {
     /// Endpoints tried in all, at least 1. Default 3.

@@ -72,6 +72,11 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
     }
 }
 
+/// The address that stands for all of the node, of both families where there are both.
+pub(super) fn unspecified() -> IpAddr {
+    family().unspecified()
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     Alone,

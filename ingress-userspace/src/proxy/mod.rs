@@ -7,6 +7,8 @@
 //!                                                    client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
 //! ```
 //!
+//! UDP services have a way of their own (`datagrams`).
+//!
 //! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current snapshot
 //! once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host and are not
 //! counted by host.
@@ -23,6 +25,7 @@ mod client_certificates;
 mod clock;
 mod conn;
 mod counters;
+mod datagrams;
 mod durations;
 mod error;
 mod external;
@@ -64,6 +67,7 @@ mod worker;
 pub use access_log::{Sink, SinkGuard};
 pub use authority::{Authority, AuthorityError};
 pub use certificates::{CertificateProblem, Certificates};
+pub use datagrams::{DatagramStatsView, Dropped, OpenError, keep_open as keep_datagram_ports_open};
 pub use durations::{DURATION_BOUNDS, DurationsView};
 pub use limit::LimitStats;
 pub use listen::{ListenError, ListenMode, ListenOptions, WorkerListeners, bind};

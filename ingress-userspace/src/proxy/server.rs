@@ -10,11 +10,11 @@ use std::{
 
 use tokio::{
     net::TcpListener,
-    sync::{oneshot, watch},
+    sync::{mpsc, oneshot, watch},
 };
 
 use super::{
-    check,
+    check, datagrams,
     listen::WorkerListeners,
     options::Options,
     shared::Shared,
@@ -42,6 +42,8 @@ struct Running {
     thread: thread::JoinHandle<()>,
     /// How many connections the worker cut off.
     done: oneshot::Receiver<usize>,
+    /// Which UDP ports it serves.
+    orders: mpsc::Sender<datagrams::Order>,
 }
 
 /// What the workers are to do.
@@ -100,24 +102,42 @@ impl Server {
         let runtime = |source| StartError::Runtime { number, source };
         let (rt, listeners) = runtime_with(listeners).map_err(runtime)?;
         let (report, done) = oneshot::channel();
+        let (orders, ordered) = mpsc::channel(datagrams::ORDERS);
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
                 let worker = Worker::new(shared, options);
-                let cut = worker::run(&rt, &worker, listeners, signal);
+                let cut = worker::run(&rt, &worker, listeners, ordered, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");
                 }
             })
             .map_err(|source| StartError::Thread { number, source })?;
-        Ok(Running { thread, done })
+        Ok(Running { thread, done, orders })
     }
 
     /// Client connections open now, handshakes included.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.stats.connections.load(Relaxed)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Gives each worker one of `orders`.
+    pub(super) async fn order(&self, orders: impl IntoIterator<Item = datagrams::Order>) {
+        for (running, order) in self.workers.iter().zip(orders) {
+            if running.orders.send(order).await.is_err() {
+                tracing::debug!("a worker that has ended gets no orders");
+            }
+        }
     }
 
     /// Stops accepting, lets connections finish and ends the workers, after `timeout` at the latest.
@@ -138,7 +158,7 @@ impl Server {
 
     async fn end(&mut self, signal: Signal) -> Drained {
         self.signal.send_replace(signal);
-        while let Some(Running { thread: _, done }) = self.workers.last_mut() {
+        while let Some(Running { thread: _, done, orders: _ }) = self.workers.last_mut() {
             self.cut += done.await.unwrap_or(0);
             // The report is the last thing that the thread does.
             if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {

@@ -22,6 +22,7 @@ use super::{
     access_log::Sink,
     clock,
     counters::Counters,
+    datagrams::{DatagramStats, DatagramStatsView},
     durations::{Durations, DurationsView},
     external::{self, Opinions},
     limit::{LimitStats, Limiter},
@@ -48,8 +49,8 @@ pub trait FlowTable: Send + Sync {
 /// Shared by every worker.
 pub struct Shared {
     snapshot: Arc<ArcSwap<Snapshot>>,
-    /// Says that there is another snapshot.
-    published: watch::Sender<()>,
+    /// Its generation.
+    published: watch::Sender<u64>,
     pub(super) counters: Counters,
     pub(super) flows: Option<Box<dyn FlowTable>>,
     /// Holds the node-wide ticket keys.
@@ -79,6 +80,7 @@ pub(super) struct Stats {
     pub(super) flooded: AtomicU64,
     pub(super) timed_out: AtomicU64,
     pub(super) refused: Refusals,
+    pub(super) datagrams: DatagramStats,
 }
 
 /// The totals of all workers at one moment.
@@ -107,6 +109,7 @@ pub struct StatsView {
     pub passwords_hashed: u64,
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
     pub refused: [u64; Refusal::ALL.len()],
+    pub datagrams: DatagramStatsView,
     pub limits: LimitStats,
     /// How scarce memory is.
     pub pressure: Pressure,
@@ -136,7 +139,7 @@ impl Shared {
         let passwords = Passwords::new().map(Arc::new).map_err(|_unspecified| SharedError::Random)?;
         Ok(Self {
             snapshot,
-            published: watch::Sender::new(()),
+            published: watch::Sender::new(0),
             counters,
             flows,
             tls,
@@ -159,11 +162,14 @@ impl Shared {
 
     /// Makes `snapshot` the one that every new request and handshake uses.
     pub fn publish(&self, snapshot: Snapshot) {
+        let generation = snapshot.generation;
         self.snapshot.store(Arc::new(snapshot));
-        self.published.send_replace(());
+        self.published.send_replace(generation);
     }
 
-    pub(super) fn published(&self) -> watch::Receiver<()> {
+    /// Tells of each snapshot that is published from now on, by its generation.
+    #[must_use]
+    pub fn published(&self) -> watch::Receiver<u64> {
         self.published.subscribe()
     }
 
@@ -191,6 +197,7 @@ impl Shared {
             flooded,
             timed_out,
             refused,
+            datagrams,
         } = &self.stats;
         StatsView {
             connections: connections.load(Relaxed),
@@ -204,6 +211,7 @@ impl Shared {
             spans: self.spans.counts(),
             passwords_hashed: self.passwords.computed(),
             refused: refused.load(),
+            datagrams: datagrams.load(),
             limits: self.limiter.stats(),
             pressure: self.pressure(),
         }

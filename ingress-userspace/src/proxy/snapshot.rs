@@ -93,6 +93,12 @@ impl Snapshot {
         self.upstreams.blocks.iter().flat_map(|block| block.iter().flatten()).map(Arc::as_ref)
     }
 
+    /// The service of a port that is not for HTTP, and what is behind it.
+    pub(super) fn stream(&self, port: StreamPort) -> Option<(&StreamService, &Arc<UpstreamState>)> {
+        let service = self.streams.get(&port)?;
+        Some((service, self.upstreams.get(self.upstream_id(&service.upstream)?)?))
+    }
+
     /// The number of `key`, the same in later snapshots for as long as the key is in the table.
     #[must_use]
     pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {

@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{
     net::TcpListener,
-    sync::watch,
+    sync::{mpsc, watch},
     task::{JoinSet, LocalSet},
     time::MissedTickBehavior,
 };
@@ -25,6 +25,7 @@ use super::{
     body::RequestBody,
     clock,
     conn::{Conn, Order},
+    datagrams,
     durations::Durations,
     memory::Pressure,
     options::Options,
@@ -218,10 +219,14 @@ pub(super) fn run(
     runtime: &tokio::runtime::Runtime,
     worker: &Rc<Worker>,
     (http, https): (TcpListener, TcpListener),
+    orders: mpsc::Receiver<datagrams::Order>,
     signal: watch::Receiver<Signal>,
 ) -> usize {
     let local = LocalSet::new();
-    local.block_on(runtime, serve(Rc::clone(worker), http, https, signal));
+    local.block_on(runtime, async {
+        let datagrams = datagrams::run(Rc::clone(worker), orders, signal.clone());
+        tokio::join!(serve(Rc::clone(worker), http, https, signal), datagrams);
+    });
     let cut = worker.connections.borrow().len();
     // Dropping the set drops the tasks of the connections that are left, and with them what they hold.
     drop(local);

@@ -1,5 +1,5 @@
-//! Reads the ConfigMaps of TCP and UDP services: a row for each port of the node. What is wrong with a row is said of that row,
-//! and costs no other.
+//! Reads the ConfigMaps of TCP and UDP services: a row for each port of the node. What is wrong with a row is said of
+//! that row, and costs no other.
 //!
 //! ```text
 //! "5432": "default/postgres:5432"              a port by its number …

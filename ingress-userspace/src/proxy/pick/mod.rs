@@ -287,6 +287,12 @@ impl UpstreamState {
         Picked { upstream: self, index, failures }
     }
 
+    /// The endpoint of that address, if it is one of these still.
+    pub(super) fn at(&self, address: SocketAddr) -> Option<Picked<'_>> {
+        let index = self.endpoints.binary_search_by(|endpoint| endpoint.address.cmp(&address)).ok()?;
+        Some(Picked { upstream: self, index, failures: self.endpoints[index].health.failures() })
+    }
+
     fn has_room(&self, index: usize) -> bool {
         let cap = self.upkeep.caps.requests;
         cap.is_none_or(|cap| self.endpoints[index].load.in_flight() < cap.get())

@@ -271,3 +271,12 @@ fn keys_and_ids_lead_to_the_same_endpoint_until_it_is_out() {
     assert_ne!(chosen(&state, Choice::Sticky(id)), first.address().port());
     assert!(!state.knows(0));
 }
+
+#[test]
+fn an_endpoint_is_found_by_its_address() {
+    let state = state(&[1, 2]);
+    let address = |port: u16| ([10, 0, 0, 1], port).into();
+    assert!(state.at(address(3)).is_none());
+    state.at(address(1)).expect("an endpoint").failed(0);
+    assert_eq!(picks(&state, 1, 2), [2, 2]);
+}

@@ -17,8 +17,12 @@ use crate::summary::Outcome;
 use crate::{process, progress, workspace};
 
 /// An overlay of `deploy/` and the arguments with which the chart says the same.
-const TWINS: [(&str, &[&str]); 3] =
-    [("base", &[]), ("privileged", &["--set=privileged=true"]), ("bind", &["--set=controller.steer=bind"])];
+const TWINS: [(&str, &[&str]); 4] = [
+    ("base", &[]),
+    ("privileged", &["--set=privileged=true"]),
+    ("bind", &["--set=controller.steer=bind"]),
+    ("udp", &["--set=controller.udpServicesConfigMap=xdp-ingress/udp-services"]),
+];
 
 /// Does all of them. Without Go the parts that need Helm are skipped, unless `REQUIRE_KUBE` is set.
 ///

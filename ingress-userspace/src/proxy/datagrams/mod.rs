@@ -1,0 +1,114 @@
+//! UDP services: brings the datagrams of clients to pods, and their answers back. It does not read what is in them.
+//!
+//! ```text
+//! main thread     snapshot ─▶ opening ─▶ a socket for each worker and port
+//! worker          socket ─▶ port ─▶ session (one for each client) ─▶ its own socket ─▶ one endpoint
+//!                 socket ◀───────── session ◀──────────────────────────────┘
+//! ```
+//!
+//! Sockets are opened by the main thread, because workers have no capability for low ports, and are the workers' from
+//! then on. All sockets of a port share it by `SO_REUSEPORT`: the kernel gives each client to one of them. Which
+//! endpoint a client gets follows from its address and port alone, so that any worker, process or node that it comes
+//! to chooses the same.
+
+mod opening;
+mod port;
+mod session;
+mod socket;
+mod stats;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    net::UdpSocket,
+    rc::Rc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+pub use opening::{OpenError, keep_open};
+use port::{Port, Serving};
+pub(super) use stats::DatagramStats;
+pub use stats::{DatagramStatsView, Dropped};
+
+use super::{server::Signal, worker::Worker};
+
+/// What a worker is to do with a port.
+#[derive(Debug)]
+pub(super) enum Order {
+    Open { port: u16, socket: UdpSocket },
+    Close { port: u16 },
+}
+
+/// Orders that wait for a worker; whoever gives more waits for it.
+pub(super) const ORDERS: usize = 16;
+
+/// The longest datagram of IPv4 and IPv6 (jumbograms apart).
+const DATAGRAM_MAX: usize = 65_535;
+
+/// How long a worker that drains waits for answers that are under way.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What the ports of one worker share.
+struct Common {
+    sessions: Cell<usize>,
+    /// Whoever has a datagram in it passes it on before anything else runs.
+    buffer: RefCell<Box<[u8]>>,
+}
+
+/// Serves the ports that `orders` open on one worker, until the server stops; when it drains, until answers that are
+/// under way have come.
+pub(super) async fn run(worker: Rc<Worker>, mut orders: mpsc::Receiver<Order>, mut signal: watch::Receiver<Signal>) {
+    let mut ports: BTreeMap<u16, Running> = BTreeMap::new();
+    let common = Rc::new(Common { sessions: Cell::new(0), buffer: RefCell::new(Box::default()) });
+    let deadline = loop {
+        tokio::select! {
+            Some(order) = orders.recv() => match order {
+                Order::Open { port, socket } => match Port::new(&worker, &common, port, socket) {
+                    Ok(opened) => drop(ports.insert(port, Running::start(opened))),
+                    // Only for lack of memory or descriptors; another worker's socket of the port serves.
+                    Err(error) => tracing::error!(port, %error, "a worker cannot serve a UDP port"),
+                },
+                Order::Close { port } => drop(ports.remove(&port)),
+            },
+            changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
+                Signal::Serve => {}
+                Signal::Drain { deadline } => break deadline,
+                Signal::Stop => return,
+            },
+        }
+    };
+    let deadline = Instant::from_std(deadline).min(Instant::now() + DRAIN);
+    let mut ticks = interval(Duration::from_millis(10));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while ports.values().any(|running| running.port.awaits_answers()) && Instant::now() < deadline {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = signal.wait_for(|signal| *signal == Signal::Stop) => return,
+        }
+    }
+}
+
+/// A port that is served for as long as this lives.
+struct Running {
+    port: Rc<Port>,
+    task: AbortHandle,
+}
+
+impl Running {
+    fn start(port: Rc<Port>) -> Self {
+        let serving = Serving::new(Rc::clone(&port));
+        Self { port, task: tokio::task::spawn_local(serving.run()).abort_handle() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

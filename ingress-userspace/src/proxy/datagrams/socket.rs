@@ -1,0 +1,156 @@
+//! A UDP socket that tells to which address of the node a datagram was sent, and sends from the address that it is
+//! told. It knows no sessions.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::AsRawFd,
+};
+
+use nix::{
+    cmsg_space,
+    sys::socket::{
+        ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
+        sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo},
+    },
+};
+use socket2::{Domain, Protocol, SockAddr, Socket as Made, Type};
+use tokio::io::Interest;
+
+/// Datagrams that wait in the kernel for a worker to take them, in bytes; the kernel caps it at `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Whether other sockets may have the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    Alone,
+    /// With those of the same user that say so, too.
+    ReusePort,
+}
+
+/// Who sent a datagram to which address of the node. Only of the same two a datagram is of the same session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Client {
+    /// As the socket has it: IPv4 addresses are v4-mapped unless the node has no IPv6.
+    pub(super) address: SocketAddr,
+    local: Local,
+}
+
+/// An address of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Local {
+    V4(Ipv4Addr),
+    /// Also of IPv4, v4-mapped. The interface only where the address means nothing without it.
+    V6(Ipv6Addr, u32),
+}
+
+/// The socket of one worker for one port.
+#[derive(Debug)]
+pub(super) struct Socket(tokio::net::UdpSocket);
+
+/// Makes a socket of `address`, which is unspecified; the IPv6 one takes IPv4 as well.
+pub(super) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
+    let socket = Made::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    // Not SO_REUSEADDR: with it, whoever says so and comes last gets all datagrams (udp(7), socket(7)); UDP has no
+    // TIME_WAIT that it would be needed for.
+    if sharing == Sharing::ReusePort {
+        socket.set_reuse_port(true)?;
+    }
+    match address {
+        SocketAddr::V4(_) => setsockopt(&socket, Ipv4PacketInfo, &true)?,
+        SocketAddr::V6(_) => {
+            socket.set_only_v6(false)?;
+            // Of datagrams of IPv4 it tells the v4-mapped address (Linux, `ip6_datagram_recv_common_ctl`).
+            setsockopt(&socket, Ipv6RecvPacketInfo, &true)?;
+        }
+    }
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    socket.bind(&SockAddr::from(address))?;
+    Ok(socket.into())
+}
+
+// === impl Socket ===
+
+impl Socket {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+        Ok(Self(tokio::net::UdpSocket::from_std(socket)?))
+    }
+
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        self.0.readable().await
+    }
+
+    /// Takes a datagram into `buffer`, and tells its length; `None` of one that cannot be answered.
+    pub(super) fn try_receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Client>)> {
+        let mut control = cmsg_space!(libc::in_pktinfo, libc::in6_pktinfo);
+        self.0.try_io(Interest::READABLE, || {
+            let mut parts = [IoSliceMut::new(buffer)];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            let message = recvmsg::<SockaddrStorage>(self.0.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
+            let local = message.cmsgs()?.find_map(|message| match message {
+                ControlMessageOwned::Ipv4PacketInfo(info) => {
+                    Some(Local::V4(Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr))))
+                }
+                ControlMessageOwned::Ipv6PacketInfo(info) => {
+                    let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
+                    Some(Local::V6(address, if address.is_unicast_link_local() { info.ipi6_ifindex } else { 0 }))
+                }
+                _ => None,
+            });
+            let address = message.address.as_ref().and_then(address);
+            let client = address.filter(|address| address.port() != 0).zip(local);
+            Ok((message.bytes, client.map(|(address, local)| Client { address, local })))
+        })
+    }
+
+    /// Sends `datagram` to `client` from the address that it asked, if there is room now.
+    pub(super) fn try_send(&self, client: &Client, datagram: &[u8]) -> io::Result<()> {
+        self.0.try_io(Interest::WRITABLE, || send(&self.0, client, datagram))
+    }
+
+    /// The same when there is room.
+    pub(super) async fn send(&self, client: &Client, datagram: &[u8]) -> io::Result<()> {
+        self.0.async_io(Interest::WRITABLE, || send(&self.0, client, datagram)).await
+    }
+}
+
+fn send(socket: &tokio::net::UdpSocket, client: &Client, datagram: &[u8]) -> io::Result<()> {
+    let Client { address, local } = client;
+    let (fd, flags) = (socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+    let (parts, to) = ([IoSlice::new(datagram)], SockaddrStorage::from(*address));
+    match *local {
+        Local::V4(local) => {
+            let any = libc::in_addr { s_addr: 0 };
+            let ipi_spec_dst = libc::in_addr { s_addr: local.to_bits().to_be() };
+            let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr: any };
+            sendmsg(fd, &parts, &[ControlMessage::Ipv4PacketInfo(&info)], flags, Some(&to))?;
+        }
+        Local::V6(local, interface) => {
+            let ipi6_addr = libc::in6_addr { s6_addr: local.octets() };
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: interface };
+            sendmsg(fd, &parts, &[ControlMessage::Ipv6PacketInfo(&info)], flags, Some(&to))?;
+        }
+    }
+    Ok(())
+}
+
+fn address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| SocketAddr::V4((*address).into()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| SocketAddr::V6((*address).into())))
+}
+
+// === impl Client ===
+
+impl Client {
+    /// What its endpoint follows from: the same wherever it comes in.
+    pub(super) fn key(&self) -> [u8; 18] {
+        let mut key = [0; 18];
+        let ip = match self.address.ip() {
+            std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            std::net::IpAddr::V6(ip) => ip,
+        };
+        key[..16].copy_from_slice(&ip.octets());
+        key[16..].copy_from_slice(&self.address.port().to_be_bytes());
+        key
+    }
+}
