@@ -125,12 +125,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
             let (sink, guard) = Sink::new(BufWriter::with_capacity(LOG_BUFFER, std::io::stdout()));
             log_guard = Some(guard);
             shared.log_to(sink);
-            Server::start(shared, listeners, &options)
+            Server::start(Arc::clone(&shared), listeners, &options)
         })?;
         let server = server.insert(started.context("cannot start the workers")?);
         let has_company = || datapath.as_ref().is_some_and(|datapath| datapath.has_company().unwrap_or(true));
         tokio::select! {
-            result = operate(&mut control, kernel.as_mut(), &view, &wanted) => result,
+            result = operate(&mut control, kernel.as_mut(), &shared, &view, &wanted) => result,
             never = proxy::keep_datagram_ports_open(server, has_company) => match never {},
         }
     };
@@ -187,6 +187,7 @@ async fn until_asked_to_end(
 async fn operate(
     control: &mut Control,
     kernel: Option<&mut Kernel>,
+    shared: &Shared,
     view: &View,
     wanted: &watch::Sender<bool>,
 ) -> anyhow::Result<()> {
@@ -195,12 +196,12 @@ async fn operate(
         info!(kernel = "off", "ready");
         return signs(&view.pulse, control.ended()).await;
     };
-    kernel.take_over()?;
+    kernel.take_over(shared)?;
     view.enter(Stage::Serving);
     info!(kernel = "on", epoch = kernel.epoch(), "ready");
     tokio::select! {
         result = control.ended() => result,
-        result = kernel.look_after(wanted, &view.pulse) => result,
+        result = kernel.look_after(wanted, &view.pulse, shared) => result,
     }
 }
 

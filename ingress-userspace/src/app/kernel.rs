@@ -9,11 +9,16 @@ use std::{
 };
 
 use anyhow::Context;
-use ingress_common::{HostL7Cell, flow::PROTO_TCP, map::NODE_ADDRS_MAX, steer::SLOTS_PER_PORT};
+use ingress_common::{
+    HostL7Cell,
+    flow::{PROTO_TCP, PROTO_UDP},
+    map::{NODE_ADDRS_MAX, PORTS_MAX},
+    steer::{PORT_COUNT_ONLY, SLOTS_PER_PORT},
+};
 use ingress_userspace::{
     datapath::{self, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode},
-    model::HostId,
-    proxy::{FlowTable, Pulse, WorkerListeners},
+    model::{HostId, StreamPort, Transport},
+    proxy::{FlowTable, Pulse, Shared, WorkerListeners},
 };
 use tokio::{
     sync::watch,
@@ -39,6 +44,10 @@ const LOG: Duration = Duration::from_millis(100);
 /// How often the flows of processes that have died are removed; one scan of the map.
 const SWEEP: Duration = Duration::from_mins(1);
 
+/// The groups of slots: one for each port for HTTP.
+const HTTP: u32 = 0;
+const HTTPS: u32 = 1;
+
 /// The kernel part of this process.
 pub(super) struct Kernel {
     datapath: Arc<Datapath>,
@@ -48,7 +57,12 @@ pub(super) struct Kernel {
     addresses: Addresses,
     /// The kernel does not know of `addresses` yet.
     stale: bool,
-    ports: Vec<SteeredPort>,
+    /// Those for HTTP.
+    ports: [SteeredPort; 2],
+    /// What the kernel was told last, if it has not refused.
+    told: Vec<SteeredPort>,
+    /// The latest snapshot may have other ports.
+    changed: bool,
     steers: bool,
     slots: Vec<Slot>,
 }
@@ -84,17 +98,13 @@ impl Kernel {
         let mut datapath = Datapath::open(&options)
             .context("cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it)")?;
         report(datapath.report(), host_capacity);
-        let steered = |(index, port): (u32, u16)| SteeredPort {
-            port,
-            proto: PROTO_TCP,
-            first_slot: index * SLOTS_PER_PORT,
-            workers: if lookup { workers } else { 0 },
-            flags: 0,
-        };
-        let ports = (0_u32..).zip(ports).map(steered).collect();
+        let workers = if lookup { workers } else { 0 };
+        let [http, https] = ports;
+        let ports = [steered(http, HTTP, workers), steered(https, HTTPS, workers)];
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
-        Ok(Self { datapath, log, node, addresses, stale: true, ports, steers: lookup, slots: Vec::new() })
+        let (told, changed, steers, slots) = (Vec::new(), true, lookup, Vec::new());
+        Ok(Self { datapath, log, node, addresses, stale: true, ports, told, changed, steers, slots })
     }
 
     /// Keeps duplicates of the listeners for their slots; the workers own the originals.
@@ -106,9 +116,9 @@ impl Kernel {
             return Ok(());
         }
         for (worker, WorkerListeners { http, https }) in (0_u32..).zip(listeners) {
-            for (port, listener) in (0_u32..).zip([http, https]) {
+            for (group, listener) in [(HTTP, http), (HTTPS, https)] {
                 let listener = listener.as_fd().try_clone_to_owned().context("cannot duplicate a listener")?;
-                self.slots.push(Slot { number: port * SLOTS_PER_PORT + worker, listener });
+                self.slots.push(Slot { number: group * SLOTS_PER_PORT + worker, listener });
             }
         }
         Ok(())
@@ -144,22 +154,24 @@ impl Kernel {
     ///
     /// # Errors
     /// If the kernel refuses; then some slots may be ours already, which serve.
-    pub(super) fn take_over(&mut self) -> anyhow::Result<()> {
-        self.claim(Claim::Any).map(drop)
+    pub(super) fn take_over(&mut self, shared: &Shared) -> anyhow::Result<()> {
+        self.claim(Claim::Any, shared).map(drop)
     }
 
     /// Whether the node is ours now.
-    fn claim(&mut self, claim: Claim) -> anyhow::Result<bool> {
-        let Self { datapath, slots, ports, .. } = self;
+    fn claim(&mut self, claim: Claim, shared: &Shared) -> anyhow::Result<bool> {
+        let ports = self.steered(shared);
+        let Self { datapath, slots, .. } = self;
         // The node first and the slots after it, so that no flow is ever entered under an epoch that nobody knows of.
         let equip = || {
             for Slot { number, listener } in slots {
                 datapath.register_listener(*number, listener.as_fd())?;
             }
-            datapath.set_ports(ports)
+            datapath.set_ports(&ports)
         };
         let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
         if taken {
+            (self.told, self.changed) = (ports, false);
             self.set_addresses();
             self.sweep();
         }
@@ -217,7 +229,15 @@ impl Kernel {
     ///
     /// # Errors
     /// If netlink ends.
-    pub(super) async fn look_after(&mut self, owner: &watch::Sender<bool>, pulse: &Pulse) -> anyhow::Result<()> {
+    pub(super) async fn look_after(
+        &mut self,
+        owner: &watch::Sender<bool>,
+        pulse: &Pulse,
+        shared: &Shared,
+    ) -> anyhow::Result<()> {
+        let mut published = shared.published();
+        // Something may have been published since the node was taken.
+        self.changed = true;
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
         let (mut sweep, mut drain) = (interval(SWEEP), interval(LOG));
         for timer in [&mut heartbeat, &mut look] {
@@ -228,9 +248,13 @@ impl Kernel {
                 _ = heartbeat.tick() => {
                     pulse.beat();
                     self.beat();
-                    self.refresh(owner);
+                    self.refresh(owner, shared);
                 }
-                _ = look.tick() => self.look(owner),
+                Ok(()) = published.changed() => {
+                    self.changed = true;
+                    self.refresh(owner, shared);
+                }
+                _ = look.tick() => self.look(owner, shared),
                 _ = sweep.tick() => self.sweep(),
                 _ = drain.tick(), if self.log.is_some() => {
                     if let Some(log) = &mut self.log {
@@ -240,14 +264,14 @@ impl Kernel {
                 change = self.node.changed() => {
                     change.context("netlink no longer reports changes of the node's addresses")?;
                     self.read_addresses().await;
-                    self.refresh(owner);
+                    self.refresh(owner, shared);
                 }
             }
         }
     }
 
     /// Finds out whose the node is, and takes it if it is nobody's.
-    fn look(&mut self, owner: &watch::Sender<bool>) {
+    fn look(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
         match self.datapath.owner() {
             Owner::Other => {
                 if owner.send_if_modified(|owner| std::mem::replace(owner, false)) {
@@ -259,7 +283,7 @@ impl Kernel {
             // If it is ours, something went wrong before its slots and ports were.
             Owner::Nobody | Owner::This => {}
         }
-        match self.claim(Claim::Ownerless) {
+        match self.claim(Claim::Ownerless, shared) {
             Ok(true) => {
                 warn!("the process that owned the node has died or ends; took the node back");
                 owner.send_replace(true);
@@ -270,11 +294,57 @@ impl Kernel {
         }
     }
 
-    /// Tells the kernel addresses that it does not know yet, if the node is ours.
-    fn refresh(&mut self, owner: &watch::Sender<bool>) {
-        if self.stale && *owner.borrow() {
+    /// Tells the kernel addresses and ports that it does not know yet, if the node is ours.
+    fn refresh(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
+        if !*owner.borrow() {
+            return;
+        }
+        if self.stale {
             self.set_addresses();
         }
+        if self.changed {
+            self.set_ports(shared);
+        }
+    }
+
+    /// Tells the kernel which ports there are now; what fails is tried again with the next heartbeat.
+    fn set_ports(&mut self, shared: &Shared) {
+        let ports = self.steered(shared);
+        if ports == self.told {
+            self.changed = false;
+            return;
+        }
+        // Slots and all, and under the same lock: a process that has just taken the node must not find our ports in place of its own.
+        match self.claim(Claim::Ownerless, shared) {
+            Ok(true) => info!(count = ports.len(), "the node's ports changed"),
+            // What it is then is found out at the next look.
+            Ok(false) => {}
+            Err(error) => {
+                self.told.clear();
+                warn!("cannot set the node's ports, trying again: {error:#}");
+            }
+        }
+    }
+
+    /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here.
+    fn steered(&self, shared: &Shared) -> Vec<SteeredPort> {
+        let snapshot = shared.snapshot();
+        let streams = snapshot.streams.keys().filter_map(|StreamPort { transport, number }| match transport {
+            Transport::Tcp => None,
+            Transport::Udp => {
+                Some(SteeredPort { port: *number, proto: PROTO_UDP, first_slot: 0, workers: 0, flags: PORT_COUNT_ONLY })
+            }
+        });
+        let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
+        let room = PORTS_MAX as usize;
+        if ports.len() > room && self.changed {
+            warn!(
+                left_out = ports.len() - room,
+                room, "more ports than the kernel part has room for; the datagrams of some are not counted"
+            );
+        }
+        ports.truncate(room);
+        ports
     }
 
     /// What cannot be read is read again after the next change; what is known goes on to hold.
@@ -325,6 +395,11 @@ impl Kernel {
             Err(error) => warn!(%error, "cannot remove what dead processes may have left"),
         }
     }
+}
+
+/// A TCP port whose connections go to the slots of `group`.
+fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
+    SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0 }
 }
 
 /// What was found and done, for the log: no mode is taken silently.

@@ -13,3 +13,4 @@ mod inputs;
 mod lifecycle;
 mod net;
 mod steering;
+mod udp_services;
