@@ -55,6 +55,7 @@ mod session;
 mod shared;
 mod snapshot;
 mod speak;
+pub mod stream;
 mod tls;
 mod traces;
 mod tunnel;
