@@ -117,6 +117,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) udp_services_configmap: Option<ObjectName>,
 
+    /// Accepted for ingress-nginx' sake: hosts with the annotation `ssl-passthrough` are always passed through, and others pay
+    /// nothing for it.
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, help_heading = "Routing")]
+    pub(crate) enable_ssl_passthrough: bool,
+
     /// Refuse Services of type ExternalName, which lead wherever their owner says.
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_svc_external_name: bool,

@@ -75,6 +75,7 @@ impl Settings {
             default_ssl_certificate,
             tcp_services_configmap,
             udp_services_configmap,
+            enable_ssl_passthrough: _,
             disable_svc_external_name,
             disable_catch_all,
             annotations_prefix,

@@ -21,6 +21,9 @@ impl fmt::Display for RouteTable {
             if let Some(clients) = &routes.clients {
                 writeln!(f, "  {:<24} {clients}", "(client certificates)")?;
             }
+            if let Some(passthrough) = &routes.passthrough {
+                writeln!(f, "  {:<24} {passthrough}", "(passthrough)")?;
+            }
             if let Some(rule) = &routes.fallback {
                 writeln!(f, "  {:<24} {rule}", "(fallback)")?;
             }

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    AuthService, Certificate, ClientCertificates, Filter, Forwarding, HostPattern, PathMatch, Settings, Split,
-    StreamPort, StreamService, Template, Tree, Upstream, UpstreamKey,
+    AuthService, Certificate, ClientCertificates, Filter, Forwarding, HostPattern, Passthrough, PathMatch, Settings,
+    Split, StreamPort, StreamService, Template, Tree, Upstream, UpstreamKey,
 };
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream service names is in
@@ -37,6 +37,8 @@ pub struct HostRoutes {
     pub fallback: Option<Rule>,
     /// What its clients must show in handshakes. Each rule that is to be protected by that has a filter for it.
     pub clients: Option<Arc<ClientCertificates>>,
+    /// Where its connections over TLS are passed on to; `None` serves them by `rules`. Its upstream is one of a rule's.
+    pub passthrough: Option<Arc<Passthrough>>,
 }
 
 /// One path of one host.

@@ -87,6 +87,7 @@ async fn failed(worker: &Worker, listener: &TcpListener, reserve: &mut Reserve, 
             reserve.shed(listener);
             worker.pool.clear();
             worker.http2.clear();
+            worker.pipes.clear();
             tokio::time::sleep(PAUSE).await;
         }
         Some(libc::ENOBUFS | libc::ENOMEM) => tokio::time::sleep(PAUSE).await,

@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use tokio::net::TcpStream;
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use crate::route::HostEntry;
@@ -20,6 +23,7 @@ use super::{
     refusal::Refusal,
     snapshot::Snapshot,
     speak::{http1, http2},
+    stream,
 };
 
 /// Opens a connection, and serves it to its end.
@@ -34,15 +38,23 @@ pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
     if !conn.secure {
         return http1(stream, |tcp| tcp, conn).await;
     }
-    let limit = conn.worker.options.handshake_timeout;
+    let deadline = Instant::now() + conn.worker.options.handshake_timeout;
+    let passes = conn.worker.snapshot().routes.pass_through();
+    if passes {
+        // Boxed, as below.
+        match Box::pin(stream::pass_through(&conn, stream, deadline)).await {
+            Some(ours) => stream = ours,
+            None => return,
+        }
+    }
     let snapshot = conn.worker.snapshot();
     let accepted = if snapshot.routes.ask_clients() {
         // Boxed, so that where no host asks for certificates nothing carries its size.
-        tokio::time::timeout(limit, Box::pin(accept_asking(&conn, stream, &snapshot))).await
+        timeout_at(deadline, Box::pin(accept_asking(&conn, stream, &snapshot))).await
     } else {
         drop(snapshot);
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
-        tokio::time::timeout(limit, acceptor.accept(stream)).await
+        timeout_at(deadline, acceptor.accept(stream)).await
     };
     match accepted {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, Vec::new(), conn).await,

@@ -35,6 +35,7 @@ use super::{
     server::Signal,
     shared::Shared,
     snapshot::Snapshot,
+    stream::Pipes,
     upstream::{Pool, PoolOptions, h2},
 };
 
@@ -45,6 +46,7 @@ pub(super) struct Worker {
     pub(super) pool: Pool,
     pub(super) http2: h2::Clients<RequestBody>,
     pub(super) durations: Arc<Durations>,
+    pub(super) pipes: Pipes,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -87,6 +89,7 @@ impl Worker {
             pool,
             http2,
             durations,
+            pipes: Pipes::default(),
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
@@ -189,6 +192,7 @@ impl Worker {
             self.order_all(Order::Finish, |conn| conn.progress.is_idle());
             self.pool.clear();
             self.http2.clear();
+            self.pipes.clear();
         }
     }
 

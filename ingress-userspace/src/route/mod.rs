@@ -12,8 +12,8 @@ use std::{
 };
 
 use crate::model::{
-    Action, Canary, CanaryRule, ClientCertificates, Filter, Forwarding, HostId, HostPattern, HostRoutes, PathMatch,
-    Pattern, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
+    Action, Canary, CanaryRule, ClientCertificates, Filter, Forwarding, HostId, HostPattern, HostRoutes, Passthrough,
+    PathMatch, Pattern, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
 mod meter;
@@ -38,6 +38,8 @@ pub struct Routes {
     asking: BTreeSet<HostPattern>,
     /// Hosts with rules whose requests are counted for themselves.
     metered: BTreeSet<HostPattern>,
+    /// Hosts whose connections over TLS are passed on.
+    passing: BTreeSet<HostPattern>,
 }
 
 /// One host and its rules.
@@ -54,6 +56,14 @@ pub struct HostEntry {
     patterns: Vec<(Pattern, Route)>,
     fallback: Option<Route>,
     clients: Option<Arc<ClientCertificates>>,
+    passing: Option<Passing>,
+}
+
+/// Where connections over TLS for a host are passed on to.
+#[derive(Debug)]
+pub struct Passing {
+    pub upstream: Option<UpstreamId>,
+    pub policy: Arc<Passthrough>,
 }
 
 /// What a matching rule does.
@@ -154,10 +164,14 @@ impl Routes {
                 let previous = routes.of(pattern).map(Arc::clone);
                 Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut upstream))
             });
-            if entry.as_ref().is_some_and(|entry| entry.clients.is_some()) {
-                routes.asking.insert((*pattern).clone());
-            } else {
-                routes.asking.remove(*pattern);
+            let is_asking = entry.as_ref().is_some_and(|entry| entry.clients.is_some());
+            let is_passing = entry.as_ref().is_some_and(|entry| entry.passing.is_some());
+            for (set, is_in) in [(&mut routes.asking, is_asking), (&mut routes.passing, is_passing)] {
+                if is_in {
+                    set.insert((*pattern).clone());
+                } else {
+                    set.remove(*pattern);
+                }
             }
             if entry.as_ref().is_some_and(|entry| entry.meters().next().is_some()) {
                 routes.metered.insert((*pattern).clone());
@@ -208,6 +222,12 @@ impl Routes {
         !self.asking.is_empty()
     }
 
+    /// Whether connections over TLS for any host are passed on.
+    #[must_use]
+    pub fn pass_through(&self) -> bool {
+        !self.passing.is_empty()
+    }
+
     /// The host whose rules serve `name` (canonical form).
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&HostEntry> {
@@ -234,7 +254,11 @@ impl HostEntry {
         previous: Option<&Self>,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
-        let HostRoutes { rules, fallback, clients } = routes;
+        let HostRoutes { rules, fallback, clients, passthrough } = routes;
+        let passing = passthrough.as_ref().map(|policy| Passing {
+            upstream: policy.upstream.as_ref().map(&mut *upstream),
+            policy: Arc::clone(policy),
+        });
         let meter = |rule: &Rule| {
             let known = previous.and_then(|entry| {
                 entry.meters().find(|meter| meter.path == rule.path && meter.owner == rule.owner).map(Arc::clone)
@@ -250,6 +274,7 @@ impl HostEntry {
             prefix: HashMap::new(),
             longest_prefix: 0,
             clients: clients.clone(),
+            passing,
             patterns: Vec::new(),
             fallback: fallback.as_ref().map(&mut route),
         };
@@ -283,6 +308,12 @@ impl HostEntry {
     #[must_use]
     pub fn clients(&self) -> Option<&Arc<ClientCertificates>> {
         self.clients.as_ref()
+    }
+
+    /// Where its connections over TLS are passed on to, if they are.
+    #[must_use]
+    pub fn passing(&self) -> Option<&Passing> {
+        self.passing.as_ref()
     }
 
     fn find(&self, path: &str) -> Option<&Route> {

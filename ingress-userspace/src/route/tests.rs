@@ -17,7 +17,7 @@ fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
         let owner = |path: &dyn std::fmt::Display| format!("{pattern} {path}");
         let rules = paths.iter().map(|path| rule(path.clone(), &owner(path))).collect();
         let fallback = fallback.then(|| rule(PathMatch::Prefix("/".into()), &owner(&"fallback")));
-        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None }));
+        table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
     }
     table
 }
@@ -36,7 +36,7 @@ fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
 /// Every pattern and every rule tried in order of precedence.
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
-    let HostRoutes { rules, fallback, clients: _ } = &**routes;
+    let HostRoutes { rules, fallback, clients: _, passthrough: _ } = &**routes;
     let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_ref())?;
     Some(rule.owner.to_string())
 }

@@ -35,6 +35,8 @@ pub(super) struct Asked {
     pub(super) ssl_redirect: bool,
     /// Whether all hosts are redirected to TLS. Default false.
     pub(super) force_ssl_redirect: bool,
+    /// Whether connections over TLS are passed on to pods. Default false.
+    pub(super) passthrough: bool,
     pub(super) protocol: Wanted,
     pub(super) through_service: bool,
     pub(super) upstream_tls: AskedTls,
@@ -98,6 +100,7 @@ impl Default for Asked {
         Self {
             ssl_redirect: true,
             force_ssl_redirect: false,
+            passthrough: false,
             protocol: Wanted::OfPort,
             through_service: false,
             upstream_tls: AskedTls::default(),

@@ -32,6 +32,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         redirect: Redirect::Never,
         canary: None,
         clients: Clients::Any,
+        passes: false,
         hosts: Vec::new(),
         object,
     };
@@ -55,6 +56,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
     (claims.redirect, claims.canary, claims.clients) = (policy.redirect, policy.canary.clone(), policy.clients.clone());
+    claims.passes = policy.passes;
     let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{
-        Action, Canary, CanaryRule, Certificate, Filter, Host, HostPattern, HostRoutes, PathMatch, Rule, Split,
-        Unavailable, path,
+        Action, Canary, CanaryRule, Certificate, Filter, Host, HostPattern, HostRoutes, Passthrough, PathMatch, Rule,
+        Split, Unavailable, path,
     },
 };
 
@@ -43,6 +43,8 @@ struct MergedRule {
     owner: ObjectRef,
     standing: Standing,
     redirect: Redirect,
+    /// Whether connections over TLS are to be passed on to where it leads.
+    passes: bool,
 }
 
 /// Merges what `claims`, in order of precedence, say of the host `pattern`.
@@ -161,13 +163,16 @@ impl MergedHost {
         claims: &Claims,
         context: &mut Context<'_>,
     ) {
-        let Claims { object, precedence: Precedence { standing, .. }, redirect, clients, canary: _, hosts: _ } = claims;
+        let Claims { object, precedence: Precedence { standing, .. }, redirect, clients, passes, canary: _, hosts: _ } =
+            claims;
         let RulesClaim { rules, fallback } = claim;
         let merged = |rule: &Rule| MergedRule {
             rule: rule.clone(),
             owner: object.clone(),
             standing: *standing,
             redirect: *redirect,
+            // Who is sent elsewhere has to be read, and answered.
+            passes: *passes && alias != Some(AliasKind::Www),
         };
         match &self.clients {
             _ if *clients == Clients::Any => {}
@@ -278,6 +283,7 @@ impl MergedHost {
         let mut all: Vec<&MergedRule> = rules.values().chain(lent.map(|(_, rule)| rule)).collect();
         all.sort_by(|a, b| a.rule.path.cmp(&b.rule.path));
         let fallback = fallback.as_ref().or_else(|| lender?.fallback.as_ref());
+        let passing = self.passing().or_else(|| lender?.passing());
         HostRoutes {
             rules: all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect(),
             fallback: fallback.map(|rule| rule.settle(has_tls, clients, globals)),
@@ -285,7 +291,17 @@ impl MergedHost {
                 Clients::With(clients) => Some(Arc::clone(clients)),
                 Clients::Any | Clients::Nobody => None,
             },
+            passthrough: passing.map(|rule| Arc::new(rule.passthrough(clients))),
         }
+    }
+
+    /// The rule to whose pods connections over TLS are passed on, if any asks for that: of those that do, the one for `/`, or the
+    /// first.
+    fn passing(&self) -> Option<&MergedRule> {
+        let Self { rules, fallback, has_tls: _, clients: _ } = self;
+        let asking = || rules.values().filter(|rule| rule.passes);
+        let root = asking().find(|rule| rule.rule.path.as_str() == "/");
+        root.or_else(|| asking().next()).or_else(|| fallback.as_ref().filter(|rule| rule.passes))
     }
 }
 
@@ -311,12 +327,27 @@ impl MergedRule {
         }
     }
 
+    /// Connections that are passed on to where the rule leads. Whoever must show a certificate cannot be asked for it.
+    fn passthrough(&self, clients: &Clients) -> Passthrough {
+        let Rule { path: _, owner: _, filters, action, forwarding } = &self.rule;
+        let upstream = match (clients, action) {
+            (Clients::Any, Action::Forward(key)) => Some(key.clone()),
+            (Clients::Any, Action::Split(split)) => Some(split.main.clone()),
+            (Clients::With(_) | Clients::Nobody, _) | (_, Action::Refuse(_) | Action::Redirect(_)) => None,
+        };
+        let access = filters.iter().find_map(|filter| match filter {
+            Filter::Access(access) => Some(Arc::clone(access)),
+            _ => None,
+        });
+        Passthrough { upstream, access, connect_timeout: forwarding.connect_timeout }
+    }
+
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
     ///
     /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to solvers, whose
     /// clients come over plain HTTP and have none.
     fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
-        let Self { rule, owner: _, standing, redirect } = self;
+        let Self { rule, owner: _, standing, redirect, passes: _ } = self;
         let mut rule = rule.clone();
         match clients {
             _ if *standing == Standing::Solver => {}

@@ -103,6 +103,8 @@ struct Claims {
     redirect: Redirect,
     /// What clients of its hosts must show.
     clients: Clients,
+    /// Whether connections over TLS for its hosts are passed on to pods.
+    passes: bool,
     /// Which requests its rules take from those of others, if they are no rules of their own.
     canary: Option<CanaryRule>,
     /// Sorted by host, each once.

@@ -307,7 +307,7 @@ impl Translator {
     /// Sets the routes of a host in the table. One that comes out the same stays the same object.
     fn route(&mut self, pattern: &HostPattern, routes: Option<HostRoutes>, work: &mut Work) {
         fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
-            let HostRoutes { rules, fallback, clients: _ } = routes;
+            let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
             rules.iter().chain(fallback).flat_map(Rule::upstreams)
         }
         if self.table.hosts.get(pattern).map(Arc::as_ref) == routes.as_ref() {

@@ -1,10 +1,20 @@
 //! Opaque streams: connections whose bytes are passed on as they are, whatever is spoken on them.
+//!
+//! ```text
+//! 443: hello (peek) ─▶ host that passes through ─┐
+//!                                                ├─▶ serve ─▶ connect ─▶ relay (splice through a pipe) ─▶ pod
+//! port of a TCP service ─▶ service ──────────────┘
+//! ```
 
+mod hello;
 mod pipe;
 mod relay;
+mod serve;
 
+pub use hello::{HELLO_MAX, HelloReader, Seen};
 pub use pipe::Pipes;
 pub use relay::{Passed, Relay, RelayError};
+pub(super) use serve::pass_through;
 
 #[cfg(test)]
 mod tests;

@@ -110,7 +110,11 @@ impl Pool {
         }
     }
 
-    async fn tcp(&self, address: SocketAddr) -> Result<TcpStream, ConnectError> {
+    /// Opens a bare connection, with `TCP_NODELAY`, that is never kept here.
+    ///
+    /// # Errors
+    /// If it is refused, or fails otherwise. The caller sets a time limit.
+    pub async fn tcp(&self, address: SocketAddr) -> Result<TcpStream, ConnectError> {
         let connected = TcpStream::connect(address).await;
         connected
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))

@@ -24,6 +24,7 @@ mod hosts;
 mod limits;
 mod log;
 mod metrics;
+mod passthrough;
 mod pods_tls;
 mod redirects;
 mod rewrites;

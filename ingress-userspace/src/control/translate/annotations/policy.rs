@@ -31,6 +31,8 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) canary: Option<CanaryRule>,
     /// What clients of its hosts must show.
     pub(in crate::control::translate) clients: Clients,
+    /// Whether connections over TLS are passed on to pods.
+    pub(in crate::control::translate) passes: bool,
     /// Of TLS with pods.
     pub(in crate::control::translate) terms: Option<AskedTls>,
     /// How pods are looked after, if not as all are.
@@ -85,6 +87,7 @@ pub(super) fn make(
     let Asked {
         ssl_redirect,
         force_ssl_redirect,
+        passthrough,
         protocol,
         through_service,
         upstream_tls,
@@ -172,6 +175,11 @@ pub(super) fn make(
         }
     };
     let limit = limit(limits, name).map(|limit| Filter::Limit(Arc::new(limit)));
+    if passthrough && (authentication.is_some() || limit.is_some() || clients != Clients::Any) {
+        service = service.max(Service::Refuse);
+        let message = "annotation `ssl-passthrough` passes connections on unread, so that nobody can be asked who they are, nor requests be counted; its rules answer 503, remove it or what asks for that";
+        context.report(object, Reason::InvalidAnnotation, message.to_owned());
+    }
     let cors = enable_cors.then(|| Filter::Cors(Arc::new(cors)));
     let host = upstream_host.map(Filter::UpstreamHost);
     let requests = (!request_headers.is_empty()).then(|| Filter::RequestHeaders(Arc::new(request_headers)));
@@ -187,6 +195,7 @@ pub(super) fn make(
         through: if through_service { Through::Service } else { Through::Pods },
         canary: is_canary.then_some(canary),
         clients,
+        passes: passthrough,
         terms,
         upkeep: upkeep.made(),
         elsewhere,

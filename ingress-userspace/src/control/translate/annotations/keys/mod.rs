@@ -209,6 +209,7 @@ mod tests {
             ("session-cookie-path", "/app", "/a; Secure"),
             ("session-cookie-samesite", "Lax", "lax"),
             ("session-cookie-secure", "true", "on"),
+            ("ssl-passthrough", "true", "on"),
             ("ssl-redirect", "false", "no"),
             ("temporal-redirect", "/x", "javascript:x"),
             ("temporal-redirect-code", "307", "30x"),

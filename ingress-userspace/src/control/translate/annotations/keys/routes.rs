@@ -107,6 +107,13 @@ pub(super) const KEYS: &[Key] = &[
             Ok(())
         },
     ),
+    key(
+        "ssl-passthrough",
+        "whether connections over TLS for its hosts are passed on to pods as they are, by the server name alone; paths have no say then. See [streams](streams.md)",
+        |value, asked| boolean(value, &mut asked.passthrough),
+    )
+    .default("false")
+    .or_refuse(),
     key("ssl-redirect", "whether hosts with TLS are redirected to it", |value, asked| {
         boolean(value, &mut asked.ssl_redirect)
     })

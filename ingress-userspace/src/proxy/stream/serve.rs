@@ -1,0 +1,150 @@
+//! Serves a connection as a stream: finds out where it leads to, opens a connection there, and relays.
+//!
+//! A stream counts as one request of its host or port: as successful if both sides have ended in order, as the client's error if
+//! it was kept out, as the server's if no endpoint took it, and else as aborted.
+
+use std::{
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    pin::pin,
+    rc::Rc,
+    sync::atomic::Ordering::Relaxed,
+    task::Poll,
+    time::Duration,
+};
+
+use ingress_common::StatusClass;
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{
+    super::{
+        conn::{Conn, Order},
+        counters::{Bytes, Direction},
+        in_flight::InFlight,
+        pick::{Choice, Tried, UpstreamState},
+        upstream::{self, ConnectError},
+    },
+    hello,
+    relay::{Passed, Relay, RelayError, reset},
+};
+use crate::{model::StreamRetry, route::HostEntry};
+
+/// Where a stream leads to.
+pub(super) struct Way<'s> {
+    /// `None` for one that leads nowhere.
+    pub(super) upstream: Option<&'s UpstreamState>,
+    pub(super) connect_timeout: Duration,
+    /// What is sent before anything of the client's.
+    pub(super) header: Option<String>,
+}
+
+/// Passes a connection on to pods if it is over TLS for a host that wants that. Else gives it back, with nothing taken from it.
+pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: Instant) -> Option<TcpStream> {
+    // Whatever is wrong with the beginning, the handshake finds out.
+    let Ok(Ok(Some(name))) = timeout_at(deadline, hello::server_name(&client)).await else { return Some(client) };
+    let (mut in_flight, opened) = {
+        // Kept for as long as it takes to connect, not as long as the stream lasts.
+        let snapshot = conn.worker.snapshot();
+        let host = snapshot.routes.host(&name);
+        let Some((host, passing)) = host.and_then(|host| Some((host, HostEntry::passing(host)?))) else {
+            return Some(client);
+        };
+        let mut in_flight = conn.begin(host.id);
+        let policy = &passing.policy;
+        if policy.access.as_ref().is_some_and(|access| !access.admits(conn.peer().address())) {
+            in_flight.finish(StatusClass::ClientError);
+            reset(&client);
+            return None;
+        }
+        let upstream = passing.upstream.and_then(|id| snapshot.upstream(id));
+        let way = Way { upstream, connect_timeout: policy.connect_timeout, header: None };
+        (in_flight, until_closed(conn, connect(conn, way)).await)
+    };
+    match opened.flatten() {
+        Some(endpoint) => relay(conn, client, endpoint, in_flight).await,
+        None => {
+            in_flight.finish(StatusClass::ServerError);
+            reset(&client);
+        }
+    }
+    None
+}
+
+/// A connection to an endpoint of `way`, tried one after the other.
+pub(super) async fn connect(conn: &Conn, way: Way<'_>) -> Option<TcpStream> {
+    let Way { upstream, connect_timeout, header } = way;
+    let StreamRetry { tries, within, enabled } = conn.settings.streams.retry;
+    let mut tried = Tried::up_to(if enabled { tries as usize } else { 1 });
+    let (worker, begun) = (&conn.worker, Instant::now());
+    let upstream = upstream?;
+    while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
+        let address = endpoint.address();
+        let greeted = async {
+            let mut tcp = worker.pool.tcp(address).await?;
+            if let Some(header) = &header {
+                tcp.write_all(header.as_bytes()).await.map_err(|source| ConnectError::Io { address, source })?;
+            }
+            Ok(tcp)
+        };
+        let error = match timeout(connect_timeout, greeted).await {
+            Ok(Ok(tcp)) => {
+                endpoint.succeeded();
+                return Some(tcp);
+            }
+            Ok(Err(error)) => error,
+            Err(_elapsed) => ConnectError::Timeout { address },
+        };
+        tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
+        // What this node lacks is not the endpoint's failure.
+        if !matches!(error, ConnectError::Exhausted { .. }) {
+            endpoint.failed(worker.now_ms());
+        }
+        if within.is_some_and(|within| begun.elapsed() >= within) {
+            return None;
+        }
+    }
+    None
+}
+
+/// Relays until both sides have ended, or the worker says so: streams are drained as WebSockets are, to the deadline.
+pub(super) async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_flight: InFlight) {
+    upstream::watch(&client);
+    upstream::watch(&endpoint);
+    let cell = in_flight.cell();
+    let (mut received, mut sent) = (Bytes::new(cell, Direction::In), Bytes::new(cell, Direction::Out));
+    let relay = Relay { client, endpoint, idle_timeout: conn.settings.streams.timeout };
+    let passed = |Passed { up, down }| {
+        received.add(up);
+        sent.add(down);
+        // A stream may be open for days: what passed shows as soon as it rests.
+        received.flush();
+        sent.flush();
+    };
+    match until_closed(conn, relay.run(&conn.worker.pipes, passed)).await {
+        Some(Ok(())) => in_flight.finish(StatusClass::Success),
+        Some(Err(error)) => {
+            if matches!(error, RelayError::Idle) {
+                conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
+            }
+            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "stream broke off");
+        }
+        None => tracing::debug!(remote = %conn.remote, "stream was cut off"),
+    }
+}
+
+/// What `work` comes to; `None` if the worker has the connection closed meanwhile.
+pub(super) async fn until_closed<T>(conn: &Conn, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        conn.listen(cx);
+        if conn.ordered() == Order::Close {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
