@@ -92,6 +92,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         Some(kernel) if kernel.steers() => ListenMode::Slots,
         _ => ListenMode::Bind { address: Ipv6Addr::UNSPECIFIED.into(), http_port, https_port },
     };
+    if mode != ListenMode::Slots
+        && let Some(name) = &control_options.translate.tcp_services
+    {
+        warn!(%name, "TCP services need `--steer auto`: with ports that are bound, none of their ports is open");
+    }
     let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;

@@ -44,6 +44,8 @@ mod stream;
 mod support;
 #[path = "proxy/swap.rs"]
 mod swap;
+#[path = "proxy/tcp_services.rs"]
+mod tcp_services;
 #[path = "proxy/timeouts.rs"]
 mod timeouts;
 #[path = "proxy/tls.rs"]

@@ -44,9 +44,10 @@ const LOG: Duration = Duration::from_millis(100);
 /// How often the flows of processes that have died are removed; one scan of the map.
 const SWEEP: Duration = Duration::from_mins(1);
 
-/// The groups of slots: one for each port for HTTP.
+/// The groups of slots: that of each port for HTTP, and the one that the ports of TCP services share.
 const HTTP: u32 = 0;
 const HTTPS: u32 = 1;
+const STREAMS: u32 = 2;
 
 /// The kernel part of this process.
 pub(super) struct Kernel {
@@ -63,6 +64,7 @@ pub(super) struct Kernel {
     told: Vec<SteeredPort>,
     /// The latest snapshot may have other ports.
     changed: bool,
+    workers: u32,
     steers: bool,
     slots: Vec<Slot>,
 }
@@ -104,7 +106,7 @@ impl Kernel {
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
         let (told, changed, steers, slots) = (Vec::new(), true, lookup, Vec::new());
-        Ok(Self { datapath, log, node, addresses, stale: true, ports, told, changed, steers, slots })
+        Ok(Self { datapath, log, node, addresses, stale: true, ports, told, changed, workers, steers, slots })
     }
 
     /// Keeps duplicates of the listeners for their slots; the workers own the originals.
@@ -115,8 +117,9 @@ impl Kernel {
         if !self.steers {
             return Ok(());
         }
-        for (worker, WorkerListeners { http, https }) in (0_u32..).zip(listeners) {
-            for (group, listener) in [(HTTP, http), (HTTPS, https)] {
+        for (worker, WorkerListeners { http, https, streams }) in (0_u32..).zip(listeners) {
+            for (group, listener) in [(HTTP, Some(http)), (HTTPS, Some(https)), (STREAMS, streams.as_ref())] {
+                let Some(listener) = listener else { continue };
                 let listener = listener.as_fd().try_clone_to_owned().context("cannot duplicate a listener")?;
                 self.slots.push(Slot { number: group * SLOTS_PER_PORT + worker, listener });
             }
@@ -329,10 +332,10 @@ impl Kernel {
     /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here.
     fn steered(&self, shared: &Shared) -> Vec<SteeredPort> {
         let snapshot = shared.snapshot();
-        let streams = snapshot.streams.keys().filter_map(|StreamPort { transport, number }| match transport {
-            Transport::Tcp => None,
+        let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
+            Transport::Tcp => steered(*number, STREAMS, self.workers),
             Transport::Udp => {
-                Some(SteeredPort { port: *number, proto: PROTO_UDP, first_slot: 0, workers: 0, flags: PORT_COUNT_ONLY })
+                SteeredPort { port: *number, proto: PROTO_UDP, first_slot: 0, workers: 0, flags: PORT_COUNT_ONLY }
             }
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
@@ -340,7 +343,7 @@ impl Kernel {
         if ports.len() > room && self.changed {
             warn!(
                 left_out = ports.len() - room,
-                room, "more ports than the kernel part has room for; the datagrams of some are not counted"
+                room, "more ports than the kernel part has room for; TCP goes before UDP"
             );
         }
         ports.truncate(room);

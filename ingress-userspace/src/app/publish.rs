@@ -14,7 +14,7 @@ use ingress_userspace::{
         outcome::{Outcome, Reason, Severity},
     },
     datapath::{self, Datapath},
-    model::{HostId, HostPattern, Tree, tree::Difference},
+    model::{HostId, Tree, tree::Difference},
     proxy::{CertificateProblem, Shared, Snapshot},
 };
 use tracing::{info, warn};
@@ -75,14 +75,17 @@ impl Publisher {
         let mut over_capacity = 0;
         // Of hosts that are new or changed; the others have their numbers and names.
         let mut named = Vec::new();
-        let (snapshot, problems) = Snapshot::compile(previous.as_deref(), &table, |pattern| {
-            let Some(number) = self.numbers.number(pattern) else {
+        let mut number = |name: String| {
+            let Some(number) = self.numbers.number(&name) else {
                 over_capacity += 1;
                 return HostId::UNATTRIBUTED;
             };
-            named.push((number.0, pattern.to_string()));
+            named.push((number.0, name));
             number
-        });
+        };
+        let (mut snapshot, problems) =
+            Snapshot::compile(previous.as_deref(), &table, |pattern| number(pattern.to_string()));
+        snapshot.number_streams(|port| number(port.to_string()));
         let generation = snapshot.generation;
         self.shared.publish(snapshot);
 
@@ -171,10 +174,9 @@ impl HostNumbers {
     }
 
     /// `None` when all numbers are taken.
-    fn number(&mut self, pattern: &HostPattern) -> Option<HostId> {
-        let name = pattern.to_string();
+    fn number(&mut self, name: &str) -> Option<HostId> {
         match self {
-            Self::Kernel(datapath) => match datapath.host_ids().assign(&name) {
+            Self::Kernel(datapath) => match datapath.host_ids().assign(name) {
                 Ok(number) => Some(HostId(number)),
                 Err(datapath::Error::HostsFull { .. }) => None,
                 Err(error) => {
@@ -187,12 +189,12 @@ impl HostNumbers {
                 }
             },
             Self::Memory { numbers, capacity } => {
-                if let Some(&number) = numbers.get(&name) {
+                if let Some(&number) = numbers.get(name) {
                     return Some(HostId(number));
                 }
                 let next = u32::try_from(numbers.len()).ok()?.checked_add(1)?;
                 (next < *capacity).then(|| {
-                    numbers.insert(name, next);
+                    numbers.insert(name.to_owned(), next);
                     HostId(next)
                 })
             }
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn numbers_stay_and_run_out() {
         let mut numbers = HostNumbers::memory(3);
-        let mut number = |text: &str| numbers.number(&HostPattern::parse(text).expect("valid host"));
+        let mut number = |name: &str| numbers.number(name);
         assert_eq!(number("a.test"), Some(HostId(1)));
         assert_eq!(number("*.test"), Some(HostId(2)));
         assert_eq!(number("a.test"), Some(HostId(1)));

@@ -16,7 +16,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{conn::Conn, open::open, server::Signal, worker::Worker};
+use super::{conn::Conn, listen::Entrance, open::open, server::Signal, stream, worker::Worker};
 
 /// Connections taken before others on the worker get a turn.
 const BATCH: usize = 32;
@@ -25,7 +25,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Accepts until told to stop; then takes what waits in the backlog, whose clients hold their connection for made, and
 /// closes the listener.
-pub(super) async fn run(worker: Rc<Worker>, listener: TcpListener, secure: bool, mut signal: watch::Receiver<Signal>) {
+pub(super) async fn run(
+    worker: Rc<Worker>,
+    listener: TcpListener,
+    entrance: Entrance,
+    mut signal: watch::Receiver<Signal>,
+) {
     let mut reserve = Reserve::new();
     loop {
         let first = tokio::select! {
@@ -33,21 +38,21 @@ pub(super) async fn run(worker: Rc<Worker>, listener: TcpListener, secure: bool,
             _ = signal.wait_for(|signal| *signal != Signal::Serve) => break,
             accepted = listener.accept() => accepted,
         };
-        if let Err(error) = first.map(|accepted| begin(&worker, accepted, secure)) {
+        if let Err(error) = first.map(|accepted| begin(&worker, accepted, entrance)) {
             failed(&worker, &listener, &mut reserve, &error).await;
         }
-        take(&worker, &listener, secure);
+        take(&worker, &listener, entrance);
         tokio::task::yield_now().await;
     }
-    take_rest(&worker, listener, secure);
+    take_rest(&worker, listener, entrance);
 }
 
 /// Takes some of the connections that wait already.
-fn take(worker: &Rc<Worker>, listener: &TcpListener, secure: bool) {
+fn take(worker: &Rc<Worker>, listener: &TcpListener, entrance: Entrance) {
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..BATCH {
         match listener.poll_accept(&mut cx) {
-            Poll::Ready(Ok(accepted)) => begin(worker, accepted, secure),
+            Poll::Ready(Ok(accepted)) => begin(worker, accepted, entrance),
             // An error that stays shows again in the loop, where it is dealt with.
             Poll::Ready(Err(_)) | Poll::Pending => return,
         }
@@ -55,26 +60,30 @@ fn take(worker: &Rc<Worker>, listener: &TcpListener, secure: bool) {
 }
 
 /// Takes the whole backlog. Asks the kernel itself: the runtime may not have heard yet of connections that wait.
-fn take_rest(worker: &Rc<Worker>, listener: TcpListener, secure: bool) {
+fn take_rest(worker: &Rc<Worker>, listener: TcpListener, entrance: Entrance) {
     let Ok(listener) = listener.into_std() else { return };
     while let Ok((stream, remote)) = listener.accept() {
         if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-            begin(worker, (stream, remote), secure);
+            begin(worker, (stream, remote), entrance);
         }
     }
 }
 
-fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), secure: bool) {
+fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entrance: Entrance) {
     worker.shared.stats.accepted.fetch_add(1, Relaxed);
     if let Some(why) = worker.refuses() {
         return worker.shared.stats.refused.count(why);
     }
     // Fails if the client is gone already.
     let Ok(local) = stream.local_addr() else { return };
-    let conn = Conn::new(Rc::clone(worker), remote, local, secure);
+    let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
     let guard = worker.enter(&conn);
     tokio::task::spawn_local(async move {
-        open(conn, stream).await;
+        match entrance {
+            Entrance::Http | Entrance::Https => open(conn, stream).await,
+            // Boxed, so that other connections do not carry its size.
+            Entrance::Streams => Box::pin(stream::serve(conn, stream)).await,
+        }
         drop(guard);
     });
 }

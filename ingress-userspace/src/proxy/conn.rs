@@ -27,7 +27,7 @@ use super::{
 pub(super) struct Conn {
     pub(super) worker: Rc<Worker>,
     pub(super) remote: SocketAddr,
-    local: SocketAddr,
+    pub(super) local: SocketAddr,
     pub(super) secure: bool,
     peer: OnceCell<Peer>,
     /// What its client showed in the handshake.

@@ -31,11 +31,22 @@ pub struct ListenOptions {
     pub reuse: bool,
 }
 
-/// The two listeners of one worker. Each knows its scheme: the port is no evidence for it.
+/// The listeners of one worker. Each knows its scheme: the port is no evidence for it.
 #[derive(Debug)]
 pub struct WorkerListeners {
     pub http: TcpListener,
     pub https: TcpListener,
+    /// For the ports of all TCP services, which accepted connections tell. Only with [`ListenMode::Slots`].
+    pub streams: Option<TcpListener>,
+}
+
+/// What is spoken on the connections of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entrance {
+    Http,
+    Https,
+    /// Whatever it may be.
+    Streams,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,13 +72,18 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
         ListenMode::Slots => {
             let address = SocketAddr::new(family.loopback(), 0);
             let listener = || listen(address, Sharing::Alone);
-            (0..workers.max(1)).map(|_| Ok(WorkerListeners { http: listener()?, https: listener()? })).collect()
+            let all = || Ok(WorkerListeners { http: listener()?, https: listener()?, streams: Some(listener()?) });
+            (0..workers.max(1)).map(|_| all()).collect()
         }
         ListenMode::Bind { address, http_port, https_port } => {
             let address = if address == IpAddr::V6(Ipv6Addr::UNSPECIFIED) { family.unspecified() } else { address };
             let http = listen_shared(SocketAddr::new(address, http_port), workers.max(1), reuse)?;
             let https = listen_shared(SocketAddr::new(address, https_port), workers.max(1), reuse)?;
-            Ok(http.into_iter().zip(https).map(|(http, https)| WorkerListeners { http, https }).collect())
+            Ok(http
+                .into_iter()
+                .zip(https)
+                .map(|(http, https)| WorkerListeners { http, https, streams: None })
+                .collect())
         }
     }
 }
@@ -183,11 +199,14 @@ mod tests {
     #[test]
     fn slots_have_a_loopback_port_each() {
         let listeners = bind(ListenOptions { mode: ListenMode::Slots, workers: 3, reuse: false }).expect("bound");
-        let mut addresses: Vec<_> =
-            listeners.iter().flat_map(|l| [&l.http, &l.https]).map(|l| l.local_addr().expect("address")).collect();
+        let mut addresses: Vec<_> = listeners
+            .iter()
+            .flat_map(|l| [&l.http, &l.https].into_iter().chain(&l.streams))
+            .map(|l| l.local_addr().expect("address"))
+            .collect();
         assert!(addresses.iter().all(|address| address.ip().to_canonical().is_loopback()));
         addresses.sort();
         addresses.dedup();
-        assert_eq!(addresses.len(), 6);
+        assert_eq!(addresses.len(), 9);
     }
 }

@@ -28,7 +28,7 @@ use super::{
 
 /// Opens a connection, and serves it to its end.
 pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
-    if conn.settings.trust.proxy_protocol && !meet(&conn, &mut stream).await {
+    if conn.settings.trust.proxy_protocol && meet(&conn, &mut stream).await.is_none() {
         return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
     }
     let _counted = match count(&conn) {
@@ -67,7 +67,7 @@ pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
 }
 
 /// Counts the connection for as long as the result is kept, if its client's are limited. An error if it is one too many.
-fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
+pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
     let client = conn.peer().address();
     // A hop has connections for many.
@@ -77,23 +77,24 @@ fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
 }
 
-/// Learns from the header of the PROXY protocol whose connection it is. Whether it may be served.
-async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
+/// Learns from the header of the PROXY protocol whose connection it is, and says what stands there. `None` if the connection may
+/// not be served.
+pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> Option<Header> {
     let trust = &conn.settings.trust;
     if !trust.admits_proxy(conn.remote.ip()) {
-        return false;
+        return None;
     }
     match tokio::time::timeout(trust.proxy_protocol_timeout, proxy_protocol::read(stream)).await {
-        Ok(Ok(Header::Local)) => true,
+        Ok(Ok(Header::Local)) => Some(Header::Local),
         Ok(Ok(Header::Proxied { source, destination })) => {
             let client = Peer::proxied(source.ip(), conn.secure, destination.port());
-            conn.meet(client)
+            conn.meet(client).then_some(Header::Proxied { source, destination })
         }
         Ok(Err(error)) => {
             tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "no client is known");
-            false
+            None
         }
-        Err(_elapsed) => false,
+        Err(_elapsed) => None,
     }
 }
 

@@ -1,5 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header and reads one
-//! off a connection, not a byte more. It believes nobody; who may send one is [`crate::model::Trust`]'s to say.
+//! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header, reads one
+//! off a connection, not a byte more, and writes one for pods. It believes nobody; who may send one is [`crate::model::Trust`]'s to
+//! say.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
@@ -161,6 +162,24 @@ fn at(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address.to_canonical(), port)
 }
 
+/// The header, of version 1, that says for whom a connection is.
+#[must_use]
+pub fn header(source: SocketAddr, destination: SocketAddr) -> String {
+    let (protocol, addresses) = match (source.ip(), destination.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => ("TCP4", [source.into(), destination.into()]),
+        (source, destination) => ("TCP6", [source, destination].map(|address| IpAddr::V6(mapped(address)))),
+    };
+    let [from, to] = addresses;
+    format!("PROXY {protocol} {from} {to} {} {}\r\n", source.port(), destination.port())
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
 /// Reads the header that `stream` begins with. What follows it stays in the socket, for whoever speaks next: the bytes are looked
 /// at first, and taken only as far as they belong to the header.
 ///
@@ -233,6 +252,19 @@ mod tests {
         }
         check(&v2(0x21, 0x31, &[0; 216]), Header::Local);
         check(&v2(0x20, 0, &[0; V2_MAX - V2_FIXED]), Header::Local);
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was_meant() {
+        for (source, destination, expect) in [
+            ("192.0.2.1:4711", "198.51.100.1:80", "PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n"),
+            ("[2001:db8::1]:1", "[2001:db8::2]:65535", "PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n"),
+            ("192.0.2.1:1", "[2001:db8::2]:2", "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 1 2\r\n"),
+        ] {
+            let written = header(source.parse().expect("an address"), destination.parse().expect("an address"));
+            assert_eq!(written, expect);
+            check(written.as_bytes(), proxied(source, destination));
+        }
     }
 
     #[test]

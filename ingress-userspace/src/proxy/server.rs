@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     check, datagrams,
-    listen::WorkerListeners,
+    listen::{Entrance, WorkerListeners},
     options::Options,
     shared::Shared,
     traces,
@@ -178,16 +178,18 @@ impl Server {
     }
 }
 
-fn runtime_with(listeners: WorkerListeners) -> io::Result<(tokio::runtime::Runtime, (TcpListener, TcpListener))> {
-    let WorkerListeners { http, https } = listeners;
+fn runtime_with(listeners: WorkerListeners) -> io::Result<(tokio::runtime::Runtime, Vec<(Entrance, TcpListener)>)> {
+    let WorkerListeners { http, https, streams } = listeners;
+    let all = [(Entrance::Http, http), (Entrance::Https, https)].into_iter();
+    let all = all.chain(streams.map(|streams| (Entrance::Streams, streams)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = {
         let _entered = runtime.enter();
-        let listener = |listener: std::net::TcpListener| {
+        let listener = |(entrance, listener): (Entrance, std::net::TcpListener)| {
             listener.set_nonblocking(true)?;
-            TcpListener::from_std(listener)
+            Ok((entrance, TcpListener::from_std(listener)?))
         };
-        (listener(http)?, listener(https)?)
+        all.map(listener).collect::<io::Result<Vec<_>>>()?
     };
     Ok((runtime, listeners))
 }

@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     model::{
-        Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Tree, Upstream,
-        UpstreamKey, UpstreamTls, Verify, tree::Difference,
+        Forwarding, HostId, HostPattern, Protocol, RouteTable, Settings, StreamPort, StreamService, Transport, Tree,
+        Upstream, UpstreamKey, UpstreamTls, Verify, tree::Difference,
     },
     route::{Routes, UpstreamId},
 };
@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub(super) forwarding: Arc<Forwarding>,
     /// Where ports lead to that are not for HTTP.
     pub streams: Tree<StreamPort, StreamService>,
+    /// Under which number each port of a TCP service is counted.
+    stream_ids: BTreeMap<StreamPort, HostId>,
     upstreams: Upstreams,
 }
 
@@ -62,7 +64,19 @@ impl Snapshot {
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
         let streams = table.streams.clone();
-        (Self { generation, routes, certificates, settings, forwarding, streams, upstreams }, problems)
+        (
+            Self {
+                generation,
+                routes,
+                certificates,
+                settings,
+                forwarding,
+                streams,
+                stream_ids: BTreeMap::new(),
+                upstreams,
+            },
+            problems,
+        )
     }
 
     /// What bounds an exchange with an endpoint.
@@ -97,6 +111,16 @@ impl Snapshot {
     pub(super) fn stream(&self, port: StreamPort) -> Option<(&StreamService, &Arc<UpstreamState>)> {
         let service = self.streams.get(&port)?;
         Some((service, self.upstreams.get(self.upstream_id(&service.upstream)?)?))
+    }
+
+    /// Asks under which number the connections of each TCP service are counted; those of ports without one are unattributed.
+    pub fn number_streams(&mut self, mut number: impl FnMut(StreamPort) -> HostId) {
+        let ports = self.streams.keys().filter(|port| port.transport == Transport::Tcp);
+        self.stream_ids = ports.map(|port| (*port, number(*port))).collect();
+    }
+
+    pub(super) fn stream_id(&self, port: StreamPort) -> HostId {
+        self.stream_ids.get(&port).copied().unwrap_or(HostId::UNATTRIBUTED)
     }
 
     /// The number of `key`, the same in later snapshots for as long as the key is in the table.

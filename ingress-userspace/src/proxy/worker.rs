@@ -27,6 +27,7 @@ use super::{
     conn::{Conn, Order},
     datagrams,
     durations::Durations,
+    listen::Entrance,
     memory::Pressure,
     options::Options,
     progress::Due,
@@ -222,14 +223,14 @@ impl Drop for Entered {
 pub(super) fn run(
     runtime: &tokio::runtime::Runtime,
     worker: &Rc<Worker>,
-    (http, https): (TcpListener, TcpListener),
+    listeners: Vec<(Entrance, TcpListener)>,
     orders: mpsc::Receiver<datagrams::Order>,
     signal: watch::Receiver<Signal>,
 ) -> usize {
     let local = LocalSet::new();
     local.block_on(runtime, async {
         let datagrams = datagrams::run(Rc::clone(worker), orders, signal.clone());
-        tokio::join!(serve(Rc::clone(worker), http, https, signal), datagrams);
+        tokio::join!(serve(Rc::clone(worker), listeners, signal), datagrams);
     });
     let cut = worker.connections.borrow().len();
     // Dropping the set drops the tasks of the connections that are left, and with them what they hold.
@@ -238,10 +239,11 @@ pub(super) fn run(
     cut
 }
 
-async fn serve(worker: Rc<Worker>, http: TcpListener, https: TcpListener, mut signal: watch::Receiver<Signal>) {
+async fn serve(worker: Rc<Worker>, listeners: Vec<(Entrance, TcpListener)>, mut signal: watch::Receiver<Signal>) {
     let mut accepting = JoinSet::new();
-    accepting.spawn_local(accept::run(Rc::clone(&worker), http, false, signal.clone()));
-    accepting.spawn_local(accept::run(Rc::clone(&worker), https, true, signal.clone()));
+    for (entrance, listener) in listeners {
+        accepting.spawn_local(accept::run(Rc::clone(&worker), listener, entrance, signal.clone()));
+    }
     let deadline = loop {
         tokio::select! {
             () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),

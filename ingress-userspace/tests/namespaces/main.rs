@@ -13,4 +13,5 @@ mod inputs;
 mod lifecycle;
 mod net;
 mod steering;
+mod tcp_services;
 mod udp_services;

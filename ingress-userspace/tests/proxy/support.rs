@@ -116,10 +116,15 @@ fn key(host: &str) -> UpstreamKey {
 
 // === proxy ===
 
+/// Under which number TCP services are counted.
+pub(crate) const STREAMS: usize = 15;
+
 pub(crate) struct Proxy {
     pub(crate) shared: Arc<Shared>,
     pub(crate) http: SocketAddr,
     pub(crate) https: SocketAddr,
+    /// The port of a TCP service, if the table has it.
+    pub(crate) streams: SocketAddr,
     pub(crate) server: Option<Server>,
     cells: &'static [HostL7Cell],
 }
@@ -140,20 +145,32 @@ impl Proxy {
         Self::prepare(None).start(options)
     }
 
+    /// One whose table is made for the port of its TCP service.
+    pub(crate) fn start_for_streams(table: impl FnOnce(u16) -> Table, options: &Options) -> Self {
+        let proxy = Self::prepare(None);
+        proxy.0.publish(&table(proxy.0.streams.port()));
+        proxy.start(options)
+    }
+
     fn prepare(flows: Option<Box<dyn FlowTable>>) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
-        let listeners = proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
+        let mut listeners = proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");
-        Prepared(Self { shared, http, https, server: None, cells }, listeners)
+        // As connections come from `sk_lookup`: the accepted ones tell the port.
+        let streams = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        let address = streams.local_addr().expect("address");
+        listeners[0].streams = Some(streams);
+        Prepared(Self { shared, http, https, streams: address, server: None, cells }, listeners)
     }
 
     pub(crate) fn publish(&self, table: &Table) {
         let hosts: Vec<_> = table.0.hosts.keys().cloned().collect();
         let id = |pattern: &HostPattern| HostId(1 + hosts.iter().position(|host| host == pattern).unwrap_or(99) as u32);
-        let (snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, id);
+        let (mut snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, id);
+        snapshot.number_streams(|_| HostId(STREAMS as u32));
         assert_eq!(problems, []);
         self.shared.publish(snapshot);
     }

@@ -14,7 +14,7 @@ mod serve;
 pub use hello::{HELLO_MAX, HelloReader, Seen};
 pub use pipe::Pipes;
 pub use relay::{Passed, Relay, RelayError};
-pub(super) use serve::pass_through;
+pub(super) use serve::{pass_through, serve};
 
 #[cfg(test)]
 mod tests;

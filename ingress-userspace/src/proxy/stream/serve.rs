@@ -5,7 +5,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    net::SocketAddr,
     pin::pin,
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
@@ -25,28 +24,34 @@ use super::{
         conn::{Conn, Order},
         counters::{Bytes, Direction},
         in_flight::InFlight,
+        open,
         pick::{Choice, Tried, UpstreamState},
+        proxy_protocol::{self, Header},
+        refusal::Refusal,
         upstream::{self, ConnectError},
     },
     hello,
     relay::{Passed, Relay, RelayError, reset},
 };
-use crate::{model::StreamRetry, route::HostEntry};
+use crate::{
+    model::{StreamPort, StreamRetry, Transport},
+    route::HostEntry,
+};
 
 /// Where a stream leads to.
-pub(super) struct Way<'s> {
+struct Opening<'s> {
     /// `None` for one that leads nowhere.
-    pub(super) upstream: Option<&'s UpstreamState>,
-    pub(super) connect_timeout: Duration,
+    upstream: Option<&'s UpstreamState>,
+    connect_timeout: Duration,
     /// What is sent before anything of the client's.
-    pub(super) header: Option<String>,
+    header: Option<String>,
 }
 
 /// Passes a connection on to pods if it is over TLS for a host that wants that. Else gives it back, with nothing taken from it.
 pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: Instant) -> Option<TcpStream> {
     // Whatever is wrong with the beginning, the handshake finds out.
     let Ok(Ok(Some(name))) = timeout_at(deadline, hello::server_name(&client)).await else { return Some(client) };
-    let (mut in_flight, opened) = {
+    let (in_flight, opened) = {
         // Kept for as long as it takes to connect, not as long as the stream lasts.
         let snapshot = conn.worker.snapshot();
         let host = snapshot.routes.host(&name);
@@ -61,22 +66,57 @@ pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, d
             return None;
         }
         let upstream = passing.upstream.and_then(|id| snapshot.upstream(id));
-        let way = Way { upstream, connect_timeout: policy.connect_timeout, header: None };
-        (in_flight, until_closed(conn, connect(conn, way)).await)
+        let opening = Opening { upstream, connect_timeout: policy.connect_timeout, header: None };
+        (in_flight, until_closed(conn, connect(conn, opening)).await)
     };
-    match opened.flatten() {
+    pass(conn, client, opened.flatten(), in_flight).await;
+    None
+}
+
+/// Serves a connection to the port of a TCP service, to its end.
+pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
+    let port = StreamPort { transport: Transport::Tcp, number: conn.local.port() };
+    // A port that is gone since the kernel brought the connection leads nowhere.
+    let accepts = conn.worker.snapshot().stream(port).map(|(service, _)| service.accepts_proxy_protocol);
+    let Some(accepts) = accepts else { return reset(&client) };
+    let mut ends = (conn.remote, conn.local);
+    if accepts {
+        match open::meet(&conn, &mut client).await {
+            None => return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol),
+            Some(Header::Local) => {}
+            Some(Header::Proxied { source, destination }) => ends = (source, destination),
+        }
+    }
+    let _counted = match open::count(&conn) {
+        Ok(counted) => counted,
+        Err(why) => return conn.worker.shared.stats.refused.count(why),
+    };
+    let (in_flight, opened) = {
+        let snapshot = conn.worker.snapshot();
+        let Some((service, upstream)) = snapshot.stream(port) else { return reset(&client) };
+        let (source, destination) = ends;
+        let header = service.sends_proxy_protocol.then(|| proxy_protocol::header(source, destination));
+        let opening =
+            Opening { upstream: Some(upstream), connect_timeout: snapshot.forwarding.connect_timeout, header };
+        (conn.begin(snapshot.stream_id(port)), until_closed(&conn, connect(&conn, opening)).await)
+    };
+    pass(&conn, client, opened.flatten(), in_flight).await;
+}
+
+/// Passes a connection on, if one to an endpoint could be opened.
+async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut in_flight: InFlight) {
+    match endpoint {
         Some(endpoint) => relay(conn, client, endpoint, in_flight).await,
         None => {
             in_flight.finish(StatusClass::ServerError);
             reset(&client);
         }
     }
-    None
 }
 
-/// A connection to an endpoint of `way`, tried one after the other.
-pub(super) async fn connect(conn: &Conn, way: Way<'_>) -> Option<TcpStream> {
-    let Way { upstream, connect_timeout, header } = way;
+/// A connection to an endpoint of `opening`, tried one after the other.
+async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
+    let Opening { upstream, connect_timeout, header } = opening;
     let StreamRetry { tries, within, enabled } = conn.settings.streams.retry;
     let mut tried = Tried::up_to(if enabled { tries as usize } else { 1 });
     let (worker, begun) = (&conn.worker, Instant::now());
@@ -111,7 +151,7 @@ pub(super) async fn connect(conn: &Conn, way: Way<'_>) -> Option<TcpStream> {
 }
 
 /// Relays until both sides have ended, or the worker says so: streams are drained as WebSockets are, to the deadline.
-pub(super) async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_flight: InFlight) {
+async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_flight: InFlight) {
     upstream::watch(&client);
     upstream::watch(&endpoint);
     let cell = in_flight.cell();
@@ -137,7 +177,7 @@ pub(super) async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, m
 }
 
 /// What `work` comes to; `None` if the worker has the connection closed meanwhile.
-pub(super) async fn until_closed<T>(conn: &Conn, work: impl Future<Output = T>) -> Option<T> {
+async fn until_closed<T>(conn: &Conn, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {
         conn.listen(cx);
