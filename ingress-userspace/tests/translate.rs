@@ -62,6 +62,7 @@ fn set(options: &mut Options, option: &str) {
         "controller-class" => options.classes.controller = value.into(),
         "default-backend-service" => options.default_backend = object(),
         "default-ssl-certificate" => options.default_certificate = object(),
+        "tls-ticket-secret" => options.ticket_secret = object(),
         "disable-catch-all" => options.catch_all = CatchAll::Refuse,
         "disable-svc-external-name" => options.external_names = ExternalNames::Refuse,
         "tcp-services-configmap" => options.tcp_services = object(),
@@ -413,6 +414,7 @@ fn options() -> Options {
         default_certificate: Some(ObjectName::new("a", "c")),
         tcp_services: Some(ObjectName::new("a", "b")),
         udp_services: Some(ObjectName::new("a", "c")),
+        ticket_secret: Some(ObjectName::new("a", "b")),
         ..Options::for_manifests()
     }
 }

@@ -123,6 +123,11 @@ pub(crate) struct RunArgs {
           require_equals = true, action = ArgAction::Set, help_heading = "Routing")]
     pub(crate) enable_ssl_passthrough: bool,
 
+    /// Secret whose keys seal tickets of TLS sessions, so that every node and every process resumes them (docs/tls.md).
+    /// Default: keys of this process alone.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
+    pub(crate) tls_ticket_secret: Option<ObjectName>,
+
     /// Refuse Services of type ExternalName, which lead wherever their owner says.
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_svc_external_name: bool,

@@ -76,6 +76,7 @@ impl Settings {
             tcp_services_configmap,
             udp_services_configmap,
             enable_ssl_passthrough: _,
+            tls_ticket_secret,
             disable_svc_external_name,
             disable_catch_all,
             annotations_prefix,
@@ -186,6 +187,7 @@ impl Settings {
                     tcp_services: tcp_services_configmap,
                     udp_services: udp_services_configmap,
                     reserved_ports: [http_port, https_port, admin_addr.port()].into(),
+                    ticket_secret: tls_ticket_secret,
                     external_names: if disable_svc_external_name {
                         ExternalNames::Refuse
                     } else {

@@ -74,6 +74,8 @@ pub enum Reason {
     InvalidSetting,
     /// A row of a ConfigMap of TCP or UDP services cannot be read, or asks for a port that it cannot have; it is skipped.
     InvalidStreamService,
+    /// The Secret holds what cannot seal tickets of TLS sessions.
+    InvalidTicketKey,
     /// A rule leads nowhere: it has no paths, and the Ingress no default backend.
     NoBackend,
     /// The service has no endpoint that takes requests.
@@ -174,6 +176,7 @@ impl Reason {
             Self::InvalidPath => "InvalidPath",
             Self::InvalidSetting => "InvalidSetting",
             Self::InvalidStreamService => "InvalidStreamService",
+            Self::InvalidTicketKey => "InvalidTicketKey",
             Self::NoBackend => "NoBackend",
             Self::NoReadyEndpoints => "NoReadyEndpoints",
             Self::ParametersConflict => "ParametersConflict",

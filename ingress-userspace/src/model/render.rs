@@ -8,7 +8,17 @@ use super::{
 
 impl fmt::Display for RouteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, default, forwarding, upstreams, certificates, fallback_certificate, streams, settings } =
+        let Self {
+            hosts,
+            default,
+            forwarding,
+            upstreams,
+            certificates,
+            fallback_certificate,
+            ticket_keys,
+            streams,
+            settings,
+        } =
             self;
         if *settings != Settings::default() {
             writeln!(f, "{settings:?}")?;
@@ -37,6 +47,9 @@ impl fmt::Display for RouteTable {
         for (pattern, certificate) in certificates {
             let origin = certificate.as_ref().map_or("(none)", |certificate| &certificate.origin);
             writeln!(f, "certificate {pattern} <- {origin}")?;
+        }
+        if let Some(keys) = ticket_keys {
+            writeln!(f, "tickets sealed by {}, keys: {}", keys.origin, keys.keys.len())?;
         }
         if let Some(certificate) = fallback_certificate {
             writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     AuthService, Certificate, ClientCertificates, Filter, Forwarding, HostPattern, Passthrough, PathMatch, Settings,
-    Split, StreamPort, StreamService, Template, Tree, Upstream, UpstreamKey,
+    Split, StreamPort, StreamService, Template, TicketKeys, Tree, Upstream, UpstreamKey,
 };
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream service names is in
@@ -25,6 +25,8 @@ pub struct RouteTable {
     pub fallback_certificate: Option<Arc<Certificate>>,
     /// Ports of the node that lead to services without HTTP.
     pub streams: Tree<StreamPort, StreamService>,
+    /// What seals tickets of TLS sessions; `None` leaves it to keys that nobody else has.
+    pub ticket_keys: Option<Arc<TicketKeys>>,
     pub settings: Settings,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, StreamSettings, Traces, Trust};
+use super::{AccessLog, Handshakes, StreamSettings, Traces, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -19,6 +19,8 @@ pub struct Settings {
     /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and spoken with clients that begin with it in the clear (RFC 9113,
     /// 3.3). Default true.
     pub http2: bool,
+    /// Of new connections.
+    pub handshakes: Handshakes,
     /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and closes
     /// connections. Default 512.
     pub upstream_idle_per_endpoint: usize,
@@ -46,6 +48,7 @@ impl Default for Settings {
             stall_timeout: Duration::from_secs(60),
             streams_max: 128,
             http2: true,
+            handshakes: Handshakes::default(),
             upstream_idle_per_endpoint: 512,
             upstream_idle_timeout: Duration::from_secs(55),
             access_log: None,

@@ -91,11 +91,18 @@ impl Certificates {
 
     /// The certificate for a server name in lower case; `None` if there is neither one nor a usable fallback.
     pub(super) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        let named = name.and_then(|name| {
-            self.exact.get(name).or_else(|| self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?))
-        });
-        let own = named.or(self.any.as_ref()).and_then(|own| own.key.clone());
+        let own = name.and_then(|name| self.named(name)).or(self.any.as_ref()).and_then(|own| own.key.clone());
         own.or_else(|| self.fallback.as_ref()?.key.clone())
+    }
+
+    /// Whether a host of this name, in lower case, has a certificate of its own or should have.
+    pub(super) fn names(&self, name: &str) -> bool {
+        self.named(name).is_some()
+    }
+
+    fn named(&self, name: &str) -> Option<&Loaded> {
+        let wildcard = || self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?);
+        self.exact.get(name).or_else(wildcard)
     }
 
     fn set(&mut self, pattern: &HostPattern, entry: Option<Loaded>) {

@@ -56,6 +56,7 @@ mod shared;
 mod snapshot;
 mod speak;
 pub mod stream;
+mod tickets;
 mod tls;
 mod traces;
 mod tunnel;

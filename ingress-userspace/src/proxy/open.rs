@@ -23,7 +23,7 @@ use super::{
     refusal::Refusal,
     snapshot::Snapshot,
     speak::{http1, http2},
-    stream,
+    stream, tls,
 };
 
 /// Opens a connection, and serves it to its end.
@@ -48,9 +48,9 @@ pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
         }
     }
     let snapshot = conn.worker.snapshot();
-    let accepted = if snapshot.routes.ask_clients() {
-        // Boxed, so that where no host asks for certificates nothing carries its size.
-        timeout_at(deadline, Box::pin(accept_asking(&conn, stream, &snapshot))).await
+    let accepted = if snapshot.routes.ask_clients() || snapshot.settings.handshakes.rejects_unknown_names {
+        // Boxed, so that where nothing depends on the name nothing carries its size.
+        timeout_at(deadline, Box::pin(accept_by_name(&conn, stream, &snapshot))).await
     } else {
         drop(snapshot);
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
@@ -98,10 +98,13 @@ pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> Option<Header> 
     }
 }
 
-/// A handshake that asks for a certificate if the host that it names does.
-async fn accept_asking(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
-    let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+/// A handshake that asks for a certificate if the host that it names does, and ends if it names none of ours and that is wanted.
+async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
+    let mut start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
     let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+    if tls::is_rejected(&server_name, snapshot) {
+        return Err(tls::reject(&mut start.io).await);
+    }
     let configs = &conn.worker.shared.tls;
     let policy = snapshot.routes.host(&server_name).and_then(HostEntry::clients);
     let config = match policy {

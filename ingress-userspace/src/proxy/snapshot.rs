@@ -19,6 +19,7 @@ use crate::{
 use super::{
     certificates::{CertificateProblem, Certificates},
     pick::UpstreamState,
+    tickets::Seals,
     upstream::{Connector, Limits},
 };
 
@@ -30,6 +31,8 @@ pub struct Snapshot {
     pub routes: Routes,
     pub certificates: Certificates,
     pub settings: Settings,
+    /// What seals tickets, if not keys of this process alone.
+    pub(super) seals: Option<Arc<Seals>>,
     /// How requests are forwarded that no route names.
     pub(super) forwarding: Arc<Forwarding>,
     /// Where ports lead to that are not for HTTP.
@@ -64,12 +67,14 @@ impl Snapshot {
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
         let streams = table.streams.clone();
+        let seals = Seals::carry(previous.and_then(|snapshot| snapshot.seals.as_ref()), table.ticket_keys.as_ref());
         (
             Self {
                 generation,
                 routes,
                 certificates,
                 settings,
+                seals,
                 forwarding,
                 streams,
                 stream_ids: BTreeMap::new(),

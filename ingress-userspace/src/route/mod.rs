@@ -150,6 +150,7 @@ impl Routes {
             fallback_certificate: _,
             streams: _,
             settings: _,
+            ticket_keys: _,
         } = table;
         let mut routes = previous.cloned().unwrap_or_default();
         let source = std::mem::replace(&mut routes.source, hosts.clone());
@@ -231,11 +232,18 @@ impl Routes {
     /// The host whose rules serve `name` (canonical form).
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&HostEntry> {
-        self.exact
-            .get(name)
-            .or_else(|| self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?))
-            .or(self.any.as_ref())
-            .map(Arc::as_ref)
+        self.named(name).or(self.any.as_ref()).map(Arc::as_ref)
+    }
+
+    /// Whether rules name `name` (canonical form), other than those for every host.
+    #[must_use]
+    pub fn names(&self, name: &str) -> bool {
+        self.named(name).is_some()
+    }
+
+    fn named(&self, name: &str) -> Option<&Arc<HostEntry>> {
+        let wildcard = || self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?);
+        self.exact.get(name).or_else(wildcard)
     }
 
     /// Every host, in no particular order.

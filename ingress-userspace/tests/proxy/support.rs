@@ -152,11 +152,24 @@ impl Proxy {
         proxy.start(options)
     }
 
+    /// One with several workers, and the HTTPS address of each.
+    pub(crate) fn start_workers(table: &Table, workers: usize) -> (Self, Vec<SocketAddr>) {
+        let prepared = Self::prepare_on(None, ListenMode::Slots, workers);
+        prepared.0.publish(table);
+        let addresses = prepared.1.iter().map(|listeners| listeners.https.local_addr().expect("address"));
+        let addresses = addresses.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())).collect();
+        (prepared.start(&Options::default()), addresses)
+    }
+
     fn prepare(flows: Option<Box<dyn FlowTable>>) -> Prepared {
+        let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
+        Self::prepare_on(flows, mode, 1)
+    }
+
+    fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
-        let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
-        let mut listeners = proxy::bind(ListenOptions { mode, workers: 1, reuse: false }).expect("listeners");
+        let mut listeners = proxy::bind(ListenOptions { mode, workers, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");
         // As connections come from `sk_lookup`: the accepted ones tell the port.

@@ -3,7 +3,8 @@
 //!
 //! The file is one JSON document with the objects that a translation used. It is meant for a tmpfs of the node, which
 //! outlives the pod but not the machine. It holds no private key, and no hash of a password, unless that is asked for: hosts
-//! whose key is not there get the default certificate, and rules whose users are not there answer 503. It is replaced as a
+//! whose key is not there get the default certificate, and rules whose users are not there answer 503. Keys for tickets of TLS
+//! sessions are never in it: whoever has one reads what was said in the past. It is replaced as a
 //! whole, belongs to this user alone (mode 0600), and one that others could have written is not read: it decides where traffic
 //! goes.
 
@@ -35,6 +36,7 @@ use super::{
         self, Translation, annotation_references, authentication_service, authentication_service_of, stream_references,
     },
 };
+use crate::model::TicketKeys;
 
 /// Where what is served is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,16 +178,16 @@ fn backends(ingress: &Ingress) -> impl Iterator<Item = &str> {
 }
 
 fn saved_secret(secret: &Arc<Secret>, keys: PrivateKeys) -> Arc<Secret> {
-    if keys == PrivateKeys::Keep {
-        return Arc::clone(secret);
-    }
-    let is_public = |key: &str| matches!(key, "ca.crl" | "ca.crt" | "tls.crt");
+    let is_saved = |key: &str| match keys {
+        PrivateKeys::Keep => !key.starts_with(TicketKeys::FIELD),
+        PrivateKeys::Leave => matches!(key, "ca.crl" | "ca.crt" | "tls.crt"),
+    };
     let mut secret = Secret::clone(secret);
     if let Some(data) = &mut secret.data {
-        data.retain(|key, _| is_public(key));
+        data.retain(|key, _| is_saved(key));
     }
     if let Some(data) = &mut secret.string_data {
-        data.retain(|key, _| is_public(key));
+        data.retain(|key, _| is_saved(key));
     }
     Arc::new(secret)
 }

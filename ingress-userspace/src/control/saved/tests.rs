@@ -35,7 +35,7 @@ fn cluster() -> Cluster {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "users", "namespace": "n"},
             "data": {"auth": "YW5uOntTSEF9NWVuNkc2TWV6UnJvVDNYS3FrZFBPbVkvQmZRPQ=="}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pods", "namespace": "n"},
-            "data": {"ca.crt": "YXV0aG9yaXR5", "tls.key": "aHVudGVyMg=="}}),
+            "data": {"ca.crt": "YXV0aG9yaXR5", "tls.key": "aHVudGVyMg==", "tickets.key": "dGlja2V0cw=="}}),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": "n"},
             "data": {"tls.crt": "Y2VydA=="}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "n"},
@@ -111,6 +111,7 @@ fn private_keys_are_written_only_when_they_are_asked_for() {
         assert_eq!(size, text.len() as u64);
         assert_eq!(text.contains("aHVudGVyMg"), is_there);
         assert_eq!(text.contains("YW5uOntTSEF9"), is_there, "a hash of a password is as good as one to guess at");
+        assert!(!text.contains("dGlja2V0cw"), "keys for tickets are never written");
         assert!(text.contains("Y2VydA==") && text.contains("YXV0aG9yaXR5"), "what is public is kept");
         let mode = fs::metadata(&file.path).expect("metadata").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

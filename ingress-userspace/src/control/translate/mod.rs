@@ -49,6 +49,7 @@ mod service;
 mod settings;
 mod solver;
 mod streams;
+mod tickets;
 mod topology;
 mod translator;
 mod values;

@@ -22,6 +22,8 @@ pub struct Options {
     pub udp_services: Option<ObjectName>,
     /// TCP ports of the node that no service gets, as this process has a use for them. Default 80 and 443.
     pub reserved_ports: BTreeSet<u16>,
+    /// Secret whose keys seal tickets of TLS sessions. Default none: keys of the process alone.
+    pub ticket_secret: Option<ObjectName>,
     pub external_names: ExternalNames,
     pub catch_all: CatchAll,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
@@ -57,6 +59,7 @@ impl Default for Options {
             tcp_services: None,
             udp_services: None,
             reserved_ports: [80, 443].into(),
+            ticket_secret: None,
             external_names: ExternalNames::default(),
             catch_all: CatchAll::default(),
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),

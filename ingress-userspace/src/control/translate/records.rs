@@ -25,6 +25,7 @@ pub(super) enum Part {
     FallbackCertificate,
     /// The stream services of one ConfigMap.
     Streams(Transport),
+    TicketKeys,
     /// What all claims on a host come to.
     Host(HostPattern),
     /// What hosts for challenges borrow.

@@ -25,6 +25,7 @@ use super::{
     secret, service,
     settings::{self, Globals},
     streams,
+    tickets,
 };
 use crate::{
     control::{
@@ -124,7 +125,7 @@ impl Translator {
         let mut stale: BTreeSet<Part> =
             known.ingresses.differences(&cluster.ingresses).iter().map(|difference| changed(difference.key)).collect();
         if self.cluster.is_none() {
-            stale.extend([Part::Globals, Part::DefaultBackend, Part::FallbackCertificate]);
+            stale.extend([Part::Globals, Part::DefaultBackend, Part::FallbackCertificate, Part::TicketKeys]);
             stale.extend([Transport::Tcp, Transport::Udp].map(Part::Streams));
         }
         for dependency in self.differences(known, cluster) {
@@ -225,6 +226,12 @@ impl Translator {
             Part::Streams(transport) => {
                 let (services, trace) = context.traced(|context| streams::services(*transport, context));
                 self.stream(*transport, services, work);
+                trace
+            }
+            Part::TicketKeys => {
+                let name = self.options.ticket_secret.clone();
+                let (keys, trace) = context.traced(|context| tickets::keys(name.as_ref()?, context));
+                self.table.ticket_keys = keys;
                 trace
             }
             Part::Host(pattern) => {

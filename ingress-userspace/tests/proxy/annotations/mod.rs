@@ -19,6 +19,7 @@ mod canary;
 mod client;
 mod client_certificates;
 mod external;
+mod handshakes;
 mod headers;
 mod hosts;
 mod limits;
@@ -30,6 +31,7 @@ mod redirects;
 mod rewrites;
 mod services;
 mod sizes;
+mod tickets;
 mod traces;
 mod upkeep;
 
@@ -150,6 +152,11 @@ fn configured() -> Options {
 }
 
 impl Site {
+    /// One with which nothing was wrong.
+    fn started(table: &Table) -> Self {
+        Self { proxy: Proxy::start(table), outcomes: String::new() }
+    }
+
     /// The same, where nothing was wrong with it.
     fn in_order(self) -> Self {
         assert_eq!(self.outcomes, "");

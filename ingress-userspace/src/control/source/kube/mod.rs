@@ -150,9 +150,10 @@ pub(crate) async fn follow_client(
 /// Secrets and ConfigMaps that the operator names.
 fn named(options: &translate::Options) -> BTreeSet<ObjectId> {
     let id = |kind, name: &Option<ObjectName>| name.clone().map(|name| ObjectId { kind, name });
-    let secret = id(Kind::Secret, &options.default_certificate);
+    let secrets = [&options.default_certificate, &options.ticket_secret];
+    let secrets = secrets.into_iter().filter_map(|name| id(Kind::Secret, name));
     let config_maps = [&options.config_map, &options.tcp_services, &options.udp_services];
-    secret.into_iter().chain(config_maps.into_iter().flat_map(|name| id(Kind::ConfigMap, name))).collect()
+    secrets.chain(config_maps.into_iter().filter_map(|name| id(Kind::ConfigMap, name))).collect()
 }
 
 /// The tasks that watch; all stop when this is dropped.

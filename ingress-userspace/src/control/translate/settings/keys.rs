@@ -8,15 +8,15 @@ use http::{HeaderName, header};
 
 use super::{
     super::values::{
-        Read, balance, boolean, limit, networks, number, retry_tries, retry_when, retry_within, seconds, status, text,
-        time,
+        Read, balance, boolean, limit, networks, number, retry_tries, retry_when, retry_within, seconds, span, status,
+        text, time,
     },
     Globals,
     traces::AskedTraces,
 };
 use crate::{
     control::change::ObjectName,
-    model::{LogEscape, LogFormat, PathMatch, StreamRetry},
+    model::{LogEscape, LogFormat, PathMatch, StreamRetry, Versions},
 };
 
 /// One key.
@@ -175,7 +175,11 @@ const SETTINGS: &[Setting] = &[
             globals.log.skip = paths.map_err(|error| format!("paths, separated by commas ({error})"))?.into();
             Ok(())
         }),
+    setting("ssl-protocols", "versions of TLS: `TLSv1.2`, `TLSv1.3` or both; older ones are not safe, and not there. Of new connections, as the other settings of TLS", |value, globals| versions(value, &mut globals.settings.handshakes.versions)).default("TLSv1.2 TLSv1.3"),
     setting("ssl-redirect", "whether hosts with TLS are redirected to it", |value, globals| boolean(value, &mut globals.asked.ssl_redirect)).default("true"),
+    setting("ssl-reject-handshake", "whether handshakes end with the alert `unrecognized_name` where no rule and no certificate names the host, or the client says none; else the fallback certificate is shown", |value, globals| boolean(value, &mut globals.settings.handshakes.rejects_unknown_names)).default("false"),
+    setting("ssl-session-tickets", "whether clients get tickets to resume their sessions with; nothing of a session is kept here, so that without them all handshakes are full ones", |value, globals| boolean(value, &mut globals.settings.handshakes.tickets)).default("true"),
+    setting("ssl-session-timeout", "how long a ticket is good for, up to a day (`10m`, `12h`); no longer than 12 h with keys of the process alone, see `--tls-ticket-secret`", |value, globals| span(value, &mut globals.settings.handshakes.session_timeout)).default("12h").nginx("10m"),
     setting("upstream-keepalive-connections", "idle connections kept per endpoint and worker, from 0 to 65535", |value, globals| {
             number(value, 0..=65_535, &mut globals.settings.upstream_idle_per_endpoint)
                 .ok_or_else(|| "a number from 0 to 65535".into())
@@ -204,6 +208,27 @@ pub(super) fn apply_nginx_defaults(globals: &mut Globals) {
 fn redirect_status(value: &str, field: &mut u16) -> Read {
     if value == "303" { None } else { status(value, field).ok() }.ok_or_else(|| "301, 302, 307 or 308".into())
 }
+
+/// Versions of TLS, as nginx writes them.
+fn versions(value: &str, field: &mut Versions) -> Read {
+    let (mut tls12, mut tls13) = (false, false);
+    for version in value.split_whitespace() {
+        match version {
+            "TLSv1.2" => tls12 = true,
+            "TLSv1.3" => tls13 = true,
+            _ => return Err(VERSIONS.into()),
+        }
+    }
+    *field = match (tls12, tls13) {
+        (true, true) => Versions::Tls12And13,
+        (true, false) => Versions::Tls12,
+        (false, true) => Versions::Tls13,
+        (false, false) => return Err(VERSIONS.into()),
+    };
+    Ok(())
+}
+
+const VERSIONS: &str = "`TLSv1.2`, `TLSv1.3` or both, as older versions are not safe and not implemented";
 
 fn error_status(value: &str, field: &mut u16) -> Read {
     number(value, 400..=599, field).ok_or_else(|| "a number from 400 to 599".into())
@@ -292,6 +317,7 @@ mod tests {
                 "rd" => "back",
                 "200 202 401 5m" => "200 1m",
                 "/.well-known/acme-challenge" => "/a",
+                "TLSv1.2 TLSv1.3" => "TLSv1.3",
                 "503" => "429",
                 "round_robin" => "ewma",
                 "error" => "off",

@@ -248,8 +248,8 @@ fn overlay(
             continue;
         }
         let (reason, message) = match others::find(key) {
-            Some(Other::Ineffective) => {
-                (Reason::IneffectiveSetting, format!("`{key}` is accepted and has no effect; there is nothing to tune"))
+            Some(Other::Ineffective { because }) => {
+                (Reason::IneffectiveSetting, format!("`{key}` is accepted and has no effect; {because}"))
             }
             Some(Other::Later { default }) if value == default => continue,
             Some(Other::Later { default: _ }) => {

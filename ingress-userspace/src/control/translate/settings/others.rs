@@ -5,8 +5,8 @@ use super::super::annotations::fits;
 /// Why a known setting is not honoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Other {
-    /// It tunes something that is not there.
-    Ineffective,
+    /// It tunes something that is not there, or that is not to be tuned.
+    Ineffective { because: &'static str },
     /// It is not implemented; its default is what happens anyway, so that asks for nothing.
     Later { default: &'static str },
     /// It is not implemented, and what it protects is not protected.
@@ -18,7 +18,10 @@ pub(super) enum Other {
 pub(super) fn find(key: &str) -> Option<Other> {
     let is = |pattern: &&str| fits(pattern, key);
     if INEFFECTIVE.iter().any(is) {
-        return Some(Other::Ineffective);
+        return Some(Other::Ineffective { because: "there is nothing to tune" });
+    }
+    if let Some((_, because)) = FIXED.iter().find(|(pattern, _)| is(pattern)) {
+        return Some(Other::Ineffective { because });
     }
     if PROTECTIVE.iter().any(is) {
         return Some(Other::Protective);
@@ -32,6 +35,17 @@ pub(super) fn find(key: &str) -> Option<Other> {
 const SNIPPETS: &str = "write annotations instead, configuration is never taken as text";
 const TEMPLATES: &str = "there is no template that a value could break out of, so remove it";
 const FIREWALL: &str = "put a web application firewall in front of the services that need one";
+
+const CIPHERS: &str =
+    "ciphers and key exchanges are those of TLS 1.2 and 1.3 that are safe, all of them with forward secrecy";
+const TICKETS: &str = "keys are no settings; put them into a Secret that `--tls-ticket-secret` names";
+
+const FIXED: &[(&str, &str)] = &[
+    ("ssl-ciphers", CIPHERS),
+    ("ssl-dh-param", CIPHERS),
+    ("ssl-ecdh-curve", CIPHERS),
+    ("ssl-prefer-server-ciphers", CIPHERS),
+];
 
 /// `*` at the end stands for any rest.
 const INEFFECTIVE: &[&str] = &[
@@ -67,11 +81,8 @@ const INEFFECTIVE: &[&str] = &[
     "reuse-port",
     "server-name-hash-*",
     "ssl-buffer-size",
-    "ssl-ciphers",
-    "ssl-dh-param",
-    "ssl-ecdh-curve",
+    "ssl-session-cache",
     "ssl-session-cache-size",
-    "ssl-session-ticket-key",
     "use-geoip",
     "use-geoip2",
     "variables-hash-*",
@@ -93,6 +104,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("main-snippet", SNIPPETS),
     ("modsecurity-snippet", SNIPPETS),
     ("server-snippet", SNIPPETS),
+    ("ssl-session-ticket-key", TICKETS),
     ("stream-snippet", SNIPPETS),
 ];
 
@@ -134,11 +146,6 @@ const LATER: &[(&str, &str)] = &[
     ("proxy-request-buffering", "on"),
     ("relative-redirects", "false"),
     ("server-tokens", "false"),
-    ("ssl-protocols", "TLSv1.2 TLSv1.3"),
-    ("ssl-reject-handshake", "false"),
-    ("ssl-session-cache", "true"),
-    ("ssl-session-tickets", "false"),
-    ("ssl-session-timeout", "10m"),
     ("stream-access-log-path", ""),
     ("strict-validate-path-type", "true"),
     ("syslog-host", ""),
@@ -157,6 +164,7 @@ mod tests {
     fn each_key_is_in_one_table() {
         let keys = || {
             let names = INEFFECTIVE.iter().chain(PROTECTIVE).copied();
+            let names = names.chain(FIXED.iter().map(|(key, _)| *key));
             names.chain(REFUSED.iter().map(|(key, _)| *key)).chain(LATER.iter().map(|(key, _)| *key))
         };
         for key in keys() {

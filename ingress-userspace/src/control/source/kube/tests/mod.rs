@@ -340,13 +340,15 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
         .answer("stream configmaps/settings", 200, found("ConfigMap", "settings"))
         .answer("stream configmaps/tcp", 200, found("ConfigMap", "tcp"))
         .answer("stream configmaps/udp", 200, found("ConfigMap", "udp"))
-        .answer("stream default:secrets/fallback", 200, found("Secret", "fallback"));
+        .answer("stream default:secrets/fallback", 200, found("Secret", "fallback"))
+        .answer("stream default:secrets/tickets", 200, found("Secret", "tickets"));
     let options = translate::Options {
         config_map: Some(ObjectName::new("n", "settings")),
         tcp_services: Some(ObjectName::new("n", "tcp")),
         udp_services: Some(ObjectName::new("n", "udp")),
         default_backend: Some(ObjectName::new("default", "web")),
         default_certificate: Some(ObjectName::new("default", "fallback")),
+        ticket_secret: Some(ObjectName::new("default", "tickets")),
         ..translate::Options::default()
     };
     let (sender, mut batches) = crate::control::source::queue();
@@ -359,6 +361,7 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
             "+ConfigMap n/tcp",
             "+ConfigMap n/udp",
             "+Secret n/fallback",
+            "+Secret n/tickets",
             "+Service n/kubernetes",
             "+Service n/web",
         ];
