@@ -1,6 +1,6 @@
 //! The objects of a cluster as they are known now. It stores and finds; it does not judge.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -32,6 +32,8 @@ pub struct Cluster {
     /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been asked for.
     pub resolved: Tree<Arc<str>, Vec<IpAddr>>,
     pub slices: Store<EndpointSlice>,
+    /// The time since 1970, in whole hours; zero where nobody looks at a clock, and nothing is out of date.
+    pub hour: Duration,
     /// Slices by the service that their label names.
     slices_by_service: Tree<ObjectName, BTreeSet<ObjectName>>,
 }

@@ -72,6 +72,8 @@ pub enum Reason {
     InvalidPath,
     /// A value of a setting cannot be read, so that its default applies; or it says nothing without another.
     InvalidSetting,
+    /// The Secret holds an OCSP response that cannot be used, or not any more; clients get none.
+    InvalidStaple,
     /// A row of a ConfigMap of TCP or UDP services cannot be read, or asks for a port that it cannot have; it is skipped.
     InvalidStreamService,
     /// The Secret holds what cannot seal tickets of TLS sessions.
@@ -175,6 +177,7 @@ impl Reason {
             Self::InvalidParameters => "InvalidParameters",
             Self::InvalidPath => "InvalidPath",
             Self::InvalidSetting => "InvalidSetting",
+            Self::InvalidStaple => "InvalidStaple",
             Self::InvalidStreamService => "InvalidStreamService",
             Self::InvalidTicketKey => "InvalidTicketKey",
             Self::NoBackend => "NoBackend",

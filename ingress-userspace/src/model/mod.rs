@@ -52,7 +52,7 @@ pub use settings::Settings;
 pub use stream::{StreamPort, StreamRetry, StreamService, StreamSettings, Transport};
 pub use template::{Piece, Template, TemplateError, Variable};
 pub use tickets::{TicketKey, TicketKeyError, TicketKeys};
-pub use tls::{Authorities, Certificate, CertificateError};
+pub use tls::{Authorities, Certificate, CertificateError, Staple};
 pub use traces::{Sampler, TraceRule, Traces};
 pub use tree::Tree;
 pub use trust::Trust;

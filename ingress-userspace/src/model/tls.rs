@@ -4,6 +4,7 @@ use std::{
     fmt,
     hash::{Hash, Hasher},
     sync::Arc,
+    time::Duration,
 };
 
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
@@ -19,6 +20,19 @@ pub struct Certificate {
     /// Leaf first.
     pub chain: Vec<CertificateDer<'static>>,
     pub key: Arc<PrivateKeyDer<'static>>,
+    /// What its issuer says of it.
+    pub staple: Option<Staple>,
+}
+
+/// An OCSP response (RFC 6960) that says that a certificate is good, for clients that ask for it in the handshake.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Staple {
+    /// As DER.
+    pub response: Arc<[u8]>,
+    /// When it begins to hold, as the time since 1970…
+    pub from: Duration,
+    /// …and when it does not any more.
+    pub until: Duration,
 }
 
 /// Certificate authorities that are trusted for one purpose.
@@ -51,7 +65,7 @@ impl Certificate {
             rustls_pki_types::pem::Error::NoItemsFound => CertificateError::NoKey { field: "tls.key" },
             other => CertificateError::Pem { field: "tls.key", reason: describe(&other) },
         })?;
-        Ok(Self { origin: origin.into(), chain, key: Arc::new(key) })
+        Ok(Self { origin: origin.into(), chain, key: Arc::new(key), staple: None })
     }
 }
 
@@ -98,8 +112,11 @@ fn describe(error: &rustls_pki_types::pem::Error) -> String {
 
 impl PartialEq for Certificate {
     fn eq(&self, other: &Self) -> bool {
-        let Self { origin, chain, key } = self;
-        *origin == other.origin && *chain == other.chain && key.secret_der() == other.key.secret_der()
+        let Self { origin, chain, key, staple } = self;
+        *origin == other.origin
+            && *chain == other.chain
+            && key.secret_der() == other.key.secret_der()
+            && *staple == other.staple
     }
 }
 
@@ -107,19 +124,27 @@ impl Eq for Certificate {}
 
 impl Hash for Certificate {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { origin, chain, key: _ } = self;
-        (origin, chain).hash(state);
+        let Self { origin, chain, key: _, staple } = self;
+        (origin, chain, staple).hash(state);
     }
 }
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { origin, chain, key: _ } = self;
+        let Self { origin, chain, key: _, staple } = self;
         f.debug_struct("Certificate")
             .field("origin", origin)
             .field("chain", &format_args!("{} certificates", chain.len()))
             .field("key", &"[redacted]")
+            .field("staple", staple)
             .finish()
+    }
+}
+
+impl fmt::Debug for Staple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { response, from, until } = self;
+        write!(f, "Staple({} bytes, from {} to {})", response.len(), from.as_secs(), until.as_secs())
     }
 }
 

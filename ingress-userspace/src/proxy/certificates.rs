@@ -4,13 +4,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
+    ops::Range,
     sync::Arc,
+    time::Duration,
 };
 
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
+use rustls_pki_types::UnixTime;
 
 use crate::{
-    model::{Certificate, HostPattern, Tree, host, tree::Difference},
+    model::{Certificate, HostPattern, Staple, Tree, host, tree::Difference},
     route::Names,
 };
 
@@ -43,6 +46,15 @@ struct Loaded {
     source: Option<Arc<Certificate>>,
     /// `None` if there is no certificate, or it cannot be used: the fallback stands in, rather than a less specific certificate.
     key: Option<Arc<CertifiedKey>>,
+    /// The same with what its issuer says of it.
+    stapled: Option<Stapled>,
+}
+
+#[derive(Clone)]
+struct Stapled {
+    key: Arc<CertifiedKey>,
+    /// As times since 1970.
+    holds: Range<Duration>,
 }
 
 impl Certificates {
@@ -59,10 +71,11 @@ impl Certificates {
         let mut load = |source: &Arc<Certificate>| {
             let loaded = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
                 let (key, problem) = match load(source, &provider) {
-                    Ok(key) => (Some(Arc::new(key)), None),
+                    Ok(key) => (Some(key), None),
                     Err(reason) => (None, Some(CertificateProblem { origin: Arc::clone(&source.origin), reason })),
                 };
-                (Loaded { source: Some(Arc::clone(source)), key }, problem)
+                let stapled = key.as_ref().and_then(|key| Some(Stapled::of(key, source.staple.as_ref()?)));
+                (Loaded { source: Some(Arc::clone(source)), key: key.map(Arc::new), stapled }, problem)
             });
             loaded.clone()
         };
@@ -91,8 +104,8 @@ impl Certificates {
 
     /// The certificate for a server name in lower case; `None` if there is neither one nor a usable fallback.
     pub(super) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        let own = name.and_then(|name| self.named(name)).or(self.any.as_ref()).and_then(|own| own.key.clone());
-        own.or_else(|| self.fallback.as_ref()?.key.clone())
+        let own = name.and_then(|name| self.named(name)).or(self.any.as_ref()).and_then(Loaded::current);
+        own.or_else(|| self.fallback.as_ref()?.current())
     }
 
     /// Whether a host of this name, in lower case, has a certificate of its own or should have.
@@ -121,6 +134,26 @@ impl Certificates {
     }
 }
 
+impl Loaded {
+    /// With a staple, if there is one that holds now.
+    fn current(&self) -> Option<Arc<CertifiedKey>> {
+        let now = || Duration::from_secs(UnixTime::now().as_secs());
+        let stapled = self.stapled.as_ref().and_then(|stapled| stapled.at(now()));
+        stapled.or(self.key.as_ref()).cloned()
+    }
+}
+
+impl Stapled {
+    fn of(key: &CertifiedKey, Staple { response, from, until }: &Staple) -> Self {
+        let key = CertifiedKey { ocsp: Some(response.to_vec()), ..key.clone() };
+        Self { key: Arc::new(key), holds: *from..*until }
+    }
+
+    fn at(&self, now: Duration) -> Option<&Arc<CertifiedKey>> {
+        self.holds.contains(&now).then_some(&self.key)
+    }
+}
+
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { exact, wildcard, any, fallback, source: _, problems: _ } = self;
@@ -135,7 +168,7 @@ impl fmt::Debug for Certificates {
 
 /// Error texts never quote the key.
 fn load(certificate: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
-    let Certificate { origin: _, chain, key } = certificate;
+    let Certificate { origin: _, chain, key, staple: _ } = certificate;
     let key = provider
         .key_provider
         .load_private_key(key.clone_key())
@@ -188,6 +221,23 @@ mod tests {
             assert_eq!(found.cert, expect.chain, "{name:?}");
         }
         assert!(Certificates::default().find(Some("a.test")).is_none());
+    }
+
+    #[test]
+    fn a_staple_is_there_as_long_as_it_holds() {
+        let at = Duration::from_secs;
+        let plain = load(&certificate("x/a"), &crate::proxy::tls::provider()).expect("usable");
+        let staple = Staple { response: Arc::from(&b"response"[..]), from: at(10), until: at(20) };
+        let stapled = Stapled::of(&plain, &staple);
+        for (now, expect) in [(9, false), (10, true), (19, true), (20, false)] {
+            assert_eq!(stapled.at(at(now)).is_some(), expect, "{now}");
+        }
+        assert_eq!((stapled.key.ocsp.as_deref(), &stapled.key.cert), (Some(&b"response"[..]), &plain.cert));
+        let loaded = |from, until| {
+            let stapled = Some(Stapled::of(&plain, &Staple { from, until, ..staple.clone() }));
+            Loaded { source: None, key: Some(Arc::new(plain.clone())), stapled }.current().expect("a key").ocsp.clone()
+        };
+        assert!(loaded(at(0), at(u64::MAX)).is_some() && loaded(at(0), at(1)).is_none());
     }
 
     #[test]

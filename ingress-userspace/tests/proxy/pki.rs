@@ -104,6 +104,10 @@ impl Authority {
         params.signed_by(&self.issuer).expect("a list").pem().expect("PEM")
     }
 
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        vec![self.der.clone()]
+    }
+
     pub(crate) fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).expect("an authority");

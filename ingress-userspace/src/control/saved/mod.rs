@@ -180,7 +180,7 @@ fn backends(ingress: &Ingress) -> impl Iterator<Item = &str> {
 fn saved_secret(secret: &Arc<Secret>, keys: PrivateKeys) -> Arc<Secret> {
     let is_saved = |key: &str| match keys {
         PrivateKeys::Keep => !key.starts_with(TicketKeys::FIELD),
-        PrivateKeys::Leave => matches!(key, "ca.crl" | "ca.crt" | "tls.crt"),
+        PrivateKeys::Leave => matches!(key, "ca.crl" | "ca.crt" | "tls.crt" | "tls.ocsp-staple"),
     };
     let mut secret = Secret::clone(secret);
     if let Some(data) = &mut secret.data {

@@ -99,7 +99,7 @@ pub(super) fn secret(object: Secret) -> Object {
 pub(super) fn strip_secret(mut secret: Secret) -> Arc<Secret> {
     let keep = |key: &str, value: &[u8]| {
         let is_hash = || str::from_utf8(value).is_ok_and(|text| PasswordHash::parse(text.trim()).is_ok());
-        let is_known = matches!(key, "auth" | "ca.crl" | "ca.crt" | "tls.crt" | "tls.key");
+        let is_known = matches!(key, "auth" | "ca.crl" | "ca.crt" | "tls.crt" | "tls.key" | "tls.ocsp-staple");
         is_known || key.starts_with(TicketKeys::FIELD) || is_hash()
     };
     strip(&mut secret.metadata);
@@ -214,12 +214,12 @@ mod tests {
         // The hash is `{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
         let hash = "e1NIQX01ZW42RzZNZXpScm9UM1hLcWtkUE9tWS9CZlE9";
         let data = json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": "aHVudGVyMg==",
-            "tickets.key": "YQ==", "tickets.key.1": "YQ=="});
+            "tickets.key": "YQ==", "tickets.key.1": "YQ==", "tls.ocsp-staple": "YQ=="});
         let (_, secret) = kept(&json!({"metadata": metadata(), "data": data}), secret);
         assert_eq!(
             secret["data"],
             json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": "",
-            "tickets.key": "YQ==", "tickets.key.1": "YQ=="})
+            "tickets.key": "YQ==", "tickets.key.1": "YQ==", "tls.ocsp-staple": "YQ=="})
         );
     }
 }

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::api::{
@@ -46,6 +47,8 @@ pub(super) enum Dependency {
     Addresses(Arc<str>),
     /// Where this process runs.
     Place,
+    /// Which hour it is.
+    Hour,
     /// The addresses of nodes and of the API server.
     Machinery,
     /// What an upstream speaks and what is wrong with it; its endpoints are no part of it.
@@ -145,6 +148,12 @@ impl<'c> Context<'c> {
         self.place
     }
 
+    /// The time since 1970, in whole hours: what is out of date is told by the hour.
+    pub(super) fn hour(&mut self) -> Duration {
+        self.trace.reads.insert(Dependency::Hour);
+        self.cluster.hour
+    }
+
     pub(super) fn nodes(&mut self) -> &'c Store<Node> {
         self.trace.reads.insert(Dependency::Nodes);
         &self.cluster.nodes
@@ -229,6 +238,7 @@ mod tests {
                 assert_eq!(context.slices_of(&name).count(), 0);
                 assert!(context.addresses(&"a.test".into()).is_none());
                 context.place();
+                context.hour();
                 context.machinery();
             });
             let expect = [
@@ -240,6 +250,7 @@ mod tests {
                 Dependency::SlicesOf(name.clone()),
                 Dependency::Addresses("a.test".into()),
                 Dependency::Place,
+                Dependency::Hour,
                 Dependency::Machinery,
             ];
             assert_eq!(inner.reads, expect.into());

@@ -48,6 +48,7 @@ mod secret;
 mod service;
 mod settings;
 mod solver;
+mod staple;
 mod streams;
 mod tickets;
 mod topology;

@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::Secret;
 use rustls_pki_types::CertificateRevocationListDer;
 use webpki::{BorrowedCertRevocationList, EndEntityCert};
 
-use super::Context;
+use super::{Context, staple};
 use crate::{
     control::{
         change::{Kind, ObjectName},
+        cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
     model::{Authorities, Certificate, Host, HostPattern, tls},
@@ -38,6 +39,7 @@ pub(super) fn certificate(
         }
     };
     if covers(&certificate, pattern) {
+        tell_of_staple(name, stored, &certificate, context);
         return Some(certificate);
     }
     let message = format!(
@@ -55,7 +57,10 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
         return None;
     };
     match context.certificate(name, stored) {
-        Ok(certificate) => Some(certificate),
+        Ok(certificate) => {
+            tell_of_staple(name, stored, &certificate, context);
+            Some(certificate)
+        }
         Err(reason) => {
             let message =
                 format!("{reason}; `--default-ssl-certificate` names it, a self-signed certificate stands in");
@@ -63,6 +68,18 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
             None
         }
     }
+}
+
+/// Says what is wrong with the OCSP response of a Secret, if it has one: it cannot be used, or is out of date by the hour.
+fn tell_of_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Certificate, context: &mut Context<'_>) {
+    let Some(response) = field(&stored.object, staple::FIELD) else { return };
+    let problem = match (&certificate.staple, staple::read(response, &certificate.chain)) {
+        (Some(staple), _) if context.hour() < staple.until => return,
+        (Some(_), _) | (None, Ok(_)) => "is out of date".to_owned(),
+        (None, Err(error)) => error.to_string(),
+    };
+    let message = format!("`{}` {problem}; renew it, clients get none meanwhile", staple::FIELD);
+    context.report(&stored.refer(Kind::Secret, name), Reason::InvalidStaple, message);
 }
 
 /// The certificates of authorities.
@@ -104,13 +121,15 @@ pub(super) fn revoked(secret: &Secret) -> Result<Vec<CertificateRevocationListDe
 /// What is wrong with it, without quoting it.
 pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, String> {
     let field = |key: &str| field(secret, key).ok_or_else(|| format!("`{key}` is missing"));
-    let certificate = Certificate::from_pem(&name.to_string(), field("tls.crt")?, field("tls.key")?)
+    let mut certificate = Certificate::from_pem(&name.to_string(), field("tls.crt")?, field("tls.key")?)
         .map_err(|error| error.to_string())?;
     if let Some(leaf) = certificate.chain.first()
         && let Err(error) = EndEntityCert::try_from(leaf)
     {
         return Err(format!("`tls.crt` is no X.509 version 3 certificate: {error}"));
     }
+    let response = self::field(secret, staple::FIELD);
+    certificate.staple = response.and_then(|response| staple::read(response, &certificate.chain).ok());
     Ok(certificate)
 }
 

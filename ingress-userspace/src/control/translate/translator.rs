@@ -166,6 +166,9 @@ impl Translator {
             let services = services.filter_map(|stored| service_of(&stored.object.metadata));
             found.extend(services.map(Dependency::SlicesOf));
         }
+        if known.hour != cluster.hour {
+            found.insert(Dependency::Hour);
+        }
         let names = known.resolved.differences(resolved).into_iter();
         found.extend(names.map(|difference| Dependency::Addresses(Arc::clone(difference.key))));
         found
@@ -399,7 +402,8 @@ impl Translator {
                 | Dependency::Nodes
                 | Dependency::SlicesOf(_)
                 | Dependency::Addresses(_)
-                | Dependency::Place => {}
+                | Dependency::Place
+                | Dependency::Hour => {}
             }
         }
     }

@@ -9,7 +9,12 @@
 //!
 //! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile.
 
-use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use tokio::sync::{mpsc, watch};
 
@@ -37,6 +42,9 @@ use keeper::Keeper;
 
 /// Batches that are applied before a translation is due whatever comes: bounds the delay of a stream without a pause.
 const MAX_BATCHES: usize = 64;
+
+/// How often is looked whether something is out of date.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Follows `source` and hands every new translation to `publish`, until `shutdown` is ready.
 ///
@@ -85,6 +93,7 @@ async fn follow(
     mut publish: impl FnMut(Translation),
 ) {
     let (wanted, wanted_receiver) = watch::channel(BTreeSet::new());
+    let mut hours = tokio::time::interval(HOUR);
     let (sender, mut resolved) = source::queue();
     let mut names = Tree::new();
     let translations = async move {
@@ -101,6 +110,7 @@ async fn follow(
                     state.apply(batch);
                     drain(&mut resolved, state);
                 }
+                _ = hours.tick() => state.strike(SystemTime::now()),
                 () = expiry(keeper.restore_at()) => state.restored = keeper.restore().await,
                 () = keeper.is_due() => keeper.save(state.content(options)),
             }
@@ -176,6 +186,16 @@ impl State {
         if let Some(remarks) = remarks {
             self.is_changed |= self.remarks != remarks;
             self.remarks = remarks;
+        }
+    }
+
+    /// Takes in which hour it is.
+    fn strike(&mut self, now: SystemTime) {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let hour = Duration::from_secs(now.as_secs() / HOUR.as_secs() * HOUR.as_secs());
+        let restored = self.restored.as_mut().map(|restored| &mut restored.cluster.hour);
+        for known in restored.into_iter().chain([&mut self.cluster.hour]) {
+            self.is_changed |= std::mem::replace(known, hour) != hour;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Annotations by what they do to requests: from the text of an Ingress to bytes on sockets.
 
-use std::{fmt::Write as _, net::SocketAddr, path::Path, sync::Arc};
+use std::{fmt::Write as _, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use ingress_userspace::control::{
     Origin as Source,
@@ -31,6 +31,7 @@ mod redirects;
 mod rewrites;
 mod services;
 mod sizes;
+mod staples;
 mod tickets;
 mod traces;
 mod upkeep;
@@ -43,6 +44,8 @@ struct Ingress {
     paths: String,
     tls: &'static str,
     others: String,
+    /// When it is translated, as the time since 1970 in whole hours.
+    hour: Duration,
 }
 
 /// An Ingress that is served.
@@ -60,8 +63,15 @@ impl Ingress {
             let prefix = if key.contains('/') { "" } else { "nginx.ingress.kubernetes.io/" };
             writeln!(text, "    {prefix}{key}: {value:?}").expect("a string takes all");
         }
-        Self { host: "a.test", annotations: text, paths: String::new(), tls: "", others: String::new() }
-            .path("/", "Prefix")
+        let ingress = Self {
+            host: "a.test",
+            annotations: text,
+            paths: String::new(),
+            tls: "",
+            others: String::new(),
+            hour: Duration::ZERO,
+        };
+        ingress.path("/", "Prefix")
     }
 
     /// The same for another host.
@@ -116,7 +126,7 @@ impl Ingress {
 
     /// Its table, and what translation has to say.
     fn translated(&self, endpoints: &[SocketAddr], options: &Options) -> (Table, String) {
-        let Self { host, annotations, paths, tls, others } = self;
+        let Self { host, annotations, paths, tls, others, hour } = self;
         // Pods of one machine differ by their port, which a slice has but one of.
         let slices: String = (0..).zip(endpoints).map(|(n, endpoint)| slice(n, *endpoint)).collect();
         let text = format!(
@@ -129,6 +139,7 @@ impl Ingress {
         let parsed = parse(&path, &text);
         assert!(parsed.remarks.is_empty(), "{:?}", parsed.remarks);
         let mut cluster = Cluster::default();
+        cluster.hour = *hour;
         for object in parsed.objects {
             cluster.apply(Change::Apply { object, origin: Source::File(Arc::clone(&path)) });
         }

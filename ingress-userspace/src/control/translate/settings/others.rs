@@ -40,7 +40,11 @@ const CIPHERS: &str =
     "ciphers and key exchanges are those of TLS 1.2 and 1.3 that are safe, all of them with forward secrecy";
 const TICKETS: &str = "keys are no settings; put them into a Secret that `--tls-ticket-secret` names";
 
+const STAPLES: &str =
+    "nothing is fetched; `tls.ocsp-staple` of a TLS Secret is stapled as long as it holds (docs/tls.md)";
+
 const FIXED: &[(&str, &str)] = &[
+    ("enable-ocsp", STAPLES),
     ("ssl-ciphers", CIPHERS),
     ("ssl-dh-param", CIPHERS),
     ("ssl-ecdh-curve", CIPHERS),
@@ -124,7 +128,6 @@ const LATER: &[(&str, &str)] = &[
     ("disable-ipv6", "false"),
     ("enable-access-log-for-default-backend", "false"),
     ("enable-brotli", "false"),
-    ("enable-ocsp", "false"),
     ("enable-syslog", "false"),
     ("enable-underscores-in-headers", "false"),
     ("generate-request-id", "true"),
