@@ -208,6 +208,7 @@ impl Scrape {
             log_lines_dropped,
             passwords_hashed,
             spans,
+            tokens_verified,
             refused,
             datagrams: _,
             pressure,
@@ -230,6 +231,7 @@ impl Scrape {
             ("connection_timed_out", "Connections ended because a head, body or response made no progress", timed_out),
             ("access_log_lines_dropped", "Lines of the access log that nobody took in time", log_lines_dropped),
             ("passwords_hashed", "Passwords whose hash was computed, as they were not remembered", passwords_hashed),
+            ("tokens_verified", "Tokens whose signature was verified, as they were not remembered", tokens_verified),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;

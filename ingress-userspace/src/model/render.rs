@@ -18,8 +18,7 @@ impl fmt::Display for RouteTable {
             ticket_keys,
             streams,
             settings,
-        } =
-            self;
+        } = self;
         if *settings != Settings::default() {
             writeln!(f, "{settings:?}")?;
         }

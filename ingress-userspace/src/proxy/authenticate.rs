@@ -1,6 +1,6 @@
 //! Asks a client who it is, as its rule wants it, and finds out whether that is true.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::SystemTime};
 
 use base64::{
     Engine as _, alphabet,
@@ -49,8 +49,8 @@ pub(super) async fn authenticate(
     edits: &mut Edits<'_>,
     cookies: &mut Cookies,
 ) -> Result<(), Answer> {
-    let Authentication { basic, external, satisfy } = authentication;
-    let refused = match basic {
+    let Authentication { basic, token, external, satisfy } = authentication;
+    let mut refused = match basic {
         None => None,
         Some(basic) => match (verify(basic, &asking.conn.worker, asking.subject.headers).await, satisfy) {
             (Ok(()), Satisfy::Any(_)) => return Ok(()),
@@ -59,13 +59,28 @@ pub(super) async fn authenticate(
             (Err(answer), Satisfy::Any(_)) => Some(answer),
         },
     };
+    if let Some(token) = token {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let judged = asking.conn.worker.shared.tokens.judge(token, asking.subject.headers, now);
+        match (judged, satisfy) {
+            (Ok(found), _) => {
+                edits.found.extend(found);
+                if matches!(satisfy, Satisfy::Any(_)) {
+                    return Ok(());
+                }
+            }
+            (Err(why), Satisfy::All) => return Err(error::no_token(why)),
+            (Err(why), Satisfy::Any(_)) => refused = refused.or_else(|| Some(error::no_token(why))),
+        }
+    }
     let Some(external) = external else { return refused.map_or(Ok(()), Err) };
     match external::ask(external, asking, cookies).await {
         Ok(found) => {
             edits.found.extend(found);
             Ok(())
         }
-        // Where one is enough, the client is told of the one that it can do something about: to sign in, else its password.
+        // Where one is enough, the client is told of the one that it can do something about: to sign in, else its password or
+        // token.
         Err(answer) => Err(refused.filter(|_| external.sign_in.is_none()).unwrap_or(answer)),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 
 use super::{
     authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, path::PathError, pick::Full,
-    upstream::ExchangeError, websocket::HandshakeError,
+    tokens::Refused, upstream::ExchangeError, websocket::HandshakeError,
 };
 
 /// A response of our own, whole in memory.
@@ -125,6 +125,23 @@ pub(super) fn rejected(status: StatusCode, challenges: &[HeaderValue]) -> Answer
 /// An authentication service that cannot be reached, or says what is neither yes nor no; 500 as in nginx.
 pub(super) fn no_opinion() -> Answer {
     answer(StatusCode::INTERNAL_SERVER_ERROR, "the authentication service gave no valid answer")
+}
+
+/// A client without a token that lets it in (RFC 6750, 3).
+pub(super) fn no_token(refused: Refused) -> Answer {
+    let (status, challenge, reason) = match refused {
+        Refused::Missing => (StatusCode::UNAUTHORIZED, "Bearer", "a token is needed"),
+        Refused::Invalid => {
+            (StatusCode::UNAUTHORIZED, r#"Bearer error="invalid_token""#, "the token is not valid here and now")
+        }
+        Refused::Insufficient => {
+            (StatusCode::FORBIDDEN, r#"Bearer error="insufficient_scope""#, "the token does not allow this")
+        }
+        Refused::NoKeys => return answer(StatusCode::SERVICE_UNAVAILABLE, "tokens cannot be verified"),
+    };
+    let mut answer = answer(status, reason);
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    answer
 }
 
 /// More credentials wait to be verified than can be.

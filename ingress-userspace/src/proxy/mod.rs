@@ -58,6 +58,7 @@ mod speak;
 pub mod stream;
 mod tickets;
 mod tls;
+mod tokens;
 mod traces;
 mod tunnel;
 pub mod upstream;

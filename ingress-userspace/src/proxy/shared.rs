@@ -33,6 +33,7 @@ use super::{
     refusal::{Refusal, Refusals},
     snapshot::Snapshot,
     tls::{ServerConfigs, TlsError},
+    tokens::Tokens,
     traces::{SpanFate, Spans},
 };
 
@@ -57,6 +58,7 @@ pub struct Shared {
     pub(super) tls: ServerConfigs,
     pub(super) passwords: Arc<Passwords>,
     pub(super) opinions: Opinions,
+    pub(super) tokens: Tokens,
     pub(super) limiter: Limiter,
     /// A [`Pressure`].
     pressure: AtomicU8,
@@ -107,6 +109,8 @@ pub struct StatsView {
     pub spans: [u64; SpanFate::ALL.len()],
     /// Passwords whose hash was computed, because they were not remembered as right.
     pub passwords_hashed: u64,
+    /// Tokens whose signature was verified, because they were not remembered as right.
+    pub tokens_verified: u64,
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
     pub refused: [u64; Refusal::ALL.len()],
     pub datagrams: DatagramStatsView,
@@ -145,6 +149,7 @@ impl Shared {
             tls,
             passwords,
             opinions: Opinions::new(external::REMEMBERED_MAX).map_err(|_unspecified| SharedError::Random)?,
+            tokens: Tokens::new().map_err(|_unspecified| SharedError::Random)?,
             limiter: Limiter::new(),
             pressure: AtomicU8::new(Pressure::None as u8),
             stats: Stats::default(),
@@ -210,6 +215,7 @@ impl Shared {
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
             spans: self.spans.counts(),
             passwords_hashed: self.passwords.computed(),
+            tokens_verified: self.tokens.verified(),
             refused: refused.load(),
             datagrams: datagrams.load(),
             limits: self.limiter.stats(),

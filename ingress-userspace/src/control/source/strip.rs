@@ -17,7 +17,7 @@ use k8s_openapi::{
 
 use crate::{
     control::{change::Object, cluster::SERVICE_NAME, status},
-    model::{PasswordHash, TicketKeys},
+    model::{KeySet, PasswordHash, TicketKeys},
 };
 
 /// Written by `kubectl apply`: the whole object again, of no use here.
@@ -94,12 +94,13 @@ pub(super) fn secret(object: Secret) -> Object {
     Object::Secret(strip_secret(object))
 }
 
-/// Drops what is neither part of a certificate, nor whom to trust, nor a hash of a password, nor a key for tickets: other secrets
-/// are not ours to hold. The keys stay, so that it can be told what is wrong with a Secret.
+/// Drops what is neither part of a certificate, nor whom to trust, nor a hash of a password, nor a key for tickets or tokens: other
+/// secrets are not ours to hold. The keys stay, so that it can be told what is wrong with a Secret.
 pub(super) fn strip_secret(mut secret: Secret) -> Arc<Secret> {
     let keep = |key: &str, value: &[u8]| {
         let is_hash = || str::from_utf8(value).is_ok_and(|text| PasswordHash::parse(text.trim()).is_ok());
-        let is_known = matches!(key, "auth" | "ca.crl" | "ca.crt" | "tls.crt" | "tls.key" | "tls.ocsp-staple");
+        let is_known =
+            matches!(key, "auth" | "ca.crl" | "ca.crt" | "tls.crt" | "tls.key" | "tls.ocsp-staple" | KeySet::FIELD);
         is_known || key.starts_with(TicketKeys::FIELD) || is_hash()
     };
     strip(&mut secret.metadata);
@@ -214,12 +215,12 @@ mod tests {
         // The hash is `{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=`.
         let hash = "e1NIQX01ZW42RzZNZXpScm9UM1hLcWtkUE9tWS9CZlE9";
         let data = json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": "aHVudGVyMg==",
-            "tickets.key": "YQ==", "tickets.key.1": "YQ==", "tls.ocsp-staple": "YQ=="});
+            "tickets.key": "YQ==", "tickets.key.1": "YQ==", "tls.ocsp-staple": "YQ==", "jwks": "YQ=="});
         let (_, secret) = kept(&json!({"metadata": metadata(), "data": data}), secret);
         assert_eq!(
             secret["data"],
             json!({"tls.key": "YQ==", "auth": "YQ==", "ann": hash, "password": "",
-            "tickets.key": "YQ==", "tickets.key.1": "YQ==", "tls.ocsp-staple": "YQ=="})
+            "tickets.key": "YQ==", "tickets.key.1": "YQ==", "tls.ocsp-staple": "YQ==", "jwks": "YQ=="})
         );
     }
 }

@@ -24,8 +24,7 @@ use super::{
     records::{Part, Records},
     secret, service,
     settings::{self, Globals},
-    streams,
-    tickets,
+    streams, tickets,
 };
 use crate::{
     control::{

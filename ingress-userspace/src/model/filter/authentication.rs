@@ -4,12 +4,13 @@ use std::{fmt, sync::Arc};
 
 use http::HeaderValue;
 
-use super::{Access, External, Users};
+use super::{Access, External, Token, Users};
 
 /// What a client must show. It is never empty: whoever makes one asks for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authentication {
     pub basic: Option<Basic>,
+    pub token: Option<Token>,
     pub external: Option<External>,
     pub satisfy: Satisfy,
 }
@@ -59,13 +60,16 @@ impl Basic {
 /// Says how many users there are, and nothing of them.
 impl fmt::Display for Authentication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { basic, external, satisfy } = self;
+        let Self { basic, token, external, satisfy } = self;
         f.write_str("authentication(")?;
         if let Some(Basic { challenge: _, users }) = basic {
             write!(f, "basic, {} users", users.len())?;
         }
+        if let Some(token) = token {
+            write!(f, "{}{token}", if basic.is_some() { "; " } else { "" })?;
+        }
         if let Some(external) = external {
-            write!(f, "{}external, {external}", if basic.is_some() { "; " } else { "" })?;
+            write!(f, "{}external, {external}", if basic.is_some() || token.is_some() { "; " } else { "" })?;
         }
         match satisfy {
             Satisfy::All => {}
@@ -99,7 +103,7 @@ mod tests {
             ("", "", false),
         ] {
             let satisfy = Satisfy::Any(Access { allow: networks(allow), deny: networks(deny) });
-            let authentication = Authentication { basic: None, external: None, satisfy };
+            let authentication = Authentication { basic: None, token: None, external: None, satisfy };
             assert_eq!(authentication.is_met_by([192, 0, 2, 7].into()), expect, "{allow} not {deny}");
             assert!(!Authentication { satisfy: Satisfy::All, ..authentication }.is_met_by([192, 0, 2, 7].into()));
         }

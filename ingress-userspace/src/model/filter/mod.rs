@@ -13,6 +13,7 @@ mod external;
 mod headers;
 mod limit;
 mod rewrite;
+mod token;
 mod users;
 
 pub use access::Access;
@@ -22,6 +23,7 @@ pub use external::{AuthCache, AuthService, CacheTimes, CacheTimesError, External
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
 pub use rewrite::{Rewrite, RewriteError};
+pub use token::{ClaimPath, Demanded, KeySet, Token, TokenPlace};
 pub use users::{HashError, PasswordHash, Scheme, Users};
 
 use super::{ClientCertificates, PathMatch};

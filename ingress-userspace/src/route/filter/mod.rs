@@ -141,6 +141,9 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
             if authentication.basic.is_some() {
                 edits.found.push((header::AUTHORIZATION, None));
             }
+            // What the client claims about itself goes in any case.
+            let claimed = authentication.token.iter().flat_map(|token| &token.passed);
+            edits.found.extend(claimed.map(|(name, _)| (name.clone(), None)));
             if !authentication.is_met_by(subject.client) {
                 return Verdict::Authenticate(authentication);
             }

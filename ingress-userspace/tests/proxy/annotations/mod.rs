@@ -33,6 +33,7 @@ mod services;
 mod sizes;
 mod staples;
 mod tickets;
+mod tokens;
 mod traces;
 mod upkeep;
 

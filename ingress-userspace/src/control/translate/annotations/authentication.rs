@@ -8,6 +8,7 @@ use super::{
     Context,
     external::{self, AskedExternal},
     own_object, shorten,
+    token::{self, AskedToken},
 };
 use crate::{
     control::{
@@ -21,6 +22,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedAuthentication {
     pub(super) basic: AskedBasic,
+    pub(super) token: AskedToken,
     pub(super) external: AskedExternal,
     /// Of the settings for all Ingresses; it holds where an Ingress asks no service of its own…
     pub(in crate::control::translate) global: AskedExternal,
@@ -58,6 +60,7 @@ impl Default for AskedAuthentication {
     fn default() -> Self {
         Self {
             basic: AskedBasic::default(),
+            token: AskedToken::default(),
             external: AskedExternal::default(),
             global: AskedExternal::default(),
             global_is_unreadable: false,
@@ -81,9 +84,14 @@ pub(super) fn make(
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Result<(Option<Filter>, Option<Filter>), (Reason, String)> {
-    let AskedAuthentication { basic, external, global, global_is_unreadable, takes_global, satisfy_any } = asked;
+    let AskedAuthentication { basic, token, external, global, global_is_unreadable, takes_global, satisfy_any } = asked;
     let is_basic = basic.is_wanted || basic.secret.is_some();
     let basic = is_basic.then(|| self::basic(&basic, ingress, context)).transpose()?;
+    if basic.is_some() && token.is_wanted() && token.reads_authorization() && !satisfy_any {
+        let message = "no request has both a password and a token in `Authorization`; its rules answer 503, take the token from elsewhere by `jwt-header` or `jwt-cookie`, or say `satisfy: any`";
+        return Err((Reason::InvalidAnnotation, message.into()));
+    }
+    let token = token.is_wanted().then(|| token::make(&token, ingress, context)).transpose()?;
     let external = match external.is_wanted() || !takes_global {
         true => external,
         false if global_is_unreadable => {
@@ -93,12 +101,13 @@ pub(super) fn make(
         false => global,
     };
     let external = external::make(external, ingress, object, context)?;
-    let asks = basic.is_some() || external.is_some();
+    let asks = basic.is_some() || token.is_some() || external.is_some();
     let (access, satisfy) = match satisfy_any && asks {
         true => (None, Satisfy::Any(access)),
         false => (Some(access).filter(|access| !access.is_open()), Satisfy::All),
     };
-    let authentication = asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, external, satisfy })));
+    let authentication =
+        asks.then(|| Filter::Authentication(Arc::new(Authentication { basic, token, external, satisfy })));
     Ok((access.map(|access| Filter::Access(Arc::new(access))), authentication))
 }
 

@@ -26,6 +26,7 @@ mod external;
 mod keys;
 mod others;
 mod policy;
+mod token;
 mod upkeep;
 mod upstream_tls;
 

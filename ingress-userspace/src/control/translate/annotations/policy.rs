@@ -14,8 +14,8 @@ use crate::{
         outcome::{ObjectRef, Reason},
     },
     model::{
-        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdits, Host, PathError, PathMatch,
-        Rewrite, Satisfy, SessionCookie, Template, Upkeep,
+        self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, Host, PathError,
+        PathMatch, Rewrite, Satisfy, SessionCookie, Template, Upkeep,
         filter::{Limit, Rate},
     },
 };
@@ -52,6 +52,7 @@ pub(in crate::control::translate) struct Policy {
     rewrite: Option<Template>,
     /// Those that go before the rewrite, and those that go after it.
     before: Vec<Filter>,
+    host: Option<Filter>,
     after: Vec<Filter>,
 }
 
@@ -207,7 +208,8 @@ pub(super) fn make(
         unauthenticated: Arc::clone(&context.globals.unauthenticated),
         rewrite: rewrite_target,
         before: [access, limit, cors, authentication].into_iter().flatten().collect(),
-        after: [host, requests, responses].into_iter().flatten().collect(),
+        host,
+        after: [requests, responses].into_iter().flatten().collect(),
     }
 }
 
@@ -314,7 +316,9 @@ impl Policy {
             .before
             .iter()
             .filter_map(|filter| if is_open { unauthenticated(filter) } else { Some(filter.clone()) });
-        before.chain(rewrite).chain(self.after.iter().cloned()).collect()
+        let unclaimed = if is_open { self.before.iter().find_map(unclaimed) } else { None };
+        let host = self.host.iter().cloned();
+        before.chain(rewrite).chain(host).chain(unclaimed).chain(self.after.iter().cloned()).collect()
     }
 
     fn is_unauthenticated(&self, path: &PathMatch) -> bool {
@@ -326,6 +330,16 @@ impl Policy {
             PathMatch::Pattern(_) => false,
         }
     }
+}
+
+/// Takes from requests, where nobody is asked who they are, what would otherwise say it.
+fn unclaimed(filter: &Filter) -> Option<Filter> {
+    let Filter::Authentication(authentication) = filter else { return None };
+    let mut edits = HeaderEdits::default();
+    for (name, _) in &authentication.token.as_ref()?.passed {
+        edits.push(HeaderEdit::Remove(name.clone()));
+    }
+    (!edits.is_empty()).then(|| Filter::RequestHeaders(Arc::new(edits)))
 }
 
 /// What is left of a filter where nobody is asked who they are.

@@ -174,6 +174,52 @@ pub(super) const KEYS: &[Key] = &[
         boolean(value, &mut asked.authentication.takes_global)
     })
     .default("true"),
+    key(
+        "jwt-audience",
+        "audiences, separated by commas, of which the token must be for one (`aud`); without it, any",
+        |value, asked| asked.authentication.token.audiences(value),
+    )
+    .or_refuse(),
+    key(
+        "jwt-claims-to-headers",
+        "claims that pods get as fields, as `sub=X-User, realm_access.roles=X-Roles`; those of clients never reach pods",
+        |value, asked| asked.authentication.token.passed(value),
+    )
+    .or_refuse(),
+    key(
+        "jwt-cookie",
+        "the cookie that holds the token, instead of `Authorization: Bearer`",
+        |value, asked| asked.authentication.token.cookie(value),
+    )
+    .or_refuse(),
+    key(
+        "jwt-header",
+        "the field that holds the token, by itself, instead of `Authorization: Bearer`",
+        |value, asked| asked.authentication.token.header(value),
+    )
+    .or_refuse(),
+    key(
+        "jwt-issuer",
+        "issuers, separated by commas, of which the token must be from one (`iss`); without it, any",
+        |value, asked| asked.authentication.token.issuers(value),
+    )
+    .or_refuse(),
+    key(
+        "jwt-jwks-secret",
+        "a Secret whose `jwks` is the JSON Web Key Set (RFC 7517) that signs tokens (RFC 7519), of which clients must show a valid one, with an end, that is not over by 30 s. Without one, or with another, 401. See [tokens.md](tokens.md)",
+        |value, asked| {
+            asked.authentication.token.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
+            asked.authentication.token.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key(
+        "jwt-required-claims",
+        "claims that the token must have, else 403, as `email_verified=true, scope=read, sub`: the value, in a text, a list or the words of `scope`, or one of several with bars between them; or any value",
+        |value, asked| asked.authentication.token.demands(value),
+    )
+    .or_refuse(),
     key("limit-allowlist", "the same as `limit-whitelist`", |value, asked| networks(value, &mut asked.limits.exempt)).or_refuse(),
     key(
         "limit-burst-multiplier",

@@ -1,0 +1,151 @@
+//! Reads which tokens clients must show, with the Secret that holds the keys that sign them.
+
+use std::{str, sync::Arc};
+
+use http::HeaderName;
+
+use super::{super::values::Read, Context, own_object, shorten};
+use crate::{
+    control::{change::ObjectName, outcome::Reason, translate::secret},
+    model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeySet, Token, TokenPlace},
+};
+
+/// What is asked for by `jwt-…`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedToken {
+    pub(super) secret: Option<String>,
+    issuers: Vec<Box<str>>,
+    audiences: Vec<Box<str>>,
+    place: TokenPlace,
+    demands: Vec<Demanded>,
+    passed: Vec<(HeaderName, ClaimPath)>,
+}
+
+// === impl AskedToken ===
+
+/// Each reads the value of one key.
+impl AskedToken {
+    pub(super) fn issuers(&mut self, value: &str) -> Read {
+        self.issuers = list(value, ',').ok_or("issuers, as `iss` of a token says them, separated by commas")?;
+        Ok(())
+    }
+
+    pub(super) fn audiences(&mut self, value: &str) -> Read {
+        self.audiences = list(value, ',').ok_or("audiences, as `aud` of a token says them, separated by commas")?;
+        Ok(())
+    }
+
+    pub(super) fn header(&mut self, value: &str) -> Read {
+        let name = HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?;
+        self.place = if name == http::header::AUTHORIZATION { TokenPlace::Bearer } else { TokenPlace::Field(name) };
+        Ok(())
+    }
+
+    pub(super) fn cookie(&mut self, value: &str) -> Read {
+        // RFC 6265, 4.1.1.
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if value.is_empty() || !value.bytes().all(is_token) {
+            return Err("the name of a cookie".into());
+        }
+        self.place = TokenPlace::Cookie(value.into());
+        Ok(())
+    }
+
+    pub(super) fn demands(&mut self, value: &str) -> Read {
+        const EXPECTED: &str = "claims, separated by commas, as `email_verified=true, scope=read|write, sub`";
+        let demanded = |part: Box<str>| {
+            let (claim, values) = match part.split_once('=') {
+                Some((claim, values)) => (claim.trim(), list(values, '|')?),
+                None => (&*part, Vec::new()),
+            };
+            Some(Demanded { claim: path(claim)?, values: values.into() })
+        };
+        let demands = list(value, ',').and_then(|parts| parts.into_iter().map(demanded).collect::<Option<_>>());
+        self.demands = demands.ok_or(EXPECTED)?;
+        Ok(())
+    }
+
+    pub(super) fn passed(&mut self, value: &str) -> Read {
+        let pair = |part: Box<str>| {
+            let (claim, field) = part.split_once('=')?;
+            Some((path(claim.trim())?, field.trim().to_owned()))
+        };
+        let pairs = list(value, ',').and_then(|parts| parts.into_iter().map(pair).collect::<Option<Vec<_>>>());
+        let pairs =
+            pairs.ok_or("claims with names of header fields, separated by commas, as `sub=X-User, email=X-Email`")?;
+        // As for any field of a request that an Ingress sets: none that HTTP itself is made of.
+        let names = HeaderEdits::setting(pairs.iter().map(|(_, field)| (field.as_str(), "")))
+            .map_err(|error| format!("claims with names of header fields ({error})"))?;
+        let names = names.iter().map(HeaderEdit::name).cloned();
+        self.passed = names.zip(pairs.into_iter().map(|(claim, _)| claim)).collect();
+        Ok(())
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Whether it reads what a password would be in.
+    pub(super) fn reads_authorization(&self) -> bool {
+        self.place == TokenPlace::Bearer
+    }
+}
+
+/// The parts of a list, none of them empty; `None` if there is none, or one is.
+fn list(value: &str, separator: char) -> Option<Vec<Box<str>>> {
+    let part = |part: &str| Some(part.trim()).filter(|part| !part.is_empty()).map(Box::from);
+    value.split(separator).map(part).collect()
+}
+
+fn path(claim: &str) -> Option<ClaimPath> {
+    let is_path = !claim.is_empty() && claim.chars().all(|c| !c.is_control() && !c.is_whitespace());
+    is_path.then(|| ClaimPath(claim.into()))
+}
+
+/// What `asked` comes to, or why it cannot be had.
+pub(super) fn make(
+    asked: &AskedToken,
+    ingress: &ObjectName,
+    context: &mut Context<'_>,
+) -> Result<Token, (Reason, String)> {
+    let AskedToken { secret, issuers, audiences, place, demands, passed } = asked;
+    let Some(value) = secret else {
+        let message = "annotations `jwt-…` ask for tokens, but there is no `jwt-jwks-secret`; its rules answer 503, name a Secret";
+        return Err((Reason::InvalidAnnotation, message.into()));
+    };
+    let Some(name) = own_object(value, &ingress.namespace) else {
+        let message = format!(
+            "annotation `jwt-jwks-secret` names `{}`, which is in another namespace; its rules answer 503, name a Secret of its own",
+            shorten(value)
+        );
+        return Err((Reason::InvalidAnnotation, message));
+    };
+    let Some(stored) = context.secret(&name) else {
+        let message = format!("secret `{name}` of `jwt-jwks-secret` does not exist; its rules answer 503, create it");
+        return Err((Reason::SecretNotFound, message));
+    };
+    let json = secret::field(&stored.object, KeySet::FIELD).and_then(|json| str::from_utf8(json).ok());
+    let json = json.filter(|json| is_key_set(json)).ok_or_else(|| {
+        let message = format!(
+            "secret `{name}` of `jwt-jwks-secret` has no JSON Web Key Set with a key of kind `RSA`, `EC`, `OKP` or `oct` under `{}`; its rules answer 503, add it",
+            KeySet::FIELD
+        );
+        (Reason::InvalidCredentials, message)
+    })?;
+    Ok(Token {
+        keys: Arc::new(KeySet { origin: name.to_string().into(), json: json.into() }),
+        issuers: issuers.clone().into(),
+        audiences: audiences.clone().into(),
+        place: place.clone(),
+        demands: demands.clone().into(),
+        passed: passed.clone().into(),
+    })
+}
+
+/// Whether there is a key whose kind is known (RFC 7518, 6.1; RFC 8037). Whether it is one shows when it is used.
+fn is_key_set(json: &str) -> bool {
+    let Ok(set) = serde_json::from_str::<serde_json::Value>(json) else { return false };
+    let kinds = set["keys"].as_array().into_iter().flatten().filter_map(|key| key["kty"].as_str());
+    let mut known = kinds.filter(|kind| matches!(*kind, "RSA" | "EC" | "OKP" | "oct"));
+    known.next().is_some()
+}
