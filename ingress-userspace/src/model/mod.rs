@@ -36,9 +36,9 @@ pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCooki
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use filter::{
-    Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Cors, Demanded, External, Filter,
-    HashError, HeaderEdit, HeaderEdits, HeaderText, KeySet, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token,
-    TokenPlace, Users,
+    Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
+    External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeySet, MediaTypes, Offer, Origins, PasswordHash,
+    Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
 };
 pub use forwarding::Forwarding;
 pub use handshakes::{Handshakes, Versions};

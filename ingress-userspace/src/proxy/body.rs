@@ -13,11 +13,13 @@ use hyper::body::Incoming;
 use ingress_common::{HostL7Cell, StatusClass};
 
 use super::{
+    compress::Compressed,
     counters::{self, Direction},
     headers,
     in_flight::InFlight,
     upstream::{BodyError, BoxError, ResponseBody, h2},
 };
+use crate::model::Offer;
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn, and
 /// each frame taken is a sign of life: see `offers`.
@@ -58,6 +60,7 @@ pub(super) struct Body {
 pub(super) enum Source {
     Http1(ResponseBody<RequestBody>),
     Http2(Box<h2::ResponseBody<RequestBody>>),
+    Compressed(Box<Compressed>),
     Own(Bytes),
 }
 
@@ -171,16 +174,17 @@ impl Body {
         Self { source, rest: Bytes::new(), bytes, class, in_flight: Some(in_flight) }
     }
 
+    /// Has what is to come compressed. Before the first frame only.
+    pub(super) fn compress(&mut self, offer: &Offer) {
+        let source = std::mem::replace(&mut self.source, Source::Own(Bytes::new()));
+        self.source = Source::Compressed(Box::new(Compressed::new(source, offer)));
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if !self.rest.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
         }
-        match &mut self.source {
-            Source::Http1(body) => Pin::new(body).poll_frame(cx),
-            Source::Http2(body) => Pin::new(body).poll_frame(cx),
-            Source::Own(text) if text.is_empty() => Poll::Ready(None),
-            Source::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
-        }
+        self.source.poll_frame(cx)
     }
 }
 
@@ -224,6 +228,7 @@ impl HttpBody for Body {
         match &self.source {
             Source::Http1(body) => body.size_hint(),
             Source::Http2(body) => body.size_hint(),
+            Source::Compressed(_) => SizeHint::default(),
             Source::Own(text) => SizeHint::with_exact(text.len() as u64),
         }
     }
@@ -236,7 +241,18 @@ impl Source {
         match self {
             Self::Http1(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
+            Self::Compressed(body) => body.is_end_stream(),
             Self::Own(text) => text.is_empty(),
+        }
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
+            Self::Http2(body) => Pin::new(body).poll_frame(cx),
+            Self::Compressed(body) => body.poll_frame(cx),
+            Self::Own(text) if text.is_empty() => Poll::Ready(None),
+            Self::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
         }
     }
 }

@@ -23,6 +23,7 @@ mod check;
 mod client;
 mod client_certificates;
 mod clock;
+mod compress;
 mod conn;
 mod counters;
 mod datagrams;

@@ -8,7 +8,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_common::StatusClass;
 
 use crate::{
-    model::{Balance, Filter, HostId},
+    model::{Balance, Compression, Filter, HostId},
     route::{
         Found, Matched, Route, Subject, Target, UpstreamId, canary,
         filter::{self, Edits, Shown, Verdict},
@@ -27,6 +27,7 @@ use super::{
     forward::{ForwardError, Forwarded, Plan, forward},
     headers::{Head, RequestId, are_trimmed},
     in_flight::InFlight,
+    memory::Pressure,
     path,
     pick::{Choice, UpstreamState, hash},
     session::{self, Session},
@@ -224,6 +225,12 @@ impl<'r> Matching<'r> {
         };
         cookies.add(&mut response);
         filter::respond(filters, &subject, response.headers_mut());
+        // What each stream takes for it is better kept for requests when memory is scarce.
+        if let Some(compression) = filter::compression(filters)
+            && conn.worker.shared.pressure() < Pressure::Tight
+        {
+            compress(compression, &subject, &mut response);
+        }
         response
     }
 }
@@ -339,6 +346,20 @@ fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamS
         Balance::Hash(template) => Choice::Hash(hash(render(template, subject, None).as_bytes())),
     };
     session.map_or(choice, |session| session.choice(upstream, choice))
+}
+
+/// Has the response compressed, if it may be and the client takes it.
+fn compress(compression: &Compression, subject: &Subject<'_>, response: &mut Response<Body>) {
+    if response.body().is_end_stream() && *subject.method != Method::HEAD {
+        return;
+    }
+    let stated = response.headers().get(header::CONTENT_LENGTH);
+    let stated = stated.and_then(|length| length.to_str().ok()?.parse().ok());
+    let (status, length) =
+        (response.status(), response.body().size_hint().exact().filter(|_| stated.is_none()).or(stated));
+    if let Some(offer) = filter::compress(compression, subject, status, length, response.headers_mut()) {
+        response.body_mut().compress(offer);
+    }
 }
 
 /// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    annotations::{AskedAuthentication, AskedClients, AskedTls, AskedUpkeep},
+    annotations::{AskedAuthentication, AskedClients, AskedCompression, AskedTls, AskedUpkeep},
     protocol::Wanted,
 };
 use crate::model::{
@@ -77,6 +77,7 @@ pub(super) struct Asked {
     pub(super) cors: Cors,
     pub(super) request_headers: HeaderEdits,
     pub(super) response_headers: HeaderEdits,
+    pub(super) compression: AskedCompression,
     /// A ConfigMap with fields of responses.
     pub(super) custom_headers: Option<String>,
 }
@@ -155,6 +156,7 @@ impl Default for Asked {
             },
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
+            compression: AskedCompression::default(),
             custom_headers: None,
         }
     }

@@ -8,6 +8,7 @@ use http::HeaderValue;
 
 mod access;
 mod authentication;
+mod compression;
 mod cors;
 mod external;
 mod headers;
@@ -18,6 +19,7 @@ mod users;
 
 pub use access::Access;
 pub use authentication::{Authentication, Basic, Satisfy};
+pub use compression::{Coding, Compression, MediaTypes, Offer};
 pub use cors::{Cors, Origin, OriginError, Origins};
 pub use external::{AuthCache, AuthService, CacheTimes, CacheTimesError, External};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
@@ -57,6 +59,8 @@ pub enum Filter {
     RequestHeaders(Arc<HeaderEdits>),
     /// Changes fields of the response, whoever made it.
     ResponseHeaders(Arc<HeaderEdits>),
+    /// Compresses the body of the response.
+    Compression(Arc<Compression>),
     /// Tells browsers to come over TLS from now on (RFC 6797), where they have done so.
     StrictTransportSecurity(HeaderValue),
 }

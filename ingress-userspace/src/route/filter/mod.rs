@@ -6,11 +6,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
 use crate::model::{
-    Authentication, ClientCertificates, Demand, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch, Redirect,
-    Rewrite, filter::Limit, path::ACME_CHALLENGE,
+    Authentication, ClientCertificates, Compression, Demand, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch,
+    Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
 };
 
+mod compression;
 mod cors;
+
+pub use compression::compress;
 
 /// What the filters need to know of a request.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +156,7 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
         Filter::UpstreamHost(host) => edits.host = Some(host),
         Filter::RequestHeaders(headers) => edits.headers.extend(headers.iter()),
-        Filter::Cors(_) | Filter::ResponseHeaders(_) | Filter::StrictTransportSecurity(_) => {}
+        Filter::Cors(_) | Filter::ResponseHeaders(_) | Filter::Compression(_) | Filter::StrictTransportSecurity(_) => {}
     }
     Verdict::Continue
 }
@@ -175,9 +178,19 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             | Filter::Authentication(_)
             | Filter::Rewrite(_)
             | Filter::UpstreamHost(_)
-            | Filter::RequestHeaders(_) => {}
+            | Filter::RequestHeaders(_)
+            | Filter::Compression(_) => {}
         }
     }
+}
+
+/// How the response is compressed, once its head is otherwise what the client gets.
+#[must_use]
+pub fn compression(filters: &[Filter]) -> Option<&Compression> {
+    filters.iter().find_map(|filter| match filter {
+        Filter::Compression(compression) => Some(&**compression),
+        _ => None,
+    })
 }
 
 /// Where a redirect sends this request.

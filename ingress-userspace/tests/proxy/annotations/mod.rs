@@ -18,6 +18,7 @@ mod balance;
 mod canary;
 mod client;
 mod client_certificates;
+mod compression;
 mod external;
 mod handshakes;
 mod headers;

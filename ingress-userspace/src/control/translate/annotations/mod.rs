@@ -22,6 +22,7 @@ use crate::control::{
 
 mod authentication;
 mod clients;
+mod compression;
 mod external;
 mod keys;
 mod others;
@@ -32,6 +33,7 @@ mod upstream_tls;
 
 pub(super) use authentication::AskedAuthentication;
 pub(super) use clients::{AskedClients, Clients};
+pub(super) use compression::AskedCompression;
 pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 use others::Other;

@@ -123,6 +123,7 @@ pub(super) fn make(
         cors,
         request_headers,
         mut response_headers,
+        compression,
         custom_headers,
     } = asked;
     if protocol == Wanted::Unsupported {
@@ -209,7 +210,7 @@ pub(super) fn make(
         rewrite: rewrite_target,
         before: [access, limit, cors, authentication].into_iter().flatten().collect(),
         host,
-        after: [requests, responses].into_iter().flatten().collect(),
+        after: [requests, responses, compression.filter()].into_iter().flatten().collect(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     control::change::ObjectName,
-    model::{LogEscape, LogFormat, PathMatch, StreamRetry, Versions},
+    model::{LogEscape, LogFormat, MediaTypes, PathMatch, StreamRetry, Versions},
 };
 
 /// One key.
@@ -55,13 +55,18 @@ const UPSTREAM_INFO: &str = r#"$remote_addr - $remote_user [$time_local] "$reque
 /// Sorted by name.
 const SETTINGS: &[Setting] = &[
     setting("add-headers", "a ConfigMap, as `namespace/name`, whose data are fields that every response gets", |value, globals| config_map(value, &mut globals.add_headers)),
+    setting("brotli-level", "how well, from 0 to 11; more is smaller and slower", |value, globals| globals.asked.compression.brotli.level(0..=11, value)).default("4"),
+    setting("brotli-min-length", "shorter responses stay as they are, in bytes", |value, globals| globals.asked.compression.brotli.min_length(value)).default("20"),
+    setting("brotli-types", "types that are compressed besides `text/html`, separated by spaces; `*` for all", |value, globals| globals.asked.compression.brotli.types(value)).default(MediaTypes::DEFAULT),
     setting("client-body-timeout", "longest pause within a request body, and longest time that a client takes no byte of a response, in seconds", |value, globals| seconds(value, &mut globals.settings.stall_timeout)).default("60"),
     setting("client-header-timeout", "time for the head of a request from its first byte to its last, in seconds", |value, globals| seconds(value, &mut globals.settings.head_timeout)).default("10").nginx("60"),
     setting("compute-full-forwarded-for", "whether pods get all addresses of `forwarded-for-header`, and the peer's, with `use-forwarded-headers`; else the client's alone", |value, globals| boolean(value, &mut globals.settings.trust.keeps_chain)).default("false"),
     setting("denylist-source-range", "networks that get 403 where an Ingress does not say, separated by commas", |value, globals| networks(value, &mut globals.asked.access.deny)),
     setting("disable-access-log", "whether no line is written of each request, on standard output", |value, globals| boolean(value, &mut globals.log.disabled)).default("true").nginx("false"),
+    setting("enable-brotli", "the same with brotli", |value, globals| boolean(value, &mut globals.asked.compression.brotli.enabled)).default("false"),
     setting("enable-opentelemetry", "whether requests are traced where an Ingress does not say, if `otlp-collector-host` is set", |value, globals| boolean(value, &mut globals.asked.traced)).default("false"),
     setting("enable-real-ip", "whether `forwarded-for-header` of the networks of `proxy-real-ip-cidr` names the client, even without `use-forwarded-headers`", |value, globals| boolean(value, &mut globals.settings.trust.address)).default("false"),
+    setting("enable-zstd", "the same with zstd. Ours alone", |value, globals| boolean(value, &mut globals.asked.compression.zstd.enabled)).default("false"),
     setting("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, globals| boolean(value, &mut globals.asked.force_ssl_redirect)).default("false"),
     setting("forwarded-for-header", "the field in which proxies in front of this one note their clients", |value, globals| chain_field(value, &mut globals.settings.trust.field)).default("X-Forwarded-For"),
     setting("global-allowed-response-headers", "fields that `custom-headers` of an Ingress may set, separated by commas; all if there are none", |value, globals| {
@@ -77,6 +82,10 @@ const SETTINGS: &[Setting] = &[
     setting("global-auth-signin", "as annotation `auth-signin`", |value, globals| globals.asked.authentication.global.sign_in(value)),
     setting("global-auth-signin-redirect-param", "as annotation `auth-signin-redirect-param`", |value, globals| globals.asked.authentication.global.redirect_param(value)).default("rd"),
     setting("global-auth-url", "as annotation `auth-url`, for rules of Ingresses that have none; where one of `global-auth-…` cannot be read, these answer 503", |value, globals| globals.asked.authentication.global.url(value)),
+    setting("gzip-disable", "clients without gzip: a regular expression for something in `User-Agent`", |value, globals| globals.asked.compression.disable_gzip(value)),
+    setting("gzip-level", "how well, from 1 to 9; more is smaller and slower", |value, globals| globals.asked.compression.gzip.level(1..=9, value)).default("1"),
+    setting("gzip-min-length", "shorter responses stay as they are, in bytes", |value, globals| globals.asked.compression.gzip.min_length(value)).default("256"),
+    setting("gzip-types", "types that are compressed besides `text/html`, separated by spaces; `*` for all", |value, globals| globals.asked.compression.gzip.types(value)).default(MediaTypes::DEFAULT),
     setting("hide-headers", "fields of pods that clients do not get, separated by commas", |value, globals| {
             globals.hidden_headers = header_names(value)?;
             Ok(())
@@ -186,9 +195,13 @@ const SETTINGS: &[Setting] = &[
         }).default("512").nginx("320"),
     setting("upstream-keepalive-timeout", "how long an idle connection to an endpoint is kept, in seconds", |value, globals| seconds(value, &mut globals.settings.upstream_idle_timeout)).default("55").nginx("60"),
     setting("use-forwarded-headers", "whether `X-Forwarded-*` of the networks of `proxy-real-ip-cidr` stand: the client, its scheme, port and host", |value, globals| boolean(value, &mut globals.settings.trust.forwarded)).default("false"),
+    setting("use-gzip", "whether responses are compressed with gzip for clients that take it, where an Ingress does not say", |value, globals| boolean(value, &mut globals.asked.compression.gzip.enabled)).default("false"),
     setting("use-http2", "whether HTTP/2 is offered in TLS handshakes, and spoken with clients that begin with it on port 80", |value, globals| boolean(value, &mut globals.settings.http2)).default("true"),
     setting("use-proxy-protocol", "whether connections begin with a header of the PROXY protocol, version 1 or 2; others are closed, and, where `proxy-real-ip-cidr` is set, those from elsewhere. Of new connections", |value, globals| boolean(value, &mut globals.settings.trust.proxy_protocol)).default("false"),
     setting("whitelist-source-range", "networks that may come in where an Ingress does not say, separated by commas; all others get 403", |value, globals| networks(value, &mut globals.asked.access.allow)),
+    setting("zstd-level", "how well, from 1 to 12; more is smaller and slower. Ours alone", |value, globals| globals.asked.compression.zstd.level(1..=12, value)).default("3"),
+    setting("zstd-min-length", "shorter responses stay as they are, in bytes. Ours alone", |value, globals| globals.asked.compression.zstd.min_length(value)).default("256"),
+    setting("zstd-types", "types that are compressed besides `text/html`, separated by spaces; `*` for all. Ours alone", |value, globals| globals.asked.compression.zstd.types(value)).default(MediaTypes::DEFAULT),
 ];
 
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
@@ -321,11 +334,14 @@ mod tests {
                 "503" => "429",
                 "round_robin" => "ewma",
                 "error" => "off",
+                MediaTypes::DEFAULT => "text/css",
+                "1" | "3" | "4" => "5",
                 "X-Forwarded-For" => "X-Client",
                 "AlwaysOn" => "AlwaysOff",
                 "0.01" => "0.5",
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
+                    "gzip-disable" => "MSIE",
                     "global-auth-cache-key" => "$http_x",
                     "global-auth-request-redirect" | "global-auth-signin" | "global-auth-url" => "https://$host/x",
                     "no-tls-redirect-locations" => "/a, /b",

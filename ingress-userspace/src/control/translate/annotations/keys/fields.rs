@@ -13,6 +13,11 @@ use crate::{
 
 /// Sorted by name.
 pub(super) const KEYS: &[Key] = &[
+    key(
+        "compression",
+        "codings in which clients get responses, of `gzip`, `br` and `zstd`, separated by commas, the best first, or `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Ours alone",
+        |value, asked| asked.compression.choose(value),
+    ),
     key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, asked| {
         boolean(value, &mut asked.cors.credentials)
     })

@@ -139,6 +139,7 @@ mod tests {
             ("canary-by-header-value", "eu", "\u{1}"),
             ("canary-weight", "10", "10%"),
             ("canary-weight-total", "1000", "0"),
+            ("compression", "br, gzip", "deflate"),
             ("cors-allow-credentials", "false", "no"),
             ("cors-allow-headers", "X-A, X-B", "X A"),
             ("cors-allow-methods", "GET", "GET;"),

@@ -1,0 +1,92 @@
+//! What is asked of compression: each coding with its settings, and which of them an Ingress wants.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use super::super::values::{Read, bytes, number};
+use crate::model::{Coding, Compression, Filter, MediaTypes, Offer, Pattern};
+
+/// What settings say of each coding, and an annotation of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedCompression {
+    pub(in crate::control::translate) gzip: AskedCoding,
+    pub(in crate::control::translate) brotli: AskedCoding,
+    pub(in crate::control::translate) zstd: AskedCoding,
+    /// Clients that get no gzip.
+    without_gzip: Option<Pattern>,
+    /// Goes before what is enabled.
+    chosen: Option<Vec<Coding>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedCoding {
+    /// Default false.
+    pub(in crate::control::translate) enabled: bool,
+    level: u8,
+    min_length: u64,
+    types: Arc<MediaTypes>,
+}
+
+impl Default for AskedCompression {
+    fn default() -> Self {
+        let types = Arc::<MediaTypes>::default();
+        let coding = |level, min_length| AskedCoding { enabled: false, level, min_length, types: Arc::clone(&types) };
+        Self { gzip: coding(1, 256), brotli: coding(4, 20), zstd: coding(3, 256), without_gzip: None, chosen: None }
+    }
+}
+
+// === impl AskedCompression ===
+
+impl AskedCompression {
+    /// Reads the codings that an Ingress wants.
+    pub(super) fn choose(&mut self, value: &str) -> Read {
+        let coding = |word: &str| Coding::ALL.into_iter().find(|coding| coding.name() == word);
+        let words = value.split([',', ' ']).filter(|word| !word.is_empty());
+        let codings = if value == "off" { Some(Vec::new()) } else { words.map(coding).collect() };
+        let codings = codings.filter(|codings: &Vec<_>| value == "off" || !codings.is_empty());
+        self.chosen = Some(codings.ok_or("`gzip`, `br` and `zstd`, separated by commas, or `off`")?);
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn disable_gzip(&mut self, value: &str) -> Read {
+        let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
+        self.without_gzip = (!value.is_empty()).then_some(pattern);
+        Ok(())
+    }
+
+    /// What rules have, if anything is to be compressed.
+    pub(super) fn filter(self) -> Option<Filter> {
+        let Self { gzip, brotli, zstd, without_gzip, chosen } = self;
+        let asked = |coding| match coding {
+            Coding::Gzip => &gzip,
+            Coding::Brotli => &brotli,
+            Coding::Zstd => &zstd,
+        };
+        let enabled = || Coding::ALL.into_iter().filter(|coding| asked(*coding).enabled).collect();
+        let offer = |coding| {
+            let AskedCoding { enabled: _, level, min_length, types } = asked(coding);
+            Offer { coding, level: *level, min_length: *min_length, types: Arc::clone(types) }
+        };
+        let offers: Vec<_> = chosen.unwrap_or_else(enabled).into_iter().map(offer).collect();
+        (!offers.is_empty()).then(|| Filter::Compression(Arc::new(Compression { offers, without_gzip })))
+    }
+}
+
+// === impl AskedCoding ===
+
+/// Each reads the value of one setting.
+impl AskedCoding {
+    pub(in crate::control::translate) fn level(&mut self, range: RangeInclusive<u8>, value: &str) -> Read {
+        let (first, last) = (*range.start(), *range.end());
+        number(value, range, &mut self.level).ok_or_else(|| format!("a number from {first} to {last}").into())
+    }
+
+    pub(in crate::control::translate) fn min_length(&mut self, value: &str) -> Read {
+        self.min_length = bytes(value)?;
+        Ok(())
+    }
+
+    pub(in crate::control::translate) fn types(&mut self, value: &str) -> Read {
+        self.types = MediaTypes::parse(value).ok_or("types, as `text/css application/json`, or `*`")?.into();
+        Ok(())
+    }
+}
