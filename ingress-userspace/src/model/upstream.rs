@@ -74,6 +74,15 @@ impl UpstreamKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The service and its port; `None` if it is of none.
+    #[must_use]
+    pub fn service(&self) -> Option<(&str, &str)> {
+        let (namespace, rest) = self.0.split_once('/')?;
+        let (service, port) = rest.split_once(':')?;
+        let port = port.split_once('+').map_or(port, |(port, _)| port);
+        (!namespace.is_empty()).then_some((service, port))
+    }
 }
 
 impl fmt::Display for UpstreamKey {

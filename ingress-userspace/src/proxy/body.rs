@@ -85,6 +85,12 @@ impl RequestBody {
         })
     }
 
+    /// None, of a request whose bytes count in `cell`.
+    pub(super) fn none(cell: &'static HostL7Cell) -> Self {
+        let bytes = counters::Bytes::new(cell, Direction::In);
+        Self { incoming: None, left: 0, bytes, without_trailers: false, told: None }
+    }
+
     /// Lets no trailers pass.
     pub(super) fn cut_trailers(&mut self) {
         self.without_trailers = true;

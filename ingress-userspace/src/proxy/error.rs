@@ -219,6 +219,11 @@ fn exchange(error: &ExchangeError) -> Answer {
     }
 }
 
+/// An error of a pod that is not passed on, where nobody made a page instead.
+pub(super) fn without_page(status: StatusCode) -> Answer {
+    answer(status, "the backend answered with an error")
+}
+
 /// A redirect made by a filter. A `location` that is no header value cannot come out of a checked host and target.
 pub(super) fn redirect(status: u16, location: &str) -> Answer {
     let (Ok(status), Ok(location)) = (StatusCode::from_u16(status), HeaderValue::from_str(location)) else {

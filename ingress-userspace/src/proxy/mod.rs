@@ -29,6 +29,7 @@ mod counters;
 mod datagrams;
 mod durations;
 mod error;
+mod error_pages;
 mod external;
 mod forward;
 mod frames;

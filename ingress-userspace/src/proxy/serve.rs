@@ -2,13 +2,13 @@
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts, response};
 use http_body::Body as _;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_common::StatusClass;
 
 use crate::{
-    model::{Balance, Compression, Filter, HostId},
+    model::{Balance, Compression, ErrorPages, Filter, HostId, Unavailable},
     route::{
         Found, Matched, Route, Subject, Target, UpstreamId, canary,
         filter::{self, Edits, Shown, Verdict},
@@ -23,6 +23,7 @@ use super::{
     body::{Body, RequestBody, Source, TooLarge},
     conn::Conn,
     error::{self, Answer},
+    error_pages,
     external::Cookies,
     forward::{ForwardError, Forwarded, Plan, forward},
     headers::{Head, RequestId, are_trimmed},
@@ -200,6 +201,7 @@ impl<'r> Matching<'r> {
             traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
         in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
+        let pages = filter::error_pages(filters);
         let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
         let admitted = decided.and_then(|id| {
             let handshake = match asked {
@@ -220,7 +222,7 @@ impl<'r> Matching<'r> {
             Ok(Admitted { upstream, session, edits, handshake, body })
         });
         let mut response = match admitted {
-            Ok(admitted) => exchange(&asking, admitted, asked, in_flight, teller).await,
+            Ok(admitted) => exchange(&asking, admitted, pages, asked, in_flight, teller).await,
             Err(answer) => own(in_flight, *answer, bodiless),
         };
         cookies.add(&mut response);
@@ -270,20 +272,34 @@ async fn decide<'r>(
             }
         }
     }
-    match action {
+    let is_ready = |id| snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty());
+    let wanted = match action {
         Target::Forward(id) => Ok(*id),
         Target::Split(branches) => {
             let affinity = forwarding.affinity.as_ref();
             let home =
                 affinity.and_then(|affinity| session::home(affinity, branches, subject, |id| snapshot.upstream(id)));
-            Ok(canary::choose(branches, subject, home, fastrand::f64, |id| {
-                snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty())
-            }))
+            Ok(canary::choose(branches, subject, home, fastrand::f64, is_ready))
         }
-        Target::Refuse(why) => Err(error::refused(*why).into()),
+        Target::Refuse(why) => Err(*why),
         Target::Redirect(redirect) => {
-            Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into())
+            return Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into());
         }
+    };
+    match wanted {
+        Ok(id) if is_ready(id) => Ok(id),
+        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => {
+            let stand_in = filter::error_pages(filters).filter(|pages| pages.stands_in);
+            match (stand_in.and_then(|pages| Some((pages, snapshot.upstream_id(&pages.backend)?))), wanted) {
+                (Some((pages, id)), wanted) => {
+                    let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
+                    edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
+                    Ok(id)
+                }
+                (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
+            }
+        }
+        Err(why) => Err(error::refused(why).into()),
     }
 }
 
@@ -291,6 +307,7 @@ async fn decide<'r>(
 async fn exchange(
     asking: &Asking<'_>,
     admitted: Admitted<'_>,
+    pages: Option<&ErrorPages>,
     asked: Asked,
     mut in_flight: InFlight,
     teller: &mut Option<Teller>,
@@ -298,6 +315,8 @@ async fn exchange(
     let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
     let Admitted { upstream, session, edits, handshake, mut body } = admitted;
     let bodiless = *subject.method == Method::HEAD;
+    // Whoever makes the pages is not asked for others.
+    let pages = pages.filter(|pages| pages.backend != *upstream.key());
     let request_id = RequestId::of(subject.headers);
     body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
     let head = Head {
@@ -325,7 +344,13 @@ async fn exchange(
                 {
                     own(in_flight, error::not_switched(), bodiless)
                 }
-                Forwarded::Response(response) => relay(response, bodiless, in_flight),
+                Forwarded::Response(response) => {
+                    match pages.filter(|pages| pages.replace(response.status().as_u16())) {
+                        None => relay(response, bodiless, in_flight),
+                        // Boxed, so that other requests do not carry its size.
+                        Some(pages) => Box::pin(replace(response, pages, upstream, asking, &edits, in_flight)).await,
+                    }
+                }
                 Forwarded::Switched(response) => switch(conn, asked, response, in_flight),
             };
             if let Some(cookie) = cookie {
@@ -333,8 +358,54 @@ async fn exchange(
             }
             response
         }
-        Err(failed) => own(in_flight, error::forward(&failed), bodiless),
+        Err(failed) => {
+            let answer = error::forward(&failed);
+            let status = answer.status();
+            // Whoever sent half a request waits for an answer and no page.
+            let pages = pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16()));
+            let page = match pages {
+                Some(pages) => {
+                    let body = RequestBody::none(in_flight.cell());
+                    Box::pin(error_pages::page(pages, status, upstream.key(), asking, &edits, body)).await
+                }
+                None => None,
+            };
+            match page {
+                Some(page) => relay(page, bodiless, in_flight),
+                None => own(in_flight, answer, bodiless),
+            }
+        }
     }
+}
+
+/// The page that stands in for a pod's response, or an answer of our own if it cannot be had. Of what the pod said, the status
+/// stays, and how to authenticate if that is what it asks for.
+async fn replace(
+    response: Response<Source>,
+    pages: &ErrorPages,
+    upstream: &UpstreamState,
+    asking: &Asking<'_>,
+    edits: &Edits<'_>,
+    in_flight: InFlight,
+) -> Response<Body> {
+    let (response::Parts { status, mut headers, .. }, rest) = response.into_parts();
+    error_pages::discard(rest).await;
+    let bodiless = *asking.subject.method == Method::HEAD;
+    let body = RequestBody::none(in_flight.cell());
+    let mut response = match error_pages::page(pages, status, upstream.key(), asking, edits, body).await {
+        Some(page) => relay(page, bodiless, in_flight),
+        None => own(in_flight, error::without_page(status), bodiless),
+    };
+    response.headers_mut().remove(header::WWW_AUTHENTICATE);
+    if status == StatusCode::UNAUTHORIZED
+        && let header::Entry::Occupied(challenges) = headers.entry(header::WWW_AUTHENTICATE)
+    {
+        let (_, challenges) = challenges.remove_entry_mult();
+        for challenge in challenges {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+        }
+    }
+    response
 }
 
 /// How the endpoint is chosen.

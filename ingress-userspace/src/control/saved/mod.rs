@@ -32,9 +32,7 @@ use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
     outcome::Origin,
-    translate::{
-        self, Translation, annotation_references, authentication_service, authentication_service_of, stream_references,
-    },
+    translate::{self, Translation, annotation_references, authentication_service, services_of, stream_references},
 };
 use crate::model::TicketKeys;
 
@@ -138,7 +136,7 @@ impl Content {
             let named = tls.filter_map(|tls| tls.secret_name.as_deref());
             secrets.extend(named.map(|secret| ObjectName::new(&name.namespace, secret)));
             let named = annotation_references(ingress, &options.annotations_prefix).into_iter();
-            services.extend(authentication_service_of(ingress, &options.annotations_prefix));
+            services.extend(services_of(ingress, &options.annotations_prefix));
             secrets.extend(named.filter(|id| id.kind == Kind::Secret).map(|id| id.name));
             objects.push(Object::Ingress(Arc::clone(ingress)));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    annotations::{AskedAuthentication, AskedClients, AskedCompression, AskedTls, AskedUpkeep},
+    annotations::{AskedAuthentication, AskedClients, AskedCompression, AskedErrorPages, AskedTls, AskedUpkeep},
     protocol::Wanted,
 };
 use crate::model::{
@@ -78,6 +78,7 @@ pub(super) struct Asked {
     pub(super) request_headers: HeaderEdits,
     pub(super) response_headers: HeaderEdits,
     pub(super) compression: AskedCompression,
+    pub(super) error_pages: AskedErrorPages,
     /// A ConfigMap with fields of responses.
     pub(super) custom_headers: Option<String>,
 }
@@ -157,6 +158,7 @@ impl Default for Asked {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             compression: AskedCompression::default(),
+            error_pages: AskedErrorPages::default(),
             custom_headers: None,
         }
     }

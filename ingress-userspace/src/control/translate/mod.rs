@@ -56,9 +56,7 @@ mod translator;
 mod values;
 
 use annotations::{Clients, Redirect};
-pub(in crate::control) use annotations::{
-    authentication_service, authentication_service_of, references as annotation_references,
-};
+pub(in crate::control) use annotations::{authentication_service, references as annotation_references, services_of};
 pub use class::Classes;
 use context::Context;
 pub use options::{CatchAll, ExternalNames, Options};

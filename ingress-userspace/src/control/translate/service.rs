@@ -140,6 +140,21 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
     ))
 }
 
+/// The upstream behind the first TCP port of service `name`; `None` and the reason reported on `object` if there is none.
+pub(super) fn first(name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
+    let Some(service) = context.service(name) else {
+        let message = format!("service `{name}` does not exist; create it or correct its name");
+        context.report(object, Reason::ServiceNotFound, message);
+        return None;
+    };
+    let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
+    let speech = Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None };
+    match forward(name, &service.object, port, speech, object, context) {
+        Action::Forward(key) => Some(key),
+        Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
+    }
+}
+
 /// The upstream behind one port of service `name`, which speaks `protocol`, over TLS under `terms`; `None` and the reason reported on `object` if there
 /// is none.
 pub(super) fn named(

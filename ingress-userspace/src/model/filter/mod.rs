@@ -10,6 +10,7 @@ mod access;
 mod authentication;
 mod compression;
 mod cors;
+mod error_pages;
 mod external;
 mod headers;
 mod limit;
@@ -21,6 +22,7 @@ pub use access::Access;
 pub use authentication::{Authentication, Basic, Satisfy};
 pub use compression::{Coding, Compression, MediaTypes, Offer};
 pub use cors::{Cors, Origin, OriginError, Origins};
+pub use error_pages::ErrorPages;
 pub use external::{AuthCache, AuthService, CacheTimes, CacheTimesError, External};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
@@ -57,6 +59,8 @@ pub enum Filter {
     UpstreamHost(HeaderValue),
     /// Changes fields of the request.
     RequestHeaders(Arc<HeaderEdits>),
+    /// Has somebody else answer where pods do not, or not well.
+    ErrorPages(Arc<ErrorPages>),
     /// Changes fields of the response, whoever made it.
     ResponseHeaders(Arc<HeaderEdits>),
     /// Compresses the body of the response.

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::template::render;
 use crate::model::{
-    Authentication, ClientCertificates, Compression, Demand, Filter, HeaderEdit, HeaderEdits, HeaderText, PathMatch,
-    Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
+    Authentication, ClientCertificates, Compression, Demand, ErrorPages, Filter, HeaderEdit, HeaderEdits, HeaderText,
+    PathMatch, Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
 };
 
 mod compression;
@@ -156,7 +156,11 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         Filter::Rewrite(rewrite) => edits.target = Some(rewritten(rewrite, subject)),
         Filter::UpstreamHost(host) => edits.host = Some(host),
         Filter::RequestHeaders(headers) => edits.headers.extend(headers.iter()),
-        Filter::Cors(_) | Filter::ResponseHeaders(_) | Filter::Compression(_) | Filter::StrictTransportSecurity(_) => {}
+        Filter::Cors(_)
+        | Filter::ErrorPages(_)
+        | Filter::ResponseHeaders(_)
+        | Filter::Compression(_)
+        | Filter::StrictTransportSecurity(_) => {}
     }
     Verdict::Continue
 }
@@ -179,9 +183,19 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             | Filter::Rewrite(_)
             | Filter::UpstreamHost(_)
             | Filter::RequestHeaders(_)
+            | Filter::ErrorPages(_)
             | Filter::Compression(_) => {}
         }
     }
+}
+
+/// Who answers where the pods do not, or not well.
+#[must_use]
+pub fn error_pages(filters: &[Filter]) -> Option<&ErrorPages> {
+    filters.iter().find_map(|filter| match filter {
+        Filter::ErrorPages(pages) => Some(&**pages),
+        _ => None,
+    })
 }
 
 /// How the response is compressed, once its head is otherwise what the client gets.

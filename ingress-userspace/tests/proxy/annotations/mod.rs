@@ -19,6 +19,7 @@ mod canary;
 mod client;
 mod client_certificates;
 mod compression;
+mod error_pages;
 mod external;
 mod handshakes;
 mod headers;

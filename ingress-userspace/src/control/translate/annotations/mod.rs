@@ -23,6 +23,7 @@ use crate::control::{
 mod authentication;
 mod clients;
 mod compression;
+mod error_pages;
 mod external;
 mod keys;
 mod others;
@@ -34,6 +35,7 @@ mod upstream_tls;
 pub(super) use authentication::AskedAuthentication;
 pub(super) use clients::{AskedClients, Clients};
 pub(super) use compression::AskedCompression;
+pub(super) use error_pages::AskedErrorPages;
 pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 use others::Other;
@@ -106,9 +108,14 @@ pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSe
     named.collect()
 }
 
-/// The Service that is asked, by the annotations of `ingress`, whether clients may come in.
-pub(in crate::control) fn authentication_service_of(ingress: &Ingress, prefix: &str) -> Option<ObjectName> {
-    authentication_service(by_key(ingress, prefix).get("auth-url")?.value)
+/// The Services that the annotations of `ingress` lead to: the one that is asked whether clients may come in, and the one that
+/// answers where pods do not.
+pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item = ObjectName> {
+    let annotations = by_key(ingress, prefix);
+    let value = |key| annotations.get(key).map(|Annotation { name: _, value }| *value);
+    let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
+    let own = value("default-backend").and_then(|value| own_object(value, &namespace));
+    [value("auth-url").and_then(authentication_service), own].into_iter().flatten()
 }
 
 /// The object of `namespace` that `value` names, by itself or behind its namespace; `None` if it is in another.

@@ -124,6 +124,7 @@ pub(super) fn make(
         request_headers,
         mut response_headers,
         compression,
+        error_pages,
         custom_headers,
     } = asked;
     if protocol == Wanted::Unsupported {
@@ -210,7 +211,10 @@ pub(super) fn make(
         rewrite: rewrite_target,
         before: [access, limit, cors, authentication].into_iter().flatten().collect(),
         host,
-        after: [requests, responses, compression.filter()].into_iter().flatten().collect(),
+        after: [requests, error_pages.filter(name, object, context), responses, compression.filter()]
+            .into_iter()
+            .flatten()
+            .collect(),
     }
 }
 

@@ -61,8 +61,10 @@ const SETTINGS: &[Setting] = &[
     setting("client-body-timeout", "longest pause within a request body, and longest time that a client takes no byte of a response, in seconds", |value, globals| seconds(value, &mut globals.settings.stall_timeout)).default("60"),
     setting("client-header-timeout", "time for the head of a request from its first byte to its last, in seconds", |value, globals| seconds(value, &mut globals.settings.head_timeout)).default("10").nginx("60"),
     setting("compute-full-forwarded-for", "whether pods get all addresses of `forwarded-for-header`, and the peer's, with `use-forwarded-headers`; else the client's alone", |value, globals| boolean(value, &mut globals.settings.trust.keeps_chain)).default("false"),
+    setting("custom-http-errors", "statuses of pods' responses that are replaced, where an Ingress does not say: as the annotation", |value, globals| globals.asked.error_pages.statuses(value)),
     setting("denylist-source-range", "networks that get 403 where an Ingress does not say, separated by commas", |value, globals| networks(value, &mut globals.asked.access.deny)),
     setting("disable-access-log", "whether no line is written of each request, on standard output", |value, globals| boolean(value, &mut globals.log.disabled)).default("true").nginx("false"),
+    setting("disable-proxy-intercept-errors", "whether none is, where an Ingress does not say", |value, globals| boolean(value, &mut globals.asked.error_pages.disabled)).default("false"),
     setting("enable-brotli", "the same with brotli", |value, globals| boolean(value, &mut globals.asked.compression.brotli.enabled)).default("false"),
     setting("enable-opentelemetry", "whether requests are traced where an Ingress does not say, if `otlp-collector-host` is set", |value, globals| boolean(value, &mut globals.asked.traced)).default("false"),
     setting("enable-real-ip", "whether `forwarded-for-header` of the networks of `proxy-real-ip-cidr` names the client, even without `use-forwarded-headers`", |value, globals| boolean(value, &mut globals.settings.trust.address)).default("false"),
@@ -341,6 +343,7 @@ mod tests {
                 "0.01" => "0.5",
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
+                    "custom-http-errors" => "404,503",
                     "gzip-disable" => "MSIE",
                     "global-auth-cache-key" => "$http_x",
                     "global-auth-request-redirect" | "global-auth-signin" | "global-auth-url" => "https://$host/x",

@@ -79,9 +79,16 @@ const NGINX: &str = "k8s.io/ingress-nginx";
 /// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that names it.
 pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     let (mut globals, last) = read(context);
+    let config_map = last.clone();
     if let Some(object) = last {
         let reports = contradictions(&globals.settings.trust).map(|(reason, message)| (reason, message.to_owned()));
         reports.for_each(|(reason, message)| context.report(&object, reason, message));
+    }
+    if let Some(object) = context.options.default_backend.is_none().then_some(config_map).flatten()
+        && globals.asked.error_pages.is_wanted()
+    {
+        let message = "`custom-http-errors` is set, but nobody makes other pages; give `--default-backend-service`, else it is for Ingresses with `default-backend` alone";
+        context.report(&object, Reason::InvalidSetting, message.to_owned());
     }
     globals.settings.access_log = globals.log.made();
     globals.settings.traces = globals.traces.clone().made();

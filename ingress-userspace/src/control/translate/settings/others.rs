@@ -120,7 +120,6 @@ const LATER: &[(&str, &str)] = &[
     ("allow-cross-namespace-resources", "false"),
     ("bind-address", ""),
     ("client-header-buffer-size", "1k"),
-    ("custom-http-errors", ""),
     ("default-type", ""),
     ("disable-ipv6", "false"),
     ("enable-access-log-for-default-backend", "false"),

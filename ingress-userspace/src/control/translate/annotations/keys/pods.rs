@@ -52,6 +52,28 @@ pub(super) const KEYS: &[Key] = &[
             Ok(())
         },
     ),
+    key(
+        "custom-http-errors",
+        "statuses, from 300 to 599 and separated by commas; responses of pods with one of these are replaced by what the default backend answers to `GET /` with fields `X-Code`, `X-Format`, `X-Original-URI`, `X-Namespace`, `X-Ingress-Name`, `X-Service-Name` and `X-Service-Port`. The status stays; what the filters of a rule refuse is not replaced",
+        |value, asked| asked.error_pages.statuses(value),
+    ),
+    key(
+        "default-backend",
+        "a Service, whose first port makes the pages of `custom-http-errors` instead of `--default-backend-service`, and gets the requests of rules whose own has no endpoints",
+        |value, asked| {
+            if value.is_empty() {
+                return Err("the name of a Service".into());
+            }
+            asked.error_pages.backend = Some(value.to_owned());
+            Ok(())
+        },
+    ),
+    key(
+        "disable-proxy-intercept-errors",
+        "whether responses of pods stay as they are, whatever `custom-http-errors` says",
+        |value, asked| boolean(value, &mut asked.error_pages.disabled),
+    )
+    .default("false"),
     key("load-balance", "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours alone, `least_request` (the less busy of two)", |value, asked| {
         asked.forwarding.balance = balance(value)?;
         Ok(())

@@ -1,0 +1,98 @@
+//! Finds who answers where the pods of an Ingress err or are missing.
+
+use std::sync::Arc;
+
+use super::{
+    super::{
+        service,
+        values::{Expected, Read},
+    },
+    Context, own_object, shorten,
+};
+use crate::{
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::{Action, ErrorPages, Filter, UpstreamKey},
+};
+
+/// What is asked for by `custom-http-errors` and what belongs to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedErrorPages {
+    /// Sorted.
+    statuses: Arc<[u16]>,
+    /// Responses of pods stay as they are, whatever their status. Default false.
+    pub(in crate::control::translate) disabled: bool,
+    /// A Service.
+    pub(super) backend: Option<String>,
+}
+
+// === impl AskedErrorPages ===
+
+impl AskedErrorPages {
+    /// Reads statuses, separated by commas.
+    pub(in crate::control::translate) fn statuses(&mut self, value: &str) -> Read {
+        const EXPECTED: Expected =
+            Expected::Borrowed("statuses from 300 to 599 other than 304, separated by commas, as `404,503`");
+        let words = value.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let statuses =
+            words.map(|word| word.parse().ok().filter(|status| (300..=599).contains(status) && *status != 304));
+        let mut statuses: Vec<u16> = statuses.collect::<Option<_>>().ok_or(EXPECTED)?;
+        statuses.sort_unstable();
+        statuses.dedup();
+        self.statuses = statuses.into();
+        Ok(())
+    }
+
+    /// Whether errors of pods are to be replaced.
+    pub(in crate::control::translate) fn is_wanted(&self) -> bool {
+        !self.statuses.is_empty() && !self.disabled
+    }
+
+    /// What rules of the Ingress `name` have, if anybody can answer for their pods.
+    pub(super) fn filter(self, name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<Filter> {
+        let is_wanted = self.is_wanted();
+        let is_own = self.statuses != context.globals.asked.error_pages.statuses;
+        let Self { statuses, disabled: _, backend } = self;
+        let stands_in = backend.is_some();
+        let backend = match backend {
+            Some(backend) => own(&backend, name, object, context)?,
+            None if !is_wanted => return None,
+            None => match common(context) {
+                Some(backend) => backend,
+                None if !is_own => return None,
+                None => {
+                    let message = "annotation `custom-http-errors` has no effect, as nobody is there to make other pages; name a Service in `default-backend`";
+                    context.report(object, Reason::InvalidAnnotation, message.to_owned());
+                    return None;
+                }
+            },
+        };
+        let statuses = if is_wanted { statuses } else { [].into() };
+        let pages = ErrorPages { owner: name.to_string().into(), statuses, backend, stands_in };
+        Some(Filter::ErrorPages(Arc::new(pages)))
+    }
+}
+
+/// The upstream of the Service `value` of the Ingress' own namespace.
+fn own(value: &str, ingress: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
+    let Some(name) = own_object(value, &ingress.namespace) else {
+        let message = format!(
+            "annotation `default-backend` names `{}`, which is no Service of its namespace; it is as if not set, name one",
+            shorten(value)
+        );
+        context.report(object, Reason::InvalidAnnotation, message);
+        return None;
+    };
+    service::first(&name, object, context)
+}
+
+/// That of `--default-backend-service`. What is wrong with it is reported where it is used for what no rule matches.
+fn common(context: &mut Context<'_>) -> Option<UpstreamKey> {
+    let name = context.options.default_backend.clone()?;
+    match service::default(&name, context)? {
+        Action::Forward(key) => Some(key),
+        Action::Refuse(_) | Action::Redirect(_) | Action::Split(_) => None,
+    }
+}

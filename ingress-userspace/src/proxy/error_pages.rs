@@ -1,0 +1,115 @@
+//! Asks the default backend for a page that stands in for an error of a pod. The status stays what it was, and whoever asks
+//! has passed all filters of the rule: to those that have not, nothing here answers.
+
+use std::{future::poll_fn, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use tokio::time::timeout;
+
+use crate::{
+    model::{ErrorPages, Retry, UpstreamKey},
+    route::{Subject, filter::Edits},
+};
+
+use super::{
+    authenticate::Asking,
+    body::{RequestBody, Source},
+    forward::{Forwarded, Plan, forward},
+    headers::{Head, RequestId},
+    pick::Choice,
+};
+
+/// Longest rest of a response that nobody gets, in bytes and time, that is read so that its connection can be used again.
+const REST_MAX: usize = 64 * 1024;
+const REST_TIME: Duration = Duration::from_millis(100);
+
+/// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of; `None` if it cannot be had.
+pub(super) async fn page(
+    pages: &ErrorPages,
+    status: StatusCode,
+    upstream: &UpstreamKey,
+    asking: &Asking<'_>,
+    edits: &Edits<'_>,
+    body: RequestBody,
+) -> Option<Response<Source>> {
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
+    let method = if *subject.method == Method::HEAD { Method::HEAD } else { Method::GET };
+    let question = Subject { method: &method, target: "/", ..*subject };
+    let mut found = edits.found.clone();
+    found.extend(fields(pages, status, Some(upstream), subject));
+    // Of the resource that was asked for, not of the page.
+    let is_about_it = |name: &&HeaderName| {
+        ["if-", "sec-websocket-", "content-"].iter().any(|start| name.as_str().starts_with(start))
+            || **name == header::RANGE
+    };
+    found.extend(subject.headers.keys().filter(is_about_it).map(|name| (name.clone(), None)));
+    let edits = Edits { target: None, host: None, found, headers: edits.headers.clone() };
+    let head = Head {
+        version,
+        subject: &question,
+        authority,
+        edits: &edits,
+        client,
+        identity: identity.map(|identity| identity.fields.as_bytes()),
+        request_id: &RequestId::of(subject.headers),
+        handshake: None,
+    };
+    let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
+    let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
+    let forwarded = forward(&conn.worker, snapshot.limits(forwarding), backend, plan, &head, body).await;
+    match forwarded {
+        Ok((Forwarded::Response(mut response), _)) if is_page(response.status()) => {
+            *response.status_mut() = status;
+            Some(response)
+        }
+        Ok(_) => None,
+        Err(error) => {
+            tracing::debug!(error = &error as &dyn std::error::Error, "the default backend has no page");
+            None
+        }
+    }
+}
+
+/// What ingress-nginx tells the default backend of a request; what the client says of it goes.
+pub(super) fn fields(
+    pages: &ErrorPages,
+    status: StatusCode,
+    upstream: Option<&UpstreamKey>,
+    subject: &Subject<'_>,
+) -> Vec<(HeaderName, Option<HeaderValue>)> {
+    let name = HeaderName::from_static;
+    let text = |text: &str| HeaderValue::from_str(text).ok();
+    let (namespace, ingress) = pages.owner.split_once('/').unwrap_or_default();
+    let (service, port) = upstream.and_then(UpstreamKey::service).unzip();
+    vec![
+        (name("x-code"), Some(status.as_u16().into())),
+        (name("x-format"), subject.headers.get(header::ACCEPT).cloned()),
+        (name("x-original-uri"), text(subject.target)),
+        (name("x-namespace"), text(namespace)),
+        (name("x-ingress-name"), text(ingress)),
+        (name("x-service-name"), service.and_then(text)),
+        (name("x-service-port"), port.and_then(text)),
+    ]
+}
+
+/// Reads on to the end of a response that nobody gets, if that is near.
+pub(super) async fn discard(mut body: Source) {
+    let read = async {
+        let mut left = REST_MAX;
+        while let Some(Ok(frame)) = poll_fn(|cx| body.poll_frame(cx)).await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    // What takes longer ends with its connection.
+    drop(timeout(REST_TIME, read).await);
+}
+
+/// Whether it has a body that can be sent with another status.
+fn is_page(status: StatusCode) -> bool {
+    !status.is_informational()
+        && !matches!(status, StatusCode::NO_CONTENT | StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED)
+}
