@@ -119,6 +119,7 @@ impl fmt::Display for Filter {
             Self::Rewrite(rewrite) => write!(f, "rewrite({rewrite})"),
             Self::UpstreamHost(host) => write!(f, "host({})", String::from_utf8_lossy(host.as_bytes())),
             Self::RequestHeaders(edits) => write!(f, "request-headers({edits})"),
+            Self::Mirror(mirror) => write!(f, "mirror({mirror})"),
             Self::ErrorPages(pages) => write!(f, "error-pages({pages})"),
             Self::ResponseHeaders(edits) => write!(f, "response-headers({edits})"),
             Self::Compression(compression) => write!(f, "compression({compression})"),

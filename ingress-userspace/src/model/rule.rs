@@ -63,6 +63,7 @@ impl Rule {
                 AuthService::Upstream { key, host: _ } => Some(key),
                 AuthService::SameHost => None,
             },
+            Filter::Mirror(mirror) => Some(&mirror.upstream),
             Filter::ErrorPages(pages) => Some(&pages.backend),
             _ => None,
         });

@@ -5,18 +5,22 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use ingress_common::{HostL7Cell, StatusClass};
+use tokio::time::timeout;
 
 use super::{
     compress::Compressed,
     counters::{self, Direction},
     headers,
     in_flight::InFlight,
+    mirror::BodyCopy,
     upstream::{BodyError, BoxError, ResponseBody, h2},
 };
 use crate::model::Offer;
@@ -37,6 +41,8 @@ pub(super) struct RequestBody {
     without_trailers: bool,
     /// Counts them once more, for the access log.
     told: Option<Rc<Cell<u64>>>,
+    /// Where what comes is left for a mirror.
+    copy: Option<BodyCopy>,
 }
 
 /// A body of a request that is longer than its rule allows.
@@ -82,13 +88,14 @@ impl RequestBody {
             bytes: counters::Bytes::new(cell, Direction::In),
             without_trailers: false,
             told: None,
+            copy: None,
         })
     }
 
     /// None, of a request whose bytes count in `cell`.
     pub(super) fn none(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::In);
-        Self { incoming: None, left: 0, bytes, without_trailers: false, told: None }
+        Self { incoming: None, left: 0, bytes, without_trailers: false, told: None, copy: None }
     }
 
     /// Lets no trailers pass.
@@ -101,6 +108,11 @@ impl RequestBody {
         self.told = told;
     }
 
+    /// Leaves what comes for a mirror, too.
+    pub(super) fn copy_to(&mut self, copy: BodyCopy) {
+        self.copy = Some(copy);
+    }
+
     /// Another of the same, if there is nothing to come.
     pub(super) fn spare(&self) -> Option<Self> {
         self.is_end_stream().then(|| Self {
@@ -109,6 +121,7 @@ impl RequestBody {
             bytes: self.bytes.another(),
             without_trailers: self.without_trailers,
             told: None,
+            copy: None,
         })
     }
 }
@@ -118,6 +131,10 @@ impl HttpBody for RequestBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.copy.as_ref().is_some_and(BodyCopy::is_behind) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
@@ -136,6 +153,15 @@ impl HttpBody for RequestBody {
                 Some(left) => self.left = left,
                 None => return Poll::Ready(Some(Err(TooLarge.into()))),
             }
+            if let Some(copy) = &self.copy {
+                copy.push(data);
+            }
+        }
+        // A body is not polled again once its end is known.
+        if (frame.is_none() || self.is_end_stream())
+            && let Some(copy) = &self.copy
+        {
+            copy.end();
         }
         Poll::Ready(frame)
     }
@@ -190,7 +216,7 @@ impl Body {
         if !self.rest.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
         }
-        self.source.poll_frame(cx)
+        Pin::new(&mut self.source).poll_frame(cx)
     }
 }
 
@@ -231,18 +257,26 @@ impl HttpBody for Body {
 
     /// Asked before the first frame only, while nothing is kept back.
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Http1(body) => body.size_hint(),
-            Source::Http2(body) => body.size_hint(),
-            Source::Compressed(_) => SizeHint::default(),
-            Source::Own(text) => SizeHint::with_exact(text.len() as u64),
-        }
+        self.source.size_hint()
     }
 }
 
 // === impl Source ===
 
-impl Source {
+impl HttpBody for Source {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
+            Self::Http2(body) => Pin::new(body).poll_frame(cx),
+            Self::Compressed(body) => body.poll_frame(cx),
+            Self::Own(text) if text.is_empty() => Poll::Ready(None),
+            Self::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+        }
+    }
+
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Http1(body) => body.is_end_stream(),
@@ -252,14 +286,32 @@ impl Source {
         }
     }
 
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx),
-            Self::Compressed(body) => body.poll_frame(cx),
-            Self::Own(text) if text.is_empty() => Poll::Ready(None),
-            Self::Own(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+            Self::Compressed(_) => SizeHint::default(),
+            Self::Own(text) => SizeHint::with_exact(text.len() as u64),
         }
+    }
+}
+
+/// Reads on to the end of a body that nobody gets, if that is near, so that its connection can be used again. What takes longer
+/// ends with the connection.
+pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
+    const REST_MAX: usize = 64 * 1024;
+    const REST_TIME: Duration = Duration::from_millis(100);
+    let read = async {
+        let mut left = REST_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    if timeout(REST_TIME, read).await.is_err() {
+        tracing::trace!("the rest of a response takes too long");
     }
 }
 

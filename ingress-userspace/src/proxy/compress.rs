@@ -7,13 +7,14 @@
 use std::{
     io::{self, Write},
     mem,
+    pin::Pin,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use flate2::write::GzEncoder;
 use http::HeaderMap;
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use zstd::zstd_safe::CParameter;
 
 use super::{body::Source, upstream::BodyError};
@@ -62,7 +63,7 @@ impl Compressed {
                 Some(Err(_)) => break self.finish(),
                 None => return Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
             };
-            let frame = match self.source.poll_frame(cx) {
+            let frame = match Pin::new(&mut self.source).poll_frame(cx) {
                 Poll::Pending if mem::take(&mut self.unflushed) > 0 => break encoder.flush(),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(frame) => frame.transpose()?,

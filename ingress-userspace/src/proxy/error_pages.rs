@@ -1,11 +1,7 @@
 //! Asks the default backend for a page that stands in for an error of a pod. The status stays what it was, and whoever asks
 //! has passed all filters of the rule: to those that have not, nothing here answers.
 
-use std::{future::poll_fn, time::Duration};
-
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use tokio::time::timeout;
 
 use crate::{
     model::{ErrorPages, Retry, UpstreamKey},
@@ -19,10 +15,6 @@ use super::{
     headers::{Head, RequestId},
     pick::Choice,
 };
-
-/// Longest rest of a response that nobody gets, in bytes and time, that is read so that its connection can be used again.
-const REST_MAX: usize = 64 * 1024;
-const REST_TIME: Duration = Duration::from_millis(100);
 
 /// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of; `None` if it cannot be had.
 pub(super) async fn page(
@@ -91,21 +83,6 @@ pub(super) fn fields(
         (name("x-service-name"), service.and_then(text)),
         (name("x-service-port"), port.and_then(text)),
     ]
-}
-
-/// Reads on to the end of a response that nobody gets, if that is near.
-pub(super) async fn discard(mut body: Source) {
-    let read = async {
-        let mut left = REST_MAX;
-        while let Some(Ok(frame)) = poll_fn(|cx| body.poll_frame(cx)).await {
-            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-    };
-    // What takes longer ends with its connection.
-    drop(timeout(REST_TIME, read).await);
 }
 
 /// Whether it has a body that can be sent with another status.

@@ -267,7 +267,7 @@ async fn exchange(
 }
 
 /// A rendered target, with what a request line may not hold escaped.
-fn target(rendered: &str) -> String {
+pub(super) fn target(rendered: &str) -> String {
     let mut target = String::with_capacity(rendered.len());
     for byte in rendered.bytes() {
         match byte {

@@ -39,6 +39,7 @@ mod limit;
 mod listen;
 mod md5_crypt;
 mod memory;
+mod mirror;
 mod offers;
 mod open;
 mod options;

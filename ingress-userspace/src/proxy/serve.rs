@@ -20,7 +20,7 @@ use super::{
     access_log::{Teller, Telling},
     authenticate::{Asking, authenticate},
     authority::Authority,
-    body::{Body, RequestBody, Source, TooLarge},
+    body::{Body, RequestBody, Source, TooLarge, discard},
     conn::Conn,
     error::{self, Answer},
     error_pages,
@@ -29,7 +29,7 @@ use super::{
     headers::{Head, RequestId, are_trimmed},
     in_flight::InFlight,
     memory::Pressure,
-    path,
+    mirror, path,
     pick::{Choice, UpstreamState, hash},
     session::{self, Session},
     snapshot::Snapshot,
@@ -216,6 +216,9 @@ impl<'r> Matching<'r> {
             if let Some(trace) = trace {
                 trace.tell(&mut edits);
             }
+            if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
+                mirror::start(mirror, &asking, &edits, &mut body);
+            }
             let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
             let affinity = forwarding.affinity.as_ref();
             let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
@@ -389,7 +392,7 @@ async fn replace(
     in_flight: InFlight,
 ) -> Response<Body> {
     let (response::Parts { status, mut headers, .. }, rest) = response.into_parts();
-    error_pages::discard(rest).await;
+    discard(rest).await;
     let bodiless = *asking.subject.method == Method::HEAD;
     let body = RequestBody::none(in_flight.cell());
     let mut response = match error_pages::page(pages, status, upstream.key(), asking, edits, body).await {

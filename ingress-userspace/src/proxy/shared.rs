@@ -81,6 +81,7 @@ pub(super) struct Stats {
     pub(super) refused_framing: AtomicU64,
     pub(super) flooded: AtomicU64,
     pub(super) timed_out: AtomicU64,
+    pub(super) mirrors_cut: AtomicU64,
     pub(super) refused: Refusals,
     pub(super) datagrams: DatagramStats,
 }
@@ -103,6 +104,8 @@ pub struct StatsView {
     pub flooded: u64,
     /// Connections and HTTP/2 streams ended for a head, a body or a response that made no progress.
     pub timed_out: u64,
+    /// Requests that were not mirrored as they should be: cut off, or not sent at all.
+    pub mirrors_cut: u64,
     /// Lines of the access log that were dropped, as nobody took them in time.
     pub log_lines_dropped: u64,
     /// Spans of traces, in the order of [`SpanFate::ALL`].
@@ -201,6 +204,7 @@ impl Shared {
             refused_framing,
             flooded,
             timed_out,
+            mirrors_cut,
             refused,
             datagrams,
         } = &self.stats;
@@ -212,6 +216,7 @@ impl Shared {
             refused_framing: refused_framing.load(Relaxed),
             flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
+            mirrors_cut: mirrors_cut.load(Relaxed),
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
             spans: self.spans.counts(),
             passwords_hashed: self.passwords.computed(),

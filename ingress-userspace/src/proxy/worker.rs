@@ -54,6 +54,8 @@ pub(super) struct Worker {
     view: RefCell<View>,
     connections: RefCell<HashMap<u64, Rc<Conn>>>,
     next_connection: Cell<u64>,
+    /// Requests that are mirrored now.
+    pub(super) mirrors: Cell<u32>,
 }
 
 /// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` that all workers share is
@@ -97,6 +99,7 @@ impl Worker {
             view: RefCell::new(View { cache, current, settings }),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
+            mirrors: Cell::new(0),
         })
     }
 

@@ -456,6 +456,11 @@ impl Peer {
         Some(head)
     }
 
+    /// Adds to the heads that the test sees.
+    pub(crate) fn note(&self, text: &str) {
+        self.heads.lock().expect("unpoisoned").push(text.to_owned());
+    }
+
     pub(crate) fn body(&mut self, head: &str) -> Option<Vec<u8>> {
         read_body(head, 0, &mut self.stream, &mut self.buffer)
     }

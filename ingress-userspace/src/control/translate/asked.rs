@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    annotations::{AskedAuthentication, AskedClients, AskedCompression, AskedErrorPages, AskedTls, AskedUpkeep},
+    annotations::{
+        AskedAuthentication, AskedClients, AskedCompression, AskedErrorPages, AskedMirror, AskedTls, AskedUpkeep,
+    },
     protocol::Wanted,
 };
 use crate::model::{
@@ -79,6 +81,7 @@ pub(super) struct Asked {
     pub(super) response_headers: HeaderEdits,
     pub(super) compression: AskedCompression,
     pub(super) error_pages: AskedErrorPages,
+    pub(super) mirror: AskedMirror,
     /// A ConfigMap with fields of responses.
     pub(super) custom_headers: Option<String>,
 }
@@ -159,6 +162,7 @@ impl Default for Asked {
             response_headers: HeaderEdits::default(),
             compression: AskedCompression::default(),
             error_pages: AskedErrorPages::default(),
+            mirror: AskedMirror::default(),
             custom_headers: None,
         }
     }

@@ -14,6 +14,7 @@ mod error_pages;
 mod external;
 mod headers;
 mod limit;
+mod mirror;
 mod rewrite;
 mod token;
 mod users;
@@ -26,6 +27,7 @@ pub use error_pages::ErrorPages;
 pub use external::{AuthCache, AuthService, CacheTimes, CacheTimesError, External};
 pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
+pub use mirror::Mirror;
 pub use rewrite::{Rewrite, RewriteError};
 pub use token::{ClaimPath, Demanded, KeySet, Token, TokenPlace};
 pub use users::{HashError, PasswordHash, Scheme, Users};
@@ -59,6 +61,8 @@ pub enum Filter {
     UpstreamHost(HeaderValue),
     /// Changes fields of the request.
     RequestHeaders(Arc<HeaderEdits>),
+    /// Sends the request a second time, elsewhere.
+    Mirror(Arc<Mirror>),
     /// Has somebody else answer where pods do not, or not well.
     ErrorPages(Arc<ErrorPages>),
     /// Changes fields of the response, whoever made it.

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use super::template::render;
 use crate::model::{
     Authentication, ClientCertificates, Compression, Demand, ErrorPages, Filter, HeaderEdit, HeaderEdits, HeaderText,
-    PathMatch, Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
+    Mirror, PathMatch, Redirect, Rewrite, filter::Limit, path::ACME_CHALLENGE,
 };
 
 mod compression;
@@ -157,6 +157,7 @@ pub fn apply<'f>(filter: &'f Filter, subject: &Subject<'_>, edits: &mut Edits<'f
         Filter::UpstreamHost(host) => edits.host = Some(host),
         Filter::RequestHeaders(headers) => edits.headers.extend(headers.iter()),
         Filter::Cors(_)
+        | Filter::Mirror(_)
         | Filter::ErrorPages(_)
         | Filter::ResponseHeaders(_)
         | Filter::Compression(_)
@@ -183,10 +184,20 @@ pub fn respond(filters: &[Filter], subject: &Subject<'_>, headers: &mut HeaderMa
             | Filter::Rewrite(_)
             | Filter::UpstreamHost(_)
             | Filter::RequestHeaders(_)
+            | Filter::Mirror(_)
             | Filter::ErrorPages(_)
             | Filter::Compression(_) => {}
         }
     }
+}
+
+/// Where the request is sent a second time.
+#[must_use]
+pub fn mirror(filters: &[Filter]) -> Option<&Mirror> {
+    filters.iter().find_map(|filter| match filter {
+        Filter::Mirror(mirror) => Some(&**mirror),
+        _ => None,
+    })
 }
 
 /// Who answers where the pods do not, or not well.

@@ -80,7 +80,9 @@ fn errors_of_pods_are_replaced_and_the_status_stays() {
     for gone in ["if-none-match", "range", "content-", "hello", "kube-system"] {
         assert!(!response.text().contains(gone), "{gone}: {}", response.text());
     }
-    for (path, status, replaced) in [("/500", 500, true), ("/200", 200, false), ("/403", 403, false), ("/503", 503, true)] {
+    for (path, status, replaced) in
+        [("/500", 500, true), ("/200", 200, false), ("/403", 403, false), ("/503", 503, true)]
+    {
         let response = client.get("a.test", path);
         assert_eq!((response.status, response.text().starts_with("<h1>")), (status, replaced), "{path}");
     }
@@ -146,14 +148,20 @@ fn the_default_backend_stands_in_for_missing_pods() {
     let ingress = Ingress::with(&annotations).beside(&service(stand_in.address));
     let site = ingress.serve_from(&[]);
     let mut client = site.client();
-    let response = client.send("PUT /x HTTP/1.1\r\nHost: a.test\r\nX-Code: 1\r\nContent-Length: 2\r\n\r\nhi").response();
+    let response =
+        client.send("PUT /x HTTP/1.1\r\nHost: a.test\r\nX-Code: 1\r\nContent-Length: 2\r\n\r\nhi").response();
     assert_eq!(response.status, 200);
-    for line in ["put /app/x http/1.1\r\n", "\r\nx-code: 503\r\n", "\r\nx-service-name: web\r\n", "\r\ncontent-length: 2\r\n"] {
+    for line in
+        ["put /app/x http/1.1\r\n", "\r\nx-code: 503\r\n", "\r\nx-service-name: web\r\n", "\r\ncontent-length: 2\r\n"]
+    {
         assert_eq!(response.text().matches(line).count(), 1, "{line}: {}", response.text());
     }
     // So it does for a service that does not exist, and no longer than needed.
     let missing = ingress.clone().leading_to("nobody", 80).serve_from(&[]);
-    assert_eq!((missing.get("/").status, missing.outcomes.contains("service `default/nobody` does not exist")), (200, true));
+    assert_eq!(
+        (missing.get("/").status, missing.outcomes.contains("service `default/nobody` does not exist")),
+        (200, true)
+    );
     let pod = Origin::answering("pod");
     assert_eq!(ingress.serve(&pod).in_order().get("/").text(), "pod");
     let denied = Ingress::with(&[("default-backend", "errors"), ("denylist-source-range", "127.0.0.0/8")]);
@@ -165,8 +173,9 @@ fn settings_hold_where_an_ingress_does_not_say() {
     let (pod, pages) = (pod(), pages());
     let options = Options { default_backend: Some(ObjectName::new("default", "errors")), ..configured() };
     let with = |annotations: &[(&str, &str)], data: &str, options: &Options| {
-        let settings =
-            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata: {{{data}}}\n");
+        let settings = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata: {{{data}}}\n"
+        );
         let ingress = Ingress::with(annotations).beside(&service(pages.address)).beside(&settings);
         ingress.serve_with(&[pod.address], options)
     };

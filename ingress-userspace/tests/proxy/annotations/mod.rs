@@ -27,6 +27,7 @@ mod hosts;
 mod limits;
 mod log;
 mod metrics;
+mod mirror;
 mod passthrough;
 mod pods_tls;
 mod redirects;

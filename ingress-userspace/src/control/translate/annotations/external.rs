@@ -38,7 +38,7 @@ pub(in crate::control::translate) struct AskedExternal {
 
 /// Where a service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Url {
+pub(super) struct Url {
     is_secure: bool,
     /// `None` for the host of the request.
     authority: Option<Authority>,
@@ -175,7 +175,7 @@ pub(in crate::control) fn service_of(url: &str) -> Option<ObjectName> {
 // === impl Url ===
 
 impl Url {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or("it begins with neither `http://` nor `https://`")?;
         let is_secure = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -207,8 +207,37 @@ impl Url {
         self.authority.as_ref().and_then(Authority::port_u16).unwrap_or(default)
     }
 
+    /// Host and port, as they are written.
+    pub(super) fn shown(&self) -> &str {
+        self.authority.as_ref().map_or("$host", Authority::as_str)
+    }
+
+    pub(super) fn into_target(self) -> Template {
+        self.target
+    }
+
+    /// Its upstream and `Host`. `None` if that is the host of the request, or if it may not be reached or is not there, which is
+    /// reported on `object` as a fault of `annotation`.
+    pub(super) fn upstream(
+        &self,
+        annotation: &str,
+        object: &ObjectRef,
+        context: &mut Context<'_>,
+    ) -> Option<(UpstreamKey, HeaderValue)> {
+        let authority = self.authority.as_ref()?;
+        let protocol = if self.is_secure { Protocol::Https } else { Protocol::Http1 };
+        let key = match self.service() {
+            Some(name) => {
+                let terms = self.is_secure.then(|| AskedTls::naming(authority.host())).flatten();
+                service::named(&name, self.port(), protocol, terms.as_ref(), object, context)
+            }
+            None => outside(annotation, authority.host(), self.port(), protocol, object, context),
+        }?;
+        Some((key, HeaderValue::from_str(authority.as_str()).ok()?))
+    }
+
     /// Services are known by the names that cluster DNS gives them.
-    fn service(&self) -> Option<ObjectName> {
+    pub(super) fn service(&self) -> Option<ObjectName> {
         let host = self.authority.as_ref()?.host().trim_end_matches('.').to_ascii_lowercase();
         let name = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"))?;
         let (name, namespace) = name.split_once('.').filter(|(_, namespace)| !namespace.contains('.'))?;
@@ -274,29 +303,20 @@ fn returning(location: &str, param: &str) -> String {
 }
 
 fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<AuthService, (Reason, String)> {
-    let Some(authority) = &url.authority else { return Ok(AuthService::SameHost) };
-    let protocol = if url.is_secure { Protocol::Https } else { Protocol::Http1 };
-    let key = match url.service() {
-        Some(name) => {
-            let terms = url.is_secure.then(|| AskedTls::naming(authority.host())).flatten();
-            service::named(&name, url.port(), protocol, terms.as_ref(), object, context)
-        }
-        None => outside(authority.host(), url.port(), protocol, object, context),
-    };
-    let key = key.ok_or_else(|| {
-        let message = format!(
-            "nobody can be asked at `{}` of `auth-url`; its rules answer 503 until then",
-            shorten(authority.as_str())
-        );
+    if url.authority.is_none() {
+        return Ok(AuthService::SameHost);
+    }
+    let (key, host) = url.upstream("auth-url", object, context).ok_or_else(|| {
+        let shown = shorten(url.shown());
+        let message = format!("nobody can be asked at `{shown}` of `auth-url`; its rules answer 503 until then");
         (Reason::InvalidAnnotation, message)
     })?;
-    let host = HeaderValue::from_str(authority.as_str())
-        .map_err(|_invalid| (Reason::InvalidAnnotation, "`auth-url` has no host".to_owned()))?;
     Ok(AuthService::Upstream { key, host })
 }
 
 /// The upstream of a name outside the cluster, or of an address; `None` and the reason reported on `object` if it is refused.
 fn outside(
+    annotation: &str,
     host: &str,
     port: u16,
     protocol: Protocol,
@@ -305,7 +325,7 @@ fn outside(
 ) -> Option<UpstreamKey> {
     let (key, gathered) = context.upstream(&Destination::Outside { host: host.into(), port, protocol });
     for Finding { reason, message } in &gathered.findings {
-        context.report(object, *reason, format!("the host of `auth-url`: {message}"));
+        context.report(object, *reason, format!("the host of `{annotation}`: {message}"));
     }
     gathered.upstream.is_some().then_some(key)
 }

@@ -26,6 +26,7 @@ mod compression;
 mod error_pages;
 mod external;
 mod keys;
+mod mirror;
 mod others;
 mod policy;
 mod token;
@@ -38,6 +39,7 @@ pub(super) use compression::AskedCompression;
 pub(super) use error_pages::AskedErrorPages;
 pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
+pub(super) use mirror::AskedMirror;
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
 pub(super) use upkeep::AskedUpkeep;
@@ -108,14 +110,15 @@ pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSe
     named.collect()
 }
 
-/// The Services that the annotations of `ingress` lead to: the one that is asked whether clients may come in, and the one that
-/// answers where pods do not.
+/// The Services that the annotations of `ingress` lead to: those that are asked whether clients may come in,
+/// that answer where pods do not, and that get requests a second time.
 pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item = ObjectName> {
     let annotations = by_key(ingress, prefix);
     let value = |key| annotations.get(key).map(|Annotation { name: _, value }| *value);
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let own = value("default-backend").and_then(|value| own_object(value, &namespace));
-    [value("auth-url").and_then(authentication_service), own].into_iter().flatten()
+    let mirror = value("mirror-target").and_then(|value| mirror::service_of(value, &namespace));
+    [value("auth-url").and_then(authentication_service), own, mirror].into_iter().flatten()
 }
 
 /// The object of `namespace` that `value` names, by itself or behind its namespace; `None` if it is in another.

@@ -125,6 +125,7 @@ pub(super) fn make(
         mut response_headers,
         compression,
         error_pages,
+        mirror,
         custom_headers,
     } = asked;
     if protocol == Wanted::Unsupported {
@@ -211,10 +212,16 @@ pub(super) fn make(
         rewrite: rewrite_target,
         before: [access, limit, cors, authentication].into_iter().flatten().collect(),
         host,
-        after: [requests, error_pages.filter(name, object, context), responses, compression.filter()]
-            .into_iter()
-            .flatten()
-            .collect(),
+        after: [
+            requests,
+            mirror.filter(name, object, context),
+            error_pages.filter(name, object, context),
+            responses,
+            compression.filter(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     }
 }
 

@@ -79,6 +79,13 @@ pub(super) const KEYS: &[Key] = &[
         Ok(())
     })
     .default("round_robin"),
+    key("mirror-host", "`Host` that `mirror-target` is told, instead of its own", |value, asked| asked.mirror.host(value)),
+    key("mirror-request-body", "whether the body is sent there, too", |value, asked| asked.mirror.body(value)).default("on"),
+    key(
+        "mirror-target",
+        "where each request is sent a second time: a URL, with the client's path and query if it has none, or, ours alone, a Service of the Ingress' namespace, as `shadow:80`. The answer is dropped, and no request waits or fails for it: a mirror that is 256 KiB of a body behind is cut off. HTTP/1.1 is spoken, and WebSockets are not mirrored",
+        |value, asked| asked.mirror.target(value),
+    ),
     key("proxy-body-size", "longest body of a request, else 413; `0` for any", |value, asked| {
         limit(value, &mut asked.forwarding.body_max)
     })

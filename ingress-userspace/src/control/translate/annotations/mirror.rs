@@ -1,0 +1,154 @@
+//! Reads where requests are sent a second time, and finds where that is.
+
+use http::{HeaderValue, uri::Authority};
+
+use super::{
+    super::values::{Read, switch},
+    Context,
+    external::Url,
+    shorten,
+};
+use crate::{
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::{Filter, Host, Mirror},
+};
+
+/// What is asked for by `mirror-target` and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::control::translate) struct AskedMirror {
+    target: Option<Target>,
+    /// Default true.
+    body: bool,
+    /// Instead of that of the target.
+    host: Option<HeaderValue>,
+}
+
+/// Where a mirror is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Url(Url),
+    /// A Service of the Ingress' namespace.
+    Service {
+        name: String,
+        port: u16,
+    },
+}
+
+impl Default for AskedMirror {
+    fn default() -> Self {
+        Self { target: None, body: true, host: None }
+    }
+}
+
+// === impl AskedMirror ===
+
+/// Each reads the value of one annotation.
+impl AskedMirror {
+    pub(super) fn target(&mut self, value: &str) -> Read {
+        let target = Target::parse(value).map_err(|why| {
+            format!("a URL as `https://mirror.test$request_uri`, or a Service as `shadow:80` ({why})")
+        })?;
+        self.target = Some(target);
+        Ok(())
+    }
+
+    pub(super) fn body(&mut self, value: &str) -> Read {
+        switch(value, &mut self.body)
+    }
+
+    pub(super) fn host(&mut self, value: &str) -> Read {
+        let authority: Authority = value.parse().map_err(|_invalid| "a host, as `a.test` or `a.test:8080`")?;
+        if authority.as_str().contains('@') {
+            return Err("a host, without a user".into());
+        }
+        self.host = HeaderValue::from_str(authority.as_str()).ok();
+        Ok(())
+    }
+
+    /// What rules of the Ingress `name` have, if the mirror may be reached. What is wrong with it is reported on `object`; it
+    /// protects nothing, so that they are served without.
+    pub(super) fn filter(self, name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<Filter> {
+        let Self { target, body, host } = self;
+        let url = match target? {
+            Target::Url(url) => url,
+            Target::Service { name: service, port } => {
+                Url::parse(&format!("http://{service}.{}.svc.cluster.local:{port}/$request_uri", name.namespace))
+                    .ok()?
+            }
+        };
+        let (upstream, known) = url.upstream("mirror-target", object, context).or_else(|| {
+            let message = format!(
+                "nobody can be reached at `{}` of `mirror-target`; requests are not mirrored until then",
+                shorten(url.shown())
+            );
+            context.report(object, Reason::InvalidAnnotation, message);
+            None
+        })?;
+        let mirror = Mirror { upstream, host: host.unwrap_or(known), target: url.into_target(), body };
+        Some(Filter::Mirror(mirror.into()))
+    }
+}
+
+/// The Service that `value`, of an Ingress in `namespace`, leads to.
+pub(super) fn service_of(value: &str, namespace: &str) -> Option<ObjectName> {
+    match Target::parse(value).ok()? {
+        Target::Url(url) => url.service(),
+        Target::Service { name, port: _ } => Some(ObjectName::new(namespace, &name)),
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    fn parse(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            let (name, port) = text.split_once(':').unwrap_or((text, "80"));
+            let port = port.parse().ok().filter(|port| *port != 0).ok_or("its port is none")?;
+            Host::parse(name).map_err(|error| error.to_string())?;
+            if name.contains('.') {
+                return Err("a Service is of the namespace of the Ingress".into());
+            }
+            return Ok(Self::Service { name: name.to_owned(), port });
+        };
+        // Templates of nginx go on behind the host, or not at all where they mean what was asked for.
+        let (authority, target) = rest.split_at(rest.find(['/', '?', '$']).unwrap_or(rest.len()));
+        let target = if target.is_empty() { "$request_uri" } else { target };
+        if authority.is_empty() {
+            return Err("it has no host of its own".into());
+        }
+        let slash = if target.starts_with('$') { "/" } else { "" };
+        Url::parse(&format!("{scheme}://{authority}{slash}{target}")).map(Self::Url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrors_are_urls_or_services() {
+        for (text, service) in [
+            ("https://mirror.test", None),
+            ("https://mirror.test$request_uri", None),
+            ("https://mirror.test/$request_uri", None),
+            ("http://shadow.b.svc.cluster.local:8080/x?y=$arg_z", Some("b/shadow")),
+            ("shadow", Some("a/shadow")),
+            ("shadow:8080", Some("a/shadow")),
+        ] {
+            let target = Target::parse(text).expect(text);
+            let found = match target {
+                Target::Url(url) => url.service(),
+                Target::Service { .. } => service_of(text, "a"),
+            };
+            assert_eq!(found.map(|name| name.to_string()).as_deref(), service, "{text}");
+        }
+        for text in
+            ["", "shadow:x", "shadow:0", "b.shadow", "ftp://a.test", "http://", "http://$host/", "http://u@a.test"]
+        {
+            assert!(Target::parse(text).is_err(), "{text}");
+        }
+    }
+}
