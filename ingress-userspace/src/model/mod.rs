@@ -8,6 +8,7 @@
 //! protocol engine in this module, and nothing in it says "Ingress": other APIs translate into the same types.
 
 mod balance;
+mod blocked;
 mod canary;
 mod client_certificates;
 pub mod filter;
@@ -33,6 +34,7 @@ mod upkeep;
 pub mod upstream;
 
 pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCookie};
+pub use blocked::{Blocked, Texts};
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use filter::{

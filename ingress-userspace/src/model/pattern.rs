@@ -57,6 +57,14 @@ impl Pattern {
         Self::new(text, text, false)
     }
 
+    /// The same whatever the case.
+    ///
+    /// # Errors
+    /// As [`Pattern::of_path`].
+    pub fn within_any_case(text: &str) -> Result<Self, PatternError> {
+        Self::new(text, &format!("(?i:{text})"), false)
+    }
+
     fn new(text: &str, anchored: &str, ignores_case: bool) -> Result<Self, PatternError> {
         // Alone, so that a parenthesis too many cannot reach out of the group that anchors it.
         regex_syntax_of(text)?;

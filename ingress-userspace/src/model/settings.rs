@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, Handshakes, StreamSettings, Traces, Trust};
+use super::{AccessLog, Blocked, Handshakes, StreamSettings, Traces, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -35,6 +35,8 @@ pub struct Settings {
     pub connections_max: Option<NonZeroU32>,
     /// The same for one client, on all workers; hops that are trusted are none. Default none.
     pub connections_per_client: Option<NonZeroU32>,
+    /// Who is let in nowhere. Default nobody.
+    pub blocked: Option<Arc<Blocked>>,
     /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections, for new ones.
     pub trust: Trust,
     pub streams: StreamSettings,
@@ -55,6 +57,7 @@ impl Default for Settings {
             traces: None,
             connections_max: NonZeroU32::new(65_536),
             connections_per_client: None,
+            blocked: None,
             trust: Trust::default(),
             streams: StreamSettings::default(),
         }

@@ -140,9 +140,10 @@ impl HttpBody for RequestBody {
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             if self.without_trailers {
-                return Poll::Ready(None);
+                frame = None;
+            } else {
+                headers::strip_trailers(trailers);
             }
-            headers::strip_trailers(trailers);
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.bytes.add(data.len());

@@ -101,6 +101,11 @@ pub(super) fn ambiguous_path() -> Answer {
     answer(StatusCode::BAD_REQUEST, "an escaped slash stands where it could be meant for two routes")
 }
 
+/// A client, or what it says of itself, that no host lets in.
+pub(super) fn blocked() -> Answer {
+    answer(StatusCode::FORBIDDEN, "this client is blocked")
+}
+
 /// A client that may not come in.
 pub(super) fn denied() -> Answer {
     answer(StatusCode::FORBIDDEN, "this address may not come in")

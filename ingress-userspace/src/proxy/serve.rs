@@ -2,13 +2,15 @@
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts, response};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts, response,
+};
 use http_body::Body as _;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_common::StatusClass;
 
 use crate::{
-    model::{Balance, Compression, ErrorPages, Filter, HostId, Unavailable},
+    model::{Balance, Blocked, Compression, ErrorPages, Filter, HostId, Unavailable},
     route::{
         Found, Matched, Route, Subject, Target, UpstreamId, canary,
         filter::{self, Edits, Shown, Verdict},
@@ -21,6 +23,7 @@ use super::{
     authenticate::{Asking, authenticate},
     authority::Authority,
     body::{Body, RequestBody, Source, TooLarge, discard},
+    client::Client,
     conn::Conn,
     error::{self, Answer},
     error_pages,
@@ -159,6 +162,10 @@ impl<'r> Matching<'r> {
         let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
         let mut in_flight = begin(conn, host, teller.as_ref());
         let bodiless = parts.method == Method::HEAD;
+        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
+        if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
+            return own(in_flight, error::blocked(), bodiless);
+        }
         let (filters, forwarding, action) = match found.matched {
             Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
             Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
@@ -174,7 +181,6 @@ impl<'r> Matching<'r> {
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
         // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
         let connect = parts.method == Method::CONNECT;
-        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
         let subject = Subject {
             method: if connect { &Method::GET } else { &parts.method },
             host: &authority.host,
@@ -409,6 +415,11 @@ async fn replace(
         }
     }
     response
+}
+
+fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    blocked.hold(client.address, text(header::USER_AGENT), text(header::REFERER))
 }
 
 /// How the endpoint is chosen.

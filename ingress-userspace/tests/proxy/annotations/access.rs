@@ -59,3 +59,40 @@ fn the_list_of_all_ingresses_holds_where_one_does_not_say() {
     let own = Ingress::with(&[("whitelist-source-range", "127.0.0.1")]).beside(settings);
     assert_eq!(own.serve_with(&[origin.address], &configured()).in_order().get("/").status, 200);
 }
+
+#[test]
+fn who_is_blocked_comes_in_nowhere() {
+    let origin = Origin::answering("pod");
+    let serve = |data: &str| {
+        let settings = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata: {{{data}}}\n"
+        );
+        Ingress::with(&[]).beside(&settings).serve_with(&[origin.address], &configured())
+    };
+    let agents = serve("block-user-agents: 'curl/8, ~*evil'").in_order();
+    for (fields, status) in [
+        ("", 200),
+        ("User-Agent: curl/8\r\n", 403),
+        ("User-Agent: curl/8.1\r\n", 200),
+        ("User-Agent: An EVIL one\r\n", 403),
+        ("Referer: evil\r\n", 200),
+    ] {
+        assert_eq!(agents.ask("/", fields).status, status, "{fields}");
+    }
+    assert_eq!(
+        agents.client().send("GET / HTTP/1.1\r\nHost: other.test\r\nUser-Agent: curl/8\r\n\r\n").response().status,
+        403
+    );
+    let referers = serve("block-referers: '~^https?://spam\\.test/'").in_order();
+    assert_eq!(referers.ask("/", "Referer: https://spam.test/x\r\n").status, 403);
+    assert_eq!(referers.ask("/", "Referer: https://a.test/?https://spam.test/\r\n").status, 200);
+    for (networks, status) in [("127.0.0.0/8", 403), ("10.0.0.0/8, ::1", 200)] {
+        assert_eq!(serve(&format!("block-cidrs: '{networks}'")).in_order().get("/").status, status, "{networks}");
+    }
+    let broken = serve("block-user-agents: '~('");
+    assert!(
+        broken.outcomes.contains("InvalidSetting") && broken.outcomes.contains("block-user-agents"),
+        "{}",
+        broken.outcomes
+    );
+}

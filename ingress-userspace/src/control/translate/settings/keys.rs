@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     control::change::ObjectName,
-    model::{LogEscape, LogFormat, MediaTypes, PathMatch, StreamRetry, Versions},
+    model::{LogEscape, LogFormat, MediaTypes, PathMatch, StreamRetry, Texts, Versions},
 };
 
 /// One key.
@@ -55,6 +55,9 @@ const UPSTREAM_INFO: &str = r#"$remote_addr - $remote_user [$time_local] "$reque
 /// Sorted by name.
 const SETTINGS: &[Setting] = &[
     setting("add-headers", "a ConfigMap, as `namespace/name`, whose data are fields that every response gets", |value, globals| config_map(value, &mut globals.add_headers)),
+    setting("block-cidrs", "networks that get 403 from every host, separated by commas", |value, globals| networks(value, &mut globals.blocked.networks)),
+    setting("block-referers", "what requests that get 403 from every host say in `Referer`, separated by commas: all of it, behind `~` a regular expression for something in it, behind `~*` one whatever the case", |value, globals| texts(value, &mut globals.blocked.referers)),
+    setting("block-user-agents", "what requests that get 403 from every host say in `User-Agent`, separated by commas: all of it, behind `~` a regular expression for something in it, behind `~*` one whatever the case", |value, globals| texts(value, &mut globals.blocked.agents)),
     setting("brotli-level", "how well, from 0 to 11; more is smaller and slower", |value, globals| globals.asked.compression.brotli.level(0..=11, value)).default("4"),
     setting("brotli-min-length", "shorter responses stay as they are, in bytes", |value, globals| globals.asked.compression.brotli.min_length(value)).default("20"),
     setting("brotli-types", "types that are compressed besides `text/html`, separated by spaces; `*` for all", |value, globals| globals.asked.compression.brotli.types(value)).default(MediaTypes::DEFAULT),
@@ -256,6 +259,11 @@ fn connections(value: &str, field: &mut Option<NonZeroU32>) -> Read {
     Ok(())
 }
 
+fn texts(value: &str, field: &mut Texts) -> Read {
+    *field = Texts::parse(value).map_err(|error| format!("texts, separated by commas ({error})"))?;
+    Ok(())
+}
+
 fn prefixes(value: &str) -> Read<Arc<[PathMatch]>> {
     let paths = elements(value).map(PathMatch::prefix).collect::<Result<Vec<_>, _>>();
     paths.map(Into::into).map_err(|_invalid| "paths, separated by commas".into())
@@ -351,7 +359,9 @@ mod tests {
                     "log-format-upstream" | "opentelemetry-operation-name" => "$host",
                     "otlp-collector-host" => "collector.otel",
                     "skip-access-log-urls" => "/a",
-                    "denylist-source-range" | "proxy-real-ip-cidr" | "whitelist-source-range" => "10.0.0.0/8",
+                    "block-cidrs" | "denylist-source-range" | "proxy-real-ip-cidr" | "whitelist-source-range" => {
+                        "10.0.0.0/8"
+                    }
                     _ => "X-A, X-B",
                 },
                 _ => "42",
@@ -362,10 +372,18 @@ mod tests {
         }
     }
 
+    /// Those that take nearly any text.
+    const TEXTS: [&str; 3] = ["block-referers", "block-user-agents", "gzip-disable"];
+
     #[test]
     fn values_without_a_meaning_change_nothing() {
         for Setting { name, apply, .. } in SETTINGS {
-            for value in ["no $pe", "-1$?", "9999999999999$9999999:", "5t$\u{e9}"] {
+            let values = if TEXTS.contains(name) {
+                ["~(", "~*a(", "~[", "~*)"]
+            } else {
+                ["no $pe", "-1$?", "9999999999999$9999999:", "5t$\u{e9}"]
+            };
+            for value in values {
                 let mut globals = Globals::of(&Classes::default());
                 assert!(apply(value, &mut globals).is_err(), "{name} {value}");
                 assert_eq!(globals, Globals::of(&Classes::default()), "{name} {value}");

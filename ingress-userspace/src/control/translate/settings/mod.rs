@@ -17,7 +17,7 @@ use crate::{
         cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{AccessLog, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust},
+    model::{AccessLog, Blocked, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust},
 };
 
 mod keys;
@@ -43,6 +43,8 @@ pub(super) struct Globals {
     pub(super) unauthenticated: Arc<[PathMatch]>,
     /// Fields that Ingresses may give their responses by a ConfigMap; any if there are none. Default none.
     pub(super) allowed_headers: Vec<HeaderName>,
+    /// Made into that of `settings`, too.
+    blocked: Blocked,
     /// Made into the access log of `settings` when all is read.
     log: Log,
     /// Made into the traces of `settings`, if a collector is named.
@@ -93,6 +95,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     globals.settings.access_log = globals.log.made();
     globals.settings.traces = globals.traces.clone().made();
     globals.asked.forwarding.trace = globals.asked.traced.then(|| Arc::new(globals.asked.trace.clone()));
+    globals.settings.blocked = (!globals.blocked.is_empty()).then(|| Arc::new(globals.blocked.clone()));
     for name in globals.hidden_headers.clone() {
         globals.asked.response_headers.push(HeaderEdit::Remove(name));
     }
@@ -262,13 +265,6 @@ fn overlay(
             Some(Other::Later { default: _ }) => {
                 (Reason::UnsupportedSetting, format!("`{key}` is not supported and has no effect; remove it"))
             }
-            Some(Other::Protective) if value.is_empty() => continue,
-            Some(Other::Protective) => (
-                Reason::UnsupportedSetting,
-                format!(
-                    "`{key}` is not supported, requests come in as if it were not there; protect the services otherwise"
-                ),
-            ),
             Some(Other::Refused { .. }) if matches!(value, "" | "false") => continue,
             Some(Other::Refused { instead }) => {
                 (Reason::UnsupportedSetting, format!("`{key}` is refused and has no effect; {instead}"))
@@ -294,6 +290,7 @@ impl Globals {
             unauthenticated: [PathMatch::Prefix("/.well-known/acme-challenge".into())].into(),
             allowed_headers: Vec::new(),
             traces: AskedTraces::default(),
+            blocked: Blocked::default(),
             log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
             hidden_headers: Vec::new(),
             add_headers: None,

@@ -9,8 +9,6 @@ pub(super) enum Other {
     Ineffective { because: &'static str },
     /// It is not implemented; its default is what happens anyway, so that asks for nothing.
     Later { default: &'static str },
-    /// It is not implemented, and what it protects is not protected.
-    Protective,
     /// It will not be implemented.
     Refused { instead: &'static str },
 }
@@ -22,9 +20,6 @@ pub(super) fn find(key: &str) -> Option<Other> {
     }
     if let Some((_, because)) = FIXED.iter().find(|(pattern, _)| is(pattern)) {
         return Some(Other::Ineffective { because });
-    }
-    if PROTECTIVE.iter().any(is) {
-        return Some(Other::Protective);
     }
     if let Some((_, instead)) = REFUSED.iter().find(|(pattern, _)| is(pattern)) {
         return Some(Other::Refused { instead });
@@ -94,8 +89,6 @@ const INEFFECTIVE: &[&str] = &[
     "worker-processes",
 ];
 
-const PROTECTIVE: &[&str] = &["block-cidrs", "block-referers", "block-user-agents"];
-
 const REFUSED: &[(&str, &str)] = &[
     ("allow-snippet-annotations", SNIPPETS),
     ("annotation-value-word-blocklist", TEMPLATES),
@@ -156,7 +149,7 @@ mod tests {
     #[test]
     fn each_key_is_in_one_table() {
         let keys = || {
-            let names = INEFFECTIVE.iter().chain(PROTECTIVE).copied();
+            let names = INEFFECTIVE.iter().copied();
             let names = names.chain(FIXED.iter().map(|(key, _)| *key));
             names.chain(REFUSED.iter().map(|(key, _)| *key)).chain(LATER.iter().map(|(key, _)| *key))
         };
