@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Node, NodeStatus, Secret, Service, ServicePort, ServiceSpec},
+        core::v1::{ConfigMap, Node, NodeCondition, NodeStatus, Secret, Service, ServicePort, ServiceSpec},
         discovery::v1::{Endpoint, EndpointSlice},
         networking::v1::{Ingress, IngressClass},
     },
@@ -81,12 +81,18 @@ pub(super) fn config_map(mut object: ConfigMap) -> Object {
     Object::ConfigMap(Arc::new(object))
 }
 
-/// Keeps name, zone and addresses: a node tells its health every few minutes, which changes none of these.
+/// Keeps name, zone, addresses and whether it is ready: a node tells its health every few minutes, which changes none of these.
 pub(super) fn node(object: Node) -> Object {
     let Node { metadata: ObjectMeta { name, labels, .. }, spec: _, status } = object;
     let mut metadata = ObjectMeta { name, labels, ..ObjectMeta::default() };
     retain(&mut metadata.labels, |label| label == ZONE);
-    let status = status.map(|NodeStatus { addresses, .. }| NodeStatus { addresses, ..NodeStatus::default() });
+    let ready = |NodeCondition { type_, status, .. }: NodeCondition| {
+        (type_ == "Ready").then(|| NodeCondition { type_, status, ..NodeCondition::default() })
+    };
+    let status = status.map(|NodeStatus { addresses, conditions, .. }| {
+        let conditions = conditions.map(|conditions| conditions.into_iter().filter_map(ready).collect());
+        NodeStatus { addresses, conditions, ..NodeStatus::default() }
+    });
     Object::Node(Arc::new(Node { metadata, spec: None, status }))
 }
 
@@ -180,11 +186,17 @@ mod tests {
 
         let images: Vec<_> = (0..50).map(|image| json!({"names": [format!("registry.test/image-{image}@sha256:0123456789abcdef")], "sizeBytes": 1})).collect();
         let whole = json!({"metadata": metadata(), "spec": {"podCIDR": "10.0.0.0/24"}, "status": {"images": images,
-            "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
+            "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+            "conditions": [{"type": "DiskPressure", "status": "False", "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": null},
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z", "reason": "KubeletReady"}]}});
         let (percent, node) = kept(&whole, node);
         assert!(percent < 10, "{percent} % of a node is kept");
         assert_eq!(node["metadata"], json!({"name": "a", "labels": {ZONE: "z1"}}));
-        assert_eq!(node["status"], json!({"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}));
+        assert_eq!(
+            node["status"],
+            json!({"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}]})
+        );
     }
 
     #[test]

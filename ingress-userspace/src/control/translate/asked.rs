@@ -23,6 +23,8 @@ pub(super) struct Limits {
     /// As many times as many may come before their time. Default 5.
     pub(super) burst_multiplier: u32,
     pub(super) in_flight: u32,
+    /// Whether they are shared by all nodes that are ready. Default false.
+    pub(super) of_cluster: bool,
     pub(super) exempt: Networks,
     /// Default 503.
     pub(super) rate_status: u16,
@@ -93,6 +95,7 @@ impl Default for Limits {
             per_minute: 0,
             burst_multiplier: 5,
             in_flight: 0,
+            of_cluster: false,
             exempt: Networks::default(),
             rate_status: 503,
             in_flight_status: 503,

@@ -159,6 +159,15 @@ impl<'c> Context<'c> {
         &self.cluster.nodes
     }
 
+    /// How many nodes are ready; 1 if that is not known.
+    pub(super) fn ready_nodes(&mut self) -> u32 {
+        let is_ready = |stored: &&Stored<Node>| {
+            let conditions = stored.object.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        u32::try_from(self.nodes().values().filter(is_ready).count()).unwrap_or(u32::MAX).max(1)
+    }
+
     pub(super) fn machinery(&mut self) -> Arc<Machinery> {
         self.trace.reads.insert(Dependency::Machinery);
         if let Some(known) = &self.memo.machinery {

@@ -27,6 +27,16 @@ pub(super) fn switch(value: &str, field: &mut bool) -> Read {
     Ok(())
 }
 
+/// Whether a limit is that of the cluster.
+pub(super) fn limit_scope(value: &str, field: &mut bool) -> Read {
+    *field = match value {
+        "node" => false,
+        "cluster" => true,
+        _ => return Err("`node` or `cluster`".into()),
+    };
+    Ok(())
+}
+
 /// A number of seconds, up to a week; 0 has a meaning of its own for some keys of nginx, which none has here.
 pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     let mut seconds = 0;

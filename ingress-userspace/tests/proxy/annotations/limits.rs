@@ -138,3 +138,25 @@ fn limits_that_cannot_be_read_serve_nobody() {
     }
     assert_eq!(origin.connections(), 0);
 }
+
+#[test]
+fn nodes_share_the_limits_of_a_cluster() {
+    let origin = Origin::answering("pod");
+    let node = |name: &str, ready: &str| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{conditions: [{{type: Ready, status: '{ready}'}}, {{type: DiskPressure, status: 'True'}}]}}\n"
+        )
+    };
+    let nodes = [node("a", "True"), node("b", "True"), node("c", "False"), node("d", "Unknown")].join("---\n");
+    for (scope, count) in [("node", 7), ("cluster", 4)] {
+        // Six a minute, or, of two nodes, three; and one.
+        let annotations = [("limit-rpm", "6"), ("limit-burst-multiplier", "1"), ("limit-scope", scope)];
+        let site = Ingress::with(&annotations).beside(&nodes).serve(&origin).in_order();
+        let statuses: Vec<_> = (0..8).map(|_| site.get("/").status).collect();
+        assert_eq!(statuses.iter().filter(|status| **status == 200).count(), count, "{scope}: {statuses:?}");
+    }
+    let alone = [("limit-rpm", "1"), ("limit-burst-multiplier", "1"), ("limit-scope", "cluster")];
+    let site = Ingress::with(&alone).serve(&origin).in_order();
+    assert_eq!([200, 200, 503], [(); 3].map(|()| site.get("/").status), "without nodes, as for one");
+    assert_eq!(Ingress::with(&[("limit-scope", "world")]).serve(&origin).get("/").status, 503);
+}

@@ -178,7 +178,7 @@ pub(super) fn make(
             (None, None)
         }
     };
-    let limit = limit(limits, name).map(|limit| Filter::Limit(Arc::new(limit)));
+    let limit = limit(limits, name, context).map(|limit| Filter::Limit(Arc::new(limit)));
     if passthrough && (authentication.is_some() || limit.is_some() || clients != Clients::Any) {
         service = service.max(Service::Refuse);
         let message = "annotation `ssl-passthrough` passes connections on unread, so that nobody can be asked who they are, nor requests be counted; its rules answer 503, remove it or what asks for that";
@@ -226,8 +226,19 @@ pub(super) fn make(
 }
 
 /// What clients of the Ingress `name` may ask for, if that is limited.
-fn limit(limits: Limits, name: &ObjectName) -> Option<Limit> {
-    let Limits { per_second, per_minute, burst_multiplier, in_flight, exempt, rate_status, in_flight_status } = limits;
+fn limit(limits: Limits, name: &ObjectName, context: &mut Context<'_>) -> Option<Limit> {
+    let Limits {
+        per_second,
+        per_minute,
+        burst_multiplier,
+        in_flight,
+        of_cluster,
+        exempt,
+        rate_status,
+        in_flight_status,
+    } = limits;
+    let nodes = if of_cluster { context.ready_nodes() } else { 1 };
+    let [per_second, per_minute, in_flight] = [per_second, per_minute, in_flight].map(|count| count.div_ceil(nodes));
     let rate = |requests, seconds| {
         let burst = u32::saturating_mul(requests, burst_multiplier);
         NonZeroU32::new(requests).map(|requests| Rate { requests, per: Duration::from_secs(seconds), burst })

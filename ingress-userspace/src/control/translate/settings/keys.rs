@@ -8,8 +8,8 @@ use http::{HeaderName, header};
 
 use super::{
     super::values::{
-        Read, balance, boolean, limit, networks, number, retry_tries, retry_when, retry_within, seconds, span, status,
-        text, time,
+        Read, balance, boolean, limit, limit_scope, networks, number, retry_tries, retry_when, retry_within, seconds,
+        span, status, text, time,
     },
     Globals,
     traces::AskedTraces,
@@ -110,6 +110,7 @@ const SETTINGS: &[Setting] = &[
     setting("keep-alive", "how long a connection without a request in flight stays open, in seconds", |value, globals| seconds(value, &mut globals.settings.idle_timeout)).default("75"),
     setting("limit-conn-status-code", "status of the answer to a request that is one too many at one time, from 400 to 599", |value, globals| error_status(value, &mut globals.asked.limits.in_flight_status)).default("503"),
     setting("limit-req-status-code", "status of the answer to a request that comes too soon, from 400 to 599", |value, globals| error_status(value, &mut globals.asked.limits.rate_status)).default("503"),
+    setting("limit-scope", "as the annotation, where an Ingress does not say. Ours alone", |value, globals| limit_scope(value, &mut globals.asked.limits.of_cluster)).default("node"),
     setting("load-balance", "how pods share requests where an Ingress does not say: `round_robin`, `ewma` or `least_request`", |value, globals| {
             globals.asked.forwarding.balance = balance(value)?;
             Ok(())
@@ -343,6 +344,7 @@ mod tests {
                 "TLSv1.2 TLSv1.3" => "TLSv1.3",
                 "503" => "429",
                 "round_robin" => "ewma",
+                "node" => "cluster",
                 "error" => "off",
                 MediaTypes::DEFAULT => "text/css",
                 "1" | "3" | "4" => "5",

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        super::values::{Read, boolean, networks, number},
+        super::values::{Read, boolean, limit_scope, networks, number},
         authentication::Layout,
         clients::Wish,
     },
@@ -246,6 +246,13 @@ pub(super) const KEYS: &[Key] = &[
     key("limit-rps", "the same per second", |value, asked| count(value, &mut asked.limits.per_second))
         .default("0")
         .or_refuse(),
+    key(
+        "limit-scope",
+        "`node`: each node counts by itself; `cluster`: it grants its share of the limits, divided by the number of nodes that are ready. Ours alone",
+        |value, asked| limit_scope(value, &mut asked.limits.of_cluster),
+    )
+    .default("node")
+    .or_refuse(),
     key("limit-whitelist", "networks whose clients have no limits, separated by commas", |value, asked| {
         networks(value, &mut asked.limits.exempt)
     })

@@ -191,6 +191,7 @@ mod tests {
             ("limit-connections", "10", "-1"),
             ("limit-rpm", "10", "10/m"),
             ("limit-rps", "10", "ten"),
+            ("limit-scope", "cluster", "global"),
             ("limit-whitelist", "::1", "all"),
             ("mirror-host", "b.test:8080", "u@b.test"),
             ("mirror-request-body", "off", "no"),
