@@ -207,6 +207,11 @@ impl Body {
         Self { source, rest: Bytes::new(), bytes, class, in_flight: Some(in_flight) }
     }
 
+    /// Whether it is a response of an upstream, and none of our own.
+    pub(super) fn is_of_pod(&self) -> bool {
+        matches!(self.source, Source::Http1(_) | Source::Http2(_))
+    }
+
     /// Has what is to come compressed. Before the first frame only.
     pub(super) fn compress(&mut self, offer: &Offer) {
         let source = std::mem::replace(&mut self.source, Source::Own(Bytes::new()));

@@ -226,7 +226,9 @@ impl<'r> Matching<'r> {
                 mirror::start(mirror, &asking, &edits, &mut body);
             }
             let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
-            let affinity = forwarding.affinity.as_ref();
+            // A session is with the rule's own pods.
+            let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
+            let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
             let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
             Ok(Admitted { upstream, session, edits, handshake, body })
         });
@@ -435,7 +437,8 @@ fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamS
 
 /// Has the response compressed, if it may be and the client takes it.
 fn compress(compression: &Compression, subject: &Subject<'_>, response: &mut Response<Body>) {
-    if response.body().is_end_stream() && *subject.method != Method::HEAD {
+    let has_body = !response.body().is_end_stream() || *subject.method == Method::HEAD;
+    if !has_body || !response.body().is_of_pod() {
         return;
     }
     let stated = response.headers().get(header::CONTENT_LENGTH);

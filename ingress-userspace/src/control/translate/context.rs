@@ -162,8 +162,8 @@ impl<'c> Context<'c> {
     /// How many nodes are ready; 1 if that is not known.
     pub(super) fn ready_nodes(&mut self) -> u32 {
         let is_ready = |stored: &&Stored<Node>| {
-            let conditions = stored.object.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            let mut conditions = stored.object.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
         };
         u32::try_from(self.nodes().values().filter(is_ready).count()).unwrap_or(u32::MAX).max(1)
     }

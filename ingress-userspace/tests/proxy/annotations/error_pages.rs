@@ -144,7 +144,7 @@ fn whoever_may_not_come_in_gets_no_page() {
 #[test]
 fn the_default_backend_stands_in_for_missing_pods() {
     let stand_in = Origin::mirror();
-    let annotations = [("default-backend", "errors"), ("rewrite-target", "/app$request_uri")];
+    let annotations = [("default-backend", "errors"), ("rewrite-target", "/app")];
     let ingress = Ingress::with(&annotations).beside(&service(stand_in.address));
     let site = ingress.serve_from(&[]);
     let mut client = site.client();
@@ -152,7 +152,7 @@ fn the_default_backend_stands_in_for_missing_pods() {
         client.send("PUT /x HTTP/1.1\r\nHost: a.test\r\nX-Code: 1\r\nContent-Length: 2\r\n\r\nhi").response();
     assert_eq!(response.status, 200);
     for line in
-        ["put /app/x http/1.1\r\n", "\r\nx-code: 503\r\n", "\r\nx-service-name: web\r\n", "\r\ncontent-length: 2\r\n"]
+        ["put /app http/1.1\r\n", "\r\nx-code: 503\r\n", "\r\nx-service-name: web\r\n", "\r\ncontent-length: 2\r\n"]
     {
         assert_eq!(response.text().matches(line).count(), 1, "{line}: {}", response.text());
     }

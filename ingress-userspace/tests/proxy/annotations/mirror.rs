@@ -55,12 +55,12 @@ fn a_request_reaches_pod_and_mirror_alike() {
         let (pod, shadow) = (Origin::mirror(), shadow());
         let site = serve(&[("mirror-target", target)], &pod, shadow.address);
         let mut client = site.client();
-        for _ in 0..2 {
+        for count in [2, 4] {
             let response = client.send(post("/x?y=1", "hello")).response();
             assert_eq!((response.status, response.header("set-cookie")), (200, None));
             assert!(response.text().starts_with("post /x?y=1 "), "{}", response.text());
+            wait_until("it is mirrored", || shadow.heads().len() == count);
         }
-        wait_until("it is mirrored", || shadow.heads().len() == 4);
         for pair in shadow.heads().chunks(2) {
             assert!(pair[0].starts_with(line), "{target}: {}", pair[0]);
             assert!(
