@@ -1,4 +1,5 @@
-//! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress looks like.
+//! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress looks
+//! like.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,6 +30,8 @@ pub(super) struct Merged {
 /// The rules of one host, as they are until it is known whether it borrows others.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct MergedHost {
+    /// The oldest Ingress with rules for it. Only its namespace has connections passed on, as that goes for every path.
+    leader: Option<ObjectRef>,
     rules: BTreeMap<PathMatch, MergedRule>,
     fallback: Option<MergedRule>,
     /// Whether any Ingress gives it TLS.
@@ -109,9 +112,9 @@ fn is_free(
     false
 }
 
-/// What becomes of the hosts that only solvers name. Such a host is served by a less specific one but for the challenge, and
-/// must go on to be: it would answer 404 as long as the challenge lasts, because hosts do not fall through to less specific
-/// ones.
+/// What becomes of the hosts that only solvers name. Such a host is served by a less specific one but for the challenge,
+/// and must go on to be: it would answer 404 as long as the challenge lasts, because hosts do not fall through to less
+/// specific ones.
 ///
 /// Every borrower has the rules for itself, so what is lent in all is bounded: two Ingresses of some thousand hosts and
 /// paths would otherwise multiply to more than any node's memory.
@@ -166,14 +169,23 @@ impl MergedHost {
         let Claims { object, precedence: Precedence { standing, .. }, redirect, clients, passes, canary: _, hosts: _ } =
             claims;
         let RulesClaim { rules, fallback } = claim;
+        let passes = *passes && alias != Some(AliasKind::Www);
         let merged = |rule: &Rule| MergedRule {
             rule: rule.clone(),
             owner: object.clone(),
             standing: *standing,
             redirect: *redirect,
             // Who is sent elsewhere has to be read, and answered.
-            passes: *passes && alias != Some(AliasKind::Www),
+            passes: passes && !matches!(rule.action, Action::Redirect(_)),
         };
+        if *standing == Standing::Ordinary {
+            // Claims come in order of precedence.
+            let leader = &*self.leader.get_or_insert_with(|| object.clone());
+            if passes && leader.namespace != object.namespace {
+                let what = format!("where connections over TLS for host `{pattern}` lead (`ssl-passthrough`)");
+                report_conflict(context, object, (leader, Standing::Ordinary), &what);
+            }
+        }
         match &self.clients {
             _ if *clients == Clients::Any => {}
             None => self.clients = Some((object.clone(), clients.clone())),
@@ -275,7 +287,7 @@ impl MergedHost {
 
     /// The routes of this host, with the rules of `lender` beside its own.
     pub(super) fn settle(&self, lender: Option<&Self>, globals: &Globals) -> HostRoutes {
-        let Self { rules, fallback, has_tls, clients } = self;
+        let Self { leader: _, rules, fallback, has_tls, clients } = self;
         let clients =
             clients.as_ref().or_else(|| lender?.clients.as_ref()).map_or(&Clients::Any, |(_, clients)| clients);
         let has_tls = *has_tls || lender.is_some_and(|lender| lender.has_tls);
@@ -295,13 +307,15 @@ impl MergedHost {
         }
     }
 
-    /// The rule to whose pods connections over TLS are passed on, if any asks for that: of those that do, the one for `/`, or the
-    /// first.
+    /// The rule to whose pods connections over TLS are passed on, if any asks for that: of those that do, and may, the one
+    /// for `/`, or the first.
     fn passing(&self) -> Option<&MergedRule> {
-        let Self { rules, fallback, has_tls: _, clients: _ } = self;
-        let asking = || rules.values().filter(|rule| rule.passes);
+        let Self { leader, rules, fallback, has_tls: _, clients: _ } = self;
+        let leader = leader.as_ref()?;
+        let may_pass = |rule: &&MergedRule| rule.passes && rule.owner.namespace == leader.namespace;
+        let asking = || rules.values().filter(may_pass);
         let root = asking().find(|rule| rule.rule.path.as_str() == "/");
-        root.or_else(|| asking().next()).or_else(|| fallback.as_ref().filter(|rule| rule.passes))
+        root.or_else(|| asking().next()).or_else(|| fallback.as_ref().filter(may_pass))
     }
 }
 
@@ -344,8 +358,8 @@ impl MergedRule {
 
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
     ///
-    /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to solvers, whose
-    /// clients come over plain HTTP and have none.
+    /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to solvers,
+    /// whose clients come over plain HTTP and have none.
     fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
         let Self { rule, owner: _, standing, redirect, passes: _ } = self;
         let mut rule = rule.clone();
