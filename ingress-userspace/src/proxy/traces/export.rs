@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     io,
     net::SocketAddr,
+    pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -35,6 +36,8 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for the last batches of a process, whose end waits for them.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// For a connection to one of the collector's addresses: others get their turn within [`TIMEOUT`].
+const CONNECT: Duration = Duration::from_secs(3);
 /// Longest answer that is read.
 const ANSWER_MAX: usize = 64 * 1024;
 
@@ -51,6 +54,8 @@ pub(in crate::proxy) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = thread::Builder::new().name("traces".into()).spawn(move || {
         LocalSet::new().block_on(&runtime, run(&spans, queue, stop));
+        // Nobody waits for a look-up of the collector's name.
+        runtime.shutdown_background();
     });
     thread.map(Some)
 }
@@ -90,14 +95,28 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
         }
         spans.waiting.fetch_sub(batch.len(), Relaxed);
         let count = batch.len();
-        let limit = if stopping { FAREWELL } else { TIMEOUT };
-        let sent = timeout(limit, send(&clients, &traces, batch)).await;
+        // Connections to addresses that the name no longer has are closed when they have been idle for long.
+        clients.prune(std::time::Instant::now());
+        let mut sending = pin!(send(&clients, &traces, batch));
+        let mut sent = None;
+        if !stopping {
+            tokio::select! {
+                result = timeout(TIMEOUT, &mut sending) => sent = Some(result),
+                _dropped = &mut stop => stopping = true,
+            }
+        }
+        let sent = match sent {
+            Some(sent) => sent,
+            None => timeout(FAREWELL, &mut sending).await,
+        };
         let fate = if sent == Ok(true) { SpanFate::Exported } else { SpanFate::Failed };
         spans.count(fate, count);
         if fate == SpanFate::Failed {
             tracing::warn!(collector = %traces.collector, spans = count, "the collector did not take spans");
             // It would not take the others either.
             if stopping {
+                queue.close();
+                spans.count(SpanFate::Failed, queue.len());
                 return;
             }
         }
@@ -107,8 +126,7 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
 /// Whether the collector has taken the batch.
 async fn send(clients: &Clients, traces: &Traces, batch: Vec<Ended>) -> bool {
     let message = framed(&request(traces, batch));
-    let host = traces.collector.trim_matches(['[', ']']);
-    let Ok(addresses) = tokio::net::lookup_host((host, traces.port)).await else { return false };
+    let Ok(addresses) = tokio::net::lookup_host((host(traces), traces.port)).await else { return false };
     for address in addresses {
         // A connection that was kept may have been closed; the collector has seen nothing then.
         for _ in 0..2 {
@@ -122,6 +140,17 @@ async fn send(clients: &Clients, traces: &Traces, batch: Vec<Ended>) -> bool {
     false
 }
 
+/// The collector's name or address, without brackets.
+fn host(traces: &Traces) -> &str {
+    traces.collector.trim_matches(['[', ']'])
+}
+
+/// The collector as requests name it.
+fn authority(traces: &Traces) -> String {
+    let (host, port) = (host(traces), traces.port);
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// The collector was not reached.
 struct Unsent {
     again: bool,
@@ -129,10 +158,10 @@ struct Unsent {
 
 async fn export(clients: &Clients, traces: &Traces, address: SocketAddr, message: Bytes) -> Result<bool, Unsent> {
     let target = Target { address, transport: Transport::Plain };
-    let lease = clients.lease(target, TIMEOUT).await.map_err(|_unreached| Unsent { again: false })?;
+    let lease = clients.lease(target, CONNECT).await.map_err(|_unreached| Unsent { again: false })?;
     let write = |out: &mut Vec<u8>| {
         write_request_line(out, &Method::POST, PATH);
-        out.extend_from_slice(format!("host: {}:{}\r\n", traces.collector, traces.port).as_bytes());
+        out.extend_from_slice(format!("host: {}\r\n", authority(traces)).as_bytes());
         out.extend_from_slice(b"content-type: application/grpc\r\nte: trailers\r\nuser-agent: xdp-ingress\r\n");
     };
     let sent = h2::exchange(lease, Limits::default(), &Method::POST, write, Full::new(message)).await;
@@ -201,4 +230,32 @@ fn attribute(key: &str, value: Value) -> KeyValue {
 fn nanoseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Sampler;
+
+    #[test]
+    fn an_address_of_ipv6_is_named_in_brackets() {
+        for (collector, expect) in [
+            ("collector.otel.svc", "collector.otel.svc:4317"),
+            ("10.0.0.1", "10.0.0.1:4317"),
+            ("fd00::1", "[fd00::1]:4317"),
+            ("[fd00::1]", "[fd00::1]:4317"),
+        ] {
+            let traces = Traces {
+                collector: collector.into(),
+                port: 4317,
+                service: Box::default(),
+                sampler: Sampler::Always,
+                follows_parent: true,
+                queue_max: 1,
+                delay: Duration::ZERO,
+                batch_max: 1,
+            };
+            assert_eq!(authority(&traces), expect);
+        }
+    }
 }

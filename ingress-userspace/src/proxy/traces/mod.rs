@@ -26,6 +26,12 @@ use crate::{
 mod context;
 pub(super) mod export;
 
+/// Most bytes of one text of a span, all of which clients make up. More is cut off: a batch must not become larger than what
+/// collectors take, by default 4 MiB.
+const TEXT_MAX: usize = 1024;
+/// Most bytes of a trace's state that anybody has to pass on (section 3.3.1.5). One that is cut off would be another.
+const STATE_MAX: usize = 512;
+
 use context::{TRACEPARENT, TRACESTATE, TraceContext};
 
 /// Where spans go that are over.
@@ -173,7 +179,7 @@ impl Trace {
                 state,
                 name: rule.name.as_ref().map_or_else(
                     || method(subject.method).unwrap_or("HTTP").to_owned(),
-                    |name| render(name, subject, None),
+                    |name| cut(&render(name, subject, None)).to_owned(),
                 ),
                 attributes: attributes(version, subject),
                 started: SystemTime::now(),
@@ -196,7 +202,12 @@ impl Trace {
 /// All fields are one list (section 3.3.1.4).
 fn state(subject: &Subject<'_>) -> String {
     let values = subject.headers.get_all(&TRACESTATE).iter().filter_map(|value| value.to_str().ok());
-    values.collect::<Vec<_>>().join(",")
+    let state = values.collect::<Vec<_>>().join(",");
+    if state.len() <= STATE_MAX { state } else { String::new() }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX)]
 }
 
 /// The name of a method that is known; others are made up by clients.
@@ -208,7 +219,7 @@ fn method(method: &Method) -> Option<&'static str> {
 /// What semantic conventions for HTTP servers have of a request.
 fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Value)> {
     let Subject { method: _, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
-    let text = |text: &str| Value::Text(text.to_owned());
+    let text = |text: &str| Value::Text(cut(text).to_owned());
     let (path, query) = target.split_once('?').map_or((*target, None), |(path, query)| (path, Some(query)));
     let default_port = if *secure { 443 } else { 80 };
     let mut attributes = vec![
@@ -265,5 +276,17 @@ impl Drop for Span {
             is_error,
         };
         self.spans.put(Finished { span: Box::new(ended), traces: Arc::clone(&self.traces) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_off_between_characters() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"x".repeat(TEXT_MAX)).len(), TEXT_MAX);
+        assert_eq!(cut(&format!("x{}", "é".repeat(TEXT_MAX))).len(), TEXT_MAX - 1);
     }
 }

@@ -5,9 +5,10 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -25,6 +26,8 @@ use crate::support::{Origin, wait_until};
 /// A collector: takes what it is sent, once it is `open`, and says whether it likes it.
 struct Collector {
     address: SocketAddr,
+    /// Requests that have begun.
+    asked: Arc<AtomicUsize>,
     received: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
     open: Arc<AtomicBool>,
 }
@@ -34,18 +37,22 @@ impl Collector {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         listener.set_nonblocking(true).expect("non-blocking");
         let address = listener.local_addr().expect("address");
-        let collector = Self { address, received: Arc::default(), open: Arc::new(AtomicBool::new(true)) };
+        let open = Arc::new(AtomicBool::new(true));
+        let collector = Self { address, asked: Arc::default(), received: Arc::default(), open };
         let (received, open) = (Arc::clone(&collector.received), Arc::clone(&collector.open));
+        let asked = Arc::clone(&collector.asked);
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
                 while let Ok((stream, _)) = listener.accept().await {
                     let (received, open) = (Arc::clone(&received), Arc::clone(&open));
+                    let asked = Arc::clone(&asked);
                     tokio::spawn(async move {
                         let Ok(mut connection) = h2::server::handshake(stream).await else { return };
                         while let Some(Ok((request, mut respond))) = connection.accept().await {
                             let (received, open) = (Arc::clone(&received), Arc::clone(&open));
+                            asked.fetch_add(1, SeqCst);
                             tokio::spawn(async move {
                                 let (parts, mut body) = request.into_parts();
                                 assert_eq!(
@@ -66,7 +73,7 @@ impl Collector {
                                     message.extend_from_slice(&data);
                                 }
                                 while !open.load(SeqCst) {
-                                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                                    tokio::time::sleep(Duration::from_millis(1)).await;
                                 }
                                 let request = ExportTraceServiceRequest::decode(&message[5..]).expect("a message");
                                 received.lock().expect("unpoisoned").push(request);
@@ -220,6 +227,30 @@ fn stop(mut site: Site) {
     let server = site.proxy.server.take().expect("it runs");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     runtime.block_on(server.stop());
+}
+
+#[test]
+fn what_clients_make_up_is_cut_off() {
+    let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
+    let site = collector.serve(&[("opentelemetry-operation-name", "$request_uri")], ON, &pod);
+    let (path, state) = (format!("/{}", "x".repeat(2000)), format!("a={}", "y".repeat(600)));
+    site.ask(&path, &format!("Traceparent: 00-{TRACE}-{PARENT}-01\r\nTracestate: {state}\r\n"));
+    let span = collector.wait_for(1).remove(0);
+    assert_eq!((span.name.len(), attributes(&span)["url.path"].len(), span.trace_state.len()), (1024, 1024, 0));
+    assert_eq!(told(&pod, "tracestate"), Some(state), "the pod gets it as it is");
+}
+
+#[test]
+fn an_end_does_not_wait_for_a_collector_that_does_not_answer() {
+    let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
+    collector.open.store(false, SeqCst);
+    let site = collector.serve(&[], &format!("{ON}  otel-max-export-batch-size: \"1\"\n"), &pod);
+    assert!((0..5).all(|_| site.get("/").status == 200));
+    wait_until("a batch is under way", || collector.asked.load(SeqCst) > 0);
+    let (shared, begun) = (Arc::clone(&site.proxy.shared), Instant::now());
+    stop(site);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(shared.stats().spans, [0, 0, 5], "all are accounted for");
 }
 
 #[test]
