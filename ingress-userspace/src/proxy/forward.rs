@@ -341,6 +341,7 @@ mod tests {
             (libc::EMFILE, false),
             (libc::ENFILE, false),
             (libc::EADDRNOTAVAIL, false),
+            (libc::EAGAIN, false),
             (libc::ENOBUFS, false),
             (libc::ENOMEM, false),
             (libc::ECONNREFUSED, true),

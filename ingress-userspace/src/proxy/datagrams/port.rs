@@ -25,6 +25,7 @@ use crate::{
     proxy::{
         memory::Pressure,
         pick::{Choice, Picked, Tried, UpstreamState, hash},
+        upstream::ConnectError,
         worker::Worker,
     },
 };
@@ -141,10 +142,11 @@ impl Port {
         let picked = upstream.pick(choice, || self.worker.now_ms(), &mut Tried::up_to(1)).ok_or(Dropped::NoEndpoint)?;
         let session = match Session::open(picked.address()) {
             Ok(session) => Rc::new(session),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS)) => {
-                return Err(Dropped::Sessions);
-            }
-            Err(_) => {
+            Err(error) => {
+                // What this node lacks is not the endpoint's failure.
+                if matches!(ConnectError::new(picked.address(), error), ConnectError::Exhausted { .. }) {
+                    return Err(Dropped::Sessions);
+                }
                 picked.failed(self.worker.now_ms());
                 return Err(Dropped::NoEndpoint);
             }

@@ -200,10 +200,10 @@ impl fmt::Display for Waiting {
 impl ConnectError {
     /// Why connecting to `address` failed with `source`.
     pub(in crate::proxy) fn new(address: SocketAddr, source: io::Error) -> Self {
+        use libc::{EADDRNOTAVAIL, EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM};
         match source.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM) => {
-                Self::Exhausted { address, source }
-            }
+            // Without a free port, connect(2) says EADDRNOTAVAIL for TCP, and EAGAIN for UDP.
+            Some(EMFILE | ENFILE | EADDRNOTAVAIL | EAGAIN | ENOBUFS | ENOMEM) => Self::Exhausted { address, source },
             Some(libc::ECONNREFUSED) => Self::Refused { address },
             Some(libc::ETIMEDOUT) => Self::Timeout { address },
             _ => Self::Io { address, source },

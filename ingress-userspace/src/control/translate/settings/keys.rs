@@ -123,7 +123,7 @@ const SETTINGS: &[Setting] = &[
         }).nginx(UPSTREAM_INFO),
     setting("max-connections", "client connections that each worker has open at one time, more are closed; `0` for any number. Ours alone", |value, globals| connections(value, &mut globals.settings.connections_max)).default("65536"),
     setting("max-connections-per-client", "the same for one client, on one node; `0` for any number. Ours alone", |value, globals| connections(value, &mut globals.settings.connections_per_client)).default("0"),
-    setting("max-udp-sessions", "sessions of UDP services that each worker has open at one time, from 1 to 1000000; datagrams of further clients are dropped. Ours alone", |value, globals| {
+    setting("max-udp-sessions", "sessions of UDP services that each worker has open at one time, from 1 to 1000000; datagrams of further clients are dropped. Each takes a port of the node (`net.ipv4.ip_local_port_range`). Ours alone", |value, globals| {
             let mut count = 0;
             number(value, 1..=1_000_000, &mut count).ok_or("a number from 1 to 1000000")?;
             globals.settings.streams.sessions_max = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
