@@ -83,7 +83,8 @@ impl Health {
         }
         let share = age_ms().saturating_sub(since) as f64 / time.as_millis().max(1) as f64;
         if share >= 1.0 {
-            self.since_ms.store(0, Relaxed);
+            // Unless it has come back since, and begins once more.
+            let _begun = self.since_ms.compare_exchange(since, 0, Relaxed, Relaxed);
         }
         share.min(1.0)
     }

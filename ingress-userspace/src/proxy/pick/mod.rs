@@ -327,13 +327,21 @@ impl UpstreamState {
     /// How its endpoints are, and what has happened to its requests.
     pub(super) fn view(&self, now_ms: u64) -> UpstreamView {
         let Common { ejecting: _, gate: _, counts } = &*self.common;
-        let all = || self.endpoints.iter().map(|endpoint| &endpoint.health);
-        let unwell = all().filter(|health| health.is_unwell()).count();
-        let fit = all().filter(|health| health.is_fit(|| now_ms)).count();
+        let (mut fit, mut ejected, mut unwell) = (0, 0, 0);
+        // Each is looked at once: others change it meanwhile.
+        for EndpointState { health, .. } in &self.endpoints {
+            if health.is_unwell() {
+                unwell += 1;
+            } else if health.is_ejected(|| now_ms) {
+                ejected += 1;
+            } else {
+                fit += 1;
+            }
+        }
         UpstreamView {
             key: self.key.clone(),
             fit,
-            ejected: self.endpoints.len() - fit - unwell,
+            ejected,
             unwell,
             ejections: counts.ejections.load(Relaxed),
             retries: counts.retries.load(Relaxed),

@@ -64,7 +64,9 @@ fn a_pod_that_refuses_connections_is_left_alone_and_counted() {
     // Settings that nobody asked for, with two that refuse: one always remains.
     let site = Ingress::with(&[]).serve_from(&[Origin::refusing(), Origin::refusing()]).in_order();
     assert!((0..4).all(|_| site.get("/").status == 502));
-    assert_eq!(self::view(&site.proxy).expect("something to tell").ejected, 1);
+    let view = self::view(&site.proxy).expect("something to tell");
+    // By now the first time may be over.
+    assert!(view.ejections >= 1 && view.ejected <= 1, "{view:?}");
     let never = Ingress::with(&[("eject-after", "0")]).serve_from(&[Origin::refusing(), up.address]).in_order();
     assert!((0..10).all(|_| never.get("/").text() == "up"));
     let view = self::view(&never.proxy).expect("something to tell");

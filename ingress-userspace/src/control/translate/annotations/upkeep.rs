@@ -62,7 +62,11 @@ impl Default for AskedCheck {
 impl AskedUpkeep {
     /// `None` if nothing is asked for.
     pub(super) fn made(self) -> Option<Arc<Upkeep>> {
-        let Self { ejection, caps, slow_start, check } = self;
+        let Self { ejection, mut caps, slow_start, check } = self;
+        // Nobody waits where nothing is capped; and what makes no difference is not in the key either.
+        if caps.connections.is_none() {
+            caps.pending = 0;
+        }
         let upkeep = Upkeep { ejection, check: check.made().map(Arc::new), caps, slow_start };
         (upkeep != Upkeep::default()).then(|| Arc::new(upkeep))
     }
@@ -80,5 +84,20 @@ impl AskedCheck {
             (Kind::Connect, _) => Question::Connect,
         };
         Some(Check { question, port, interval, timeout, healthy, unhealthy })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_wait_means_nothing_where_nothing_is_capped() {
+        let asked = |connections, pending| {
+            let caps = Caps { connections: NonZeroU32::new(connections), pending, ..Caps::default() };
+            AskedUpkeep { caps, ..AskedUpkeep::default() }.made().map(|upkeep| upkeep.to_string())
+        };
+        assert_eq!(asked(0, 5), None);
+        assert_eq!(asked(3, 5).as_deref(), Some("connections=3+5"));
     }
 }
