@@ -302,6 +302,13 @@ impl HostEntry {
             };
             map.entry(key.into()).or_insert_with(|| route(rule));
         }
+        // Nothing but `OPTIONS *` is left for a fallback behind a prefix for everything, whose labels it would have
+        // again.
+        if let (Some(route), Some(fallback)) = (&mut entry.fallback, fallback)
+            && rules.iter().any(|rule| rule.path == fallback.path && rule.owner == fallback.owner)
+        {
+            route.meter = None;
+        }
         entry
     }
 

@@ -196,3 +196,18 @@ fn a_host_that_did_not_change_keeps_its_entry() {
     );
     assert_eq!(count, 2);
 }
+
+#[test]
+fn a_fallback_behind_a_prefix_for_everything_is_not_counted_under_the_same_labels() {
+    let metered = |path, owner| {
+        let forwarding = Arc::new(Forwarding { metered: true, ..Forwarding::default() });
+        Rule { forwarding, ..rule(path, owner) }
+    };
+    for (path, owner, count) in [(prefix("/"), "a", 1), (prefix("/"), "b", 2), (prefix("/x"), "a", 2)] {
+        let mut table = RouteTable::default();
+        let (rules, fallback) = (vec![metered(path, "a")], Some(metered(prefix("/"), owner)));
+        table.hosts.insert(HostPattern::Any, Arc::new(HostRoutes { rules, fallback, ..HostRoutes::default() }));
+        assert_eq!(compile(&table).meters().count(), count, "{owner}");
+        assert!(found(&compile(&table), "a.test", "*").is_some(), "it is there all the same");
+    }
+}
