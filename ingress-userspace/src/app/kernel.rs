@@ -62,6 +62,8 @@ pub(super) struct Kernel {
     ports: [SteeredPort; 2],
     /// What the kernel was told last, if it has not refused.
     told: Vec<SteeredPort>,
+    /// What it has no room for.
+    left_out: Vec<SteeredPort>,
     /// The latest snapshot may have other ports.
     changed: bool,
     workers: u32,
@@ -105,8 +107,20 @@ impl Kernel {
         let ports = [steered(http, HTTP, workers), steered(https, HTTPS, workers)];
         let log = datapath.debug_log();
         let datapath = Arc::new(datapath);
-        let (told, changed, steers, slots) = (Vec::new(), true, lookup, Vec::new());
-        Ok(Self { datapath, log, node, addresses, stale: true, ports, told, changed, workers, steers, slots })
+        Ok(Self {
+            datapath,
+            log,
+            node,
+            addresses,
+            stale: true,
+            ports,
+            told: Vec::new(),
+            left_out: Vec::new(),
+            changed: true,
+            workers,
+            steers: lookup,
+            slots: Vec::new(),
+        })
     }
 
     /// Keeps duplicates of the listeners for their slots; the workers own the originals.
@@ -181,12 +195,12 @@ impl Kernel {
         Ok(taken)
     }
 
-    /// Offers the node to the other processes on it, if it is ours and there are any, and goes on as before until one takes it,
-    /// or none does for a second. To be called before the slots are released: a predecessor that a roll-back leaves alone then
-    /// takes over without a gap.
+    /// Offers the node to the other processes on it, if it is ours and there are any, and goes on as before until one
+    /// takes it, or none does for a second. To be called before the slots are released: a predecessor that a roll-back
+    /// leaves alone then takes over without a gap.
     pub(super) async fn offer(&self) {
-        // In this order: whoever takes the node holds the lock until its listeners are in all slots, and finding out whether there
-        // is anybody waits for the lock. So if the node was just taken, ours are closed only after that.
+        // In this order: whoever takes the node holds the lock until its listeners are in all slots, and finding out
+        // whether there is anybody waits for the lock. So if the node was just taken, ours are closed only after that.
         let is_owner = self.datapath.owner() == Owner::This;
         let has_company = self.datapath.has_company().unwrap_or(false);
         if !is_owner || !has_company {
@@ -209,7 +223,8 @@ impl Kernel {
         }
     }
 
-    /// Keeps the heart beating while this process drains, and leaves the admin address to a successor. It takes no node back.
+    /// Keeps the heart beating while this process drains, and leaves the admin address to a successor. It takes no node
+    /// back.
     pub(super) async fn attend(&self, wanted: &watch::Sender<bool>, pulse: &Pulse) -> Infallible {
         let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(OWNER));
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -227,8 +242,8 @@ impl Kernel {
         }
     }
 
-    /// Keeps the heart beating, the addresses true and the flows clean. Tells `owner` when the node comes to belong to another
-    /// process, and when that one dies or ends and it belongs to this one again.
+    /// Keeps the heart beating, the addresses true and the flows clean. Tells `owner` when the node comes to belong to
+    /// another process, and when that one dies or ends and it belongs to this one again.
     ///
     /// # Errors
     /// If netlink ends.
@@ -292,7 +307,8 @@ impl Kernel {
                 owner.send_replace(true);
             }
             Ok(false) => {}
-            // What is lacking now, as descriptors, may be there at the next look; ending would leave the node without anybody.
+            // What is lacking now, as descriptors, may be there at the next look; ending would leave the node without
+            // anybody.
             Err(error) => warn!("cannot take the node back, trying again: {error:#}"),
         }
     }
@@ -317,7 +333,8 @@ impl Kernel {
             self.changed = false;
             return;
         }
-        // Slots and all, and under the same lock: a process that has just taken the node must not find our ports in place of its own.
+        // Slots and all, and under the same lock: a process that has just taken the node must not find our ports in
+        // place of its own.
         match self.claim(Claim::Ownerless, shared) {
             Ok(true) => info!(count = ports.len(), "the node's ports changed"),
             // What it is then is found out at the next look.
@@ -330,7 +347,7 @@ impl Kernel {
     }
 
     /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here.
-    fn steered(&self, shared: &Shared) -> Vec<SteeredPort> {
+    fn steered(&mut self, shared: &Shared) -> Vec<SteeredPort> {
         let snapshot = shared.snapshot();
         let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
             Transport::Tcp => steered(*number, STREAMS, self.workers),
@@ -340,13 +357,12 @@ impl Kernel {
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
         let room = PORTS_MAX as usize;
-        if ports.len() > room && self.changed {
-            warn!(
-                left_out = ports.len() - room,
-                room, "more ports than the kernel part has room for; TCP goes before UDP"
-            );
+        let left_out = ports.split_off(room.min(ports.len()));
+        // They are asked for more than once for each change.
+        if left_out != self.left_out && !left_out.is_empty() {
+            warn!(left_out = left_out.len(), room, "more ports than the kernel part has room for; TCP goes before UDP");
         }
-        ports.truncate(room);
+        self.left_out = left_out;
         ports
     }
 
