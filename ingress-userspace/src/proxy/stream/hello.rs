@@ -1,5 +1,5 @@
-//! The beginning of a connection over TLS, looked at and left where it is: which server the client asks for. rustls reads it; it
-//! shakes no hands.
+//! The beginning of a connection over TLS, looked at and left where it is: which server the client asks for. rustls
+//! reads it; it shakes no hands.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use rustix::net::{RecvFlags, recv};
 use rustls::server::Acceptor;
 use tokio::{io::Interest, net::TcpStream};
 
-/// Longest beginning that is looked at; more bytes than browsers send by far, keys of post-quantum cryptography included. Who sends
-/// more is served as if nothing was known.
+/// Longest beginning that is looked at; more bytes than browsers send by far, keys of post-quantum cryptography
+/// included. Who sends more is served as if nothing was known.
 pub const HELLO_MAX: usize = 16 * 1024;
 
 /// Reads a ClientHello that comes in pieces.
@@ -55,8 +55,8 @@ impl HelloReader {
     }
 }
 
-/// The server that the client of `tcp` asks for: empty if it names none, `None` if it sends something else. Nothing is taken from
-/// the connection. The caller sets a time limit.
+/// The server that the client of `tcp` asks for: empty if it names none, `None` if it sends something else. Nothing is
+/// taken from the connection. The caller sets a time limit.
 ///
 /// # Errors
 /// If the connection fails, or ends before.

@@ -1,5 +1,5 @@
-//! Bytes both ways between two TCP connections until both have ended. What the bytes mean is not looked at, and they never come
-//! into this process: see `pipe`.
+//! Bytes both ways between two TCP connections until both have ended. What the bytes mean is not looked at, and they do
+//! not come into this process as long as there are descriptors for pipes: see `pipe`.
 //!
 //! | one side | the other |
 //! |---|---|
@@ -52,8 +52,6 @@ pub struct Passed {
 pub enum RelayError {
     #[error("a side broke off")]
     Broken(#[source] io::Error),
-    #[error("there is no pipe to pass bytes through")]
-    Pipe(#[source] io::Error),
     #[error("no byte came from either side for too long")]
     Idle,
 }
@@ -74,14 +72,13 @@ enum Fault {
     Read(io::Error),
     /// The side that receives is gone; it may have sent something before.
     Write(io::Error),
-    Pipe(io::Error),
 }
 
 // === impl Relay ===
 
 impl Relay {
-    /// Passes bytes until both sides have ended, and tells `passed` of them each time the connections rest. Dropping the future
-    /// closes both.
+    /// Passes bytes until both sides have ended, and tells `passed` of them each time the connections rest. Dropping
+    /// the future closes both.
     ///
     /// # Errors
     /// If a side breaks off, in which case the other has been reset, or both are silent for too long.
@@ -105,7 +102,6 @@ impl Relay {
                 match result {
                     Poll::Pending | Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(Fault::Read(error))) => return Poll::Ready(Err(RelayError::Broken(error))),
-                    Poll::Ready(Err(Fault::Pipe(error))) => return Poll::Ready(Err(RelayError::Pipe(error))),
                     Poll::Ready(Err(Fault::Write(error))) => {
                         (way.pipe, way.ended) = (None, true);
                         broken = Some(error);
@@ -125,7 +121,7 @@ impl Relay {
             Poll::Pending
         })
         .await;
-        if let Err(RelayError::Broken(_) | RelayError::Pipe(_)) = &ended {
+        if let Err(RelayError::Broken(_)) = &ended {
             if let Some(latest) = latest {
                 sleep_until(latest + GRACE).await;
             }
@@ -177,7 +173,7 @@ impl Way {
                 continue;
             }
             ready!(from.poll_read_ready(cx)).map_err(Fault::Read)?;
-            let mut pipe = pipes.take().map_err(Fault::Pipe)?;
+            let mut pipe = pipes.take();
             match pipe.fill(from) {
                 Ok(0) if self.cut => return Poll::Ready(Err(Fault::Read(io::ErrorKind::ConnectionReset.into()))),
                 Ok(0) => {

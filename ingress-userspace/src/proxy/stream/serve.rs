@@ -1,7 +1,7 @@
 //! Serves a connection as a stream: finds out where it leads to, opens a connection there, and relays.
 //!
-//! A stream counts as one request of its host or port: as successful if both sides have ended in order, as the client's error if
-//! it was kept out, as the server's if no endpoint took it, and else as aborted.
+//! A stream counts as one request of its host or port: as successful if both sides have ended in order, as the client's
+//! error if it was kept out, as the server's if no endpoint took it, and else as aborted.
 
 use std::{
     future::{Future, poll_fn},
@@ -47,7 +47,8 @@ struct Opening<'s> {
     header: Option<String>,
 }
 
-/// Passes a connection on to pods if it is over TLS for a host that wants that. Else gives it back, with nothing taken from it.
+/// Passes a connection on to pods if it is over TLS for a host that wants that. Else gives it back, with nothing taken
+/// from it.
 pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: Instant) -> Option<TcpStream> {
     // Whatever is wrong with the beginning, the handshake finds out.
     let Ok(Ok(Some(name))) = timeout_at(deadline, hello::server_name(&client)).await else { return Some(client) };

@@ -20,8 +20,8 @@ const SCHEDULES: u64 = 1_000;
 /// Only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Both ends of a connection; the buffers of small ones hold less than most schedules send, but twice what loopback has in a
-/// segment, or the kernel would wait for more room.
+/// Both ends of a connection; the buffers of small ones hold less than most schedules send, but twice what loopback has
+/// in a segment, or the kernel would wait for more room.
 async fn pair(small: bool) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
     let near = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
@@ -180,6 +180,41 @@ async fn every_byte_and_every_end_arrives_whatever_the_schedule() {
         within(&format!("schedule {seed}"), check(seed, &pipes)).await;
     }
     assert!((1..=4).contains(&pipes.kept()), "{} pipes: those of one relay are used again by the next", pipes.kept());
+}
+
+#[tokio::test]
+async fn without_descriptors_for_pipes_every_byte_arrives_all_the_same() {
+    for seed in 0..SCHEDULES / 10 {
+        let buffers = Pipes::of_buffers(10_000);
+        within(&format!("schedule {seed}"), check(seed, &buffers)).await;
+        assert!(buffers.kept() > 0, "pipes are not tried");
+    }
+}
+
+#[tokio::test]
+async fn urgent_data_hold_up_neither_what_follows_nor_the_end() {
+    for pipes in [Pipes::default(), Pipes::of_buffers(1_000)] {
+        within("a sender of urgent data", async {
+            let Line { mut client, mut endpoint, relay } = Line::new(&pipes, [false; 2], DEADLINE).await;
+            client.write_all(b"before").await.expect("sent");
+            SockRef::from(&client).send_out_of_band(b"!").expect("sent");
+            client.write_all(b"after").await.expect("sent");
+            let mut received = [0; 11];
+            endpoint.read_exact(&mut received).await.expect("read");
+            assert_eq!(&received, b"beforeafter");
+            SockRef::from(&client).send_out_of_band(b"!").expect("sent");
+            client.write_all(b"last").await.expect("sent");
+            client.shutdown().await.expect("ended");
+            let mut rest = Vec::new();
+            endpoint.read_to_end(&mut rest).await.expect("read");
+            assert_eq!(rest, b"last");
+            drop(endpoint);
+            let (passed, ended) = relay.await.expect("no panic");
+            assert!(ended.is_ok(), "{ended:?}");
+            assert_eq!(passed, Passed { up: 15, down: 0 });
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
