@@ -198,6 +198,7 @@ fn any_labels() -> impl Strategy<Value = &'static str> {
         "  annotations: {kubernetes.io/ingress.class: a}\n",
         "  annotations: {nginx.ingress.kubernetes.io/custom-headers: a/b, nginx.ingress.kubernetes.io/app-root: /app}\n",
         "  annotations: {nginx.ingress.kubernetes.io/use-regex: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/ssl-passthrough: \"true\"}\n",
         "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\", nginx.ingress.kubernetes.io/canary-weight: \"10\"}\n",
     ])
 }
