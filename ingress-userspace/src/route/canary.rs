@@ -11,8 +11,8 @@ enum Wish {
     ByWeight,
 }
 
-/// The upstream for a request. `home` is where the client's session is, if it has one. `draw` is a number from 0 to 1, the latter excluded; `is_fit` says whether an upstream can take
-/// requests: a canary that cannot does not count.
+/// The upstream for a request. `home` is where the client's session is, if it has one. `draw` is a number from 0 to 1,
+/// the latter excluded; `is_fit` says whether an upstream can take requests: a canary that cannot does not count.
 #[must_use]
 pub fn choose(
     branches: &Branches,

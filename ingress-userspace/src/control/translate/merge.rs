@@ -1,5 +1,5 @@
-//! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress looks
-//! like.
+//! Merges what all Ingresses claim of one host: the first to claim a path has it. It does not know what an Ingress
+//! looks like.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -112,9 +112,9 @@ fn is_free(
     false
 }
 
-/// What becomes of the hosts that only solvers name. Such a host is served by a less specific one but for the challenge,
-/// and must go on to be: it would answer 404 as long as the challenge lasts, because hosts do not fall through to less
-/// specific ones.
+/// What becomes of the hosts that only solvers name. Such a host is served by a less specific one but for the
+/// challenge, and must go on to be: it would answer 404 as long as the challenge lasts, because hosts do not fall
+/// through to less specific ones.
 ///
 /// Every borrower has the rules for itself, so what is lent in all is bounded: two Ingresses of some thousand hosts and
 /// paths would otherwise multiply to more than any node's memory.
@@ -307,8 +307,8 @@ impl MergedHost {
         }
     }
 
-    /// The rule to whose pods connections over TLS are passed on, if any asks for that: of those that do, and may, the one
-    /// for `/`, or the first.
+    /// The rule to whose pods connections over TLS are passed on, if any asks for that: of those that do, and may, the
+    /// one for `/`, or the first.
     fn passing(&self) -> Option<&MergedRule> {
         let Self { leader, rules, fallback, has_tls: _, clients: _ } = self;
         let leader = leader.as_ref()?;
@@ -358,8 +358,8 @@ impl MergedRule {
 
     /// The rule as it stands when it is known whether any Ingress gives its host TLS.
     ///
-    /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to solvers,
-    /// whose clients come over plain HTTP and have none.
+    /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to
+    /// solvers, whose clients come over plain HTTP and have none.
     fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
         let Self { rule, owner: _, standing, redirect, passes: _ } = self;
         let mut rule = rule.clone();

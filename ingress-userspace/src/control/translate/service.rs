@@ -115,8 +115,8 @@ pub(super) fn resolve(
     forward(&name, &service.object, port.as_ref().and_then(Port::of), speech, ingress, context)
 }
 
-/// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which is
-/// reported on the service.
+/// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which
+/// is reported on the service.
 pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Action> {
     let Some(service) = context.service(name) else {
         let message =
@@ -155,8 +155,8 @@ pub(super) fn first(name: &ObjectName, object: &ObjectRef, context: &mut Context
     }
 }
 
-/// The upstream behind one port of service `name`, which speaks `protocol`, over TLS under `terms`; `None` and the reason reported on `object` if there
-/// is none.
+/// The upstream behind one port of service `name`, which speaks `protocol`, over TLS under `terms`; `None` and the
+/// reason reported on `object` if there is none.
 pub(super) fn named(
     name: &ObjectName,
     port: u16,
@@ -178,8 +178,8 @@ pub(super) fn named(
     }
 }
 
-/// The upstream behind one port of service `name`, for what is not HTTP; `None` and what is wrong added to `findings` if
-/// there is none.
+/// The upstream behind one port of service `name`, for what is not HTTP; `None` and what is wrong added to `findings`
+/// if there is none.
 pub(super) fn stream(
     name: &ObjectName,
     port: Port<'_>,
@@ -257,8 +257,8 @@ fn forward(
     if other.is_none() && agreed.is_none() && upkeep.is_none() {
         return Action::Forward(key);
     }
-    // What is spoken to otherwise shares no connections with the rest, and what is looked after otherwise no health, so it is
-    // another upstream.
+    // What is spoken to otherwise shares no connections with the rest, and what is looked after otherwise no health, so
+    // it is another upstream.
     let known = gathered.findings.clone();
     let (key, gathered) = context.upstream(&destination(other, agreed, upkeep));
     if gathered.upstream.is_some() {
@@ -337,7 +337,8 @@ fn possible(
     Arc::new(Upkeep { check: None, ..Upkeep::clone(upkeep) })
 }
 
-/// What is said to a host outside, of whose services nothing but its name may say which is meant. An address is no server name.
+/// What is said to a host outside, of whose services nothing but its name may say which is meant. An address is no
+/// server name.
 fn outside_tls(host: &str) -> Option<Arc<UpstreamTls>> {
     let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
     let name = name.filter(|name| matches!(name, ServerName::DnsName(_)))?;

@@ -26,8 +26,8 @@ use crate::{
 mod context;
 pub(super) mod export;
 
-/// Most bytes of one text of a span, all of which clients make up. More is cut off: a batch must not become larger than what
-/// collectors take, by default 4 MiB.
+/// Most bytes of one text of a span, all of which clients make up. More is cut off: a batch must not become larger than
+/// what collectors take, by default 4 MiB.
 const TEXT_MAX: usize = 1024;
 /// Most bytes of a trace's state that anybody has to pass on (section 3.3.1.5). One that is cut off would be another.
 const STATE_MAX: usize = 512;
