@@ -111,7 +111,11 @@ async fn follow(
                     drain(&mut resolved, state);
                 }
                 _ = hours.tick() => state.strike(SystemTime::now()),
-                () = expiry(keeper.restore_at()) => state.restored = keeper.restore().await,
+                () = expiry(keeper.restore_at()) => {
+                    state.restored = keeper.restore().await;
+                    // The file does not say which hour it is.
+                    state.strike(SystemTime::now());
+                }
                 () = keeper.is_due() => keeper.save(state.content(options)),
             }
             options.contact.set_serves_saved(state.restored.is_some());

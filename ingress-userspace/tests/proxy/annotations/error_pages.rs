@@ -188,6 +188,12 @@ fn settings_hold_where_an_ingress_does_not_say() {
     assert!(!replaced(&with(&[off], "custom-http-errors: '404'", &options).in_order(), "/404"));
     let all_off = "custom-http-errors: '404', disable-proxy-intercept-errors: 'true'";
     assert!(!replaced(&with(&[], all_off, &options).in_order(), "/404"));
+    // A Service that cannot be used is none.
+    for (name, expect) in [("nobody", "service `default/nobody` does not exist"), ("a/b", "it is as if not set")] {
+        let site = with(&[("default-backend", name)], "custom-http-errors: '404'", &options);
+        assert!(replaced(&site, "/404"), "{name}");
+        assert_eq!((site.outcomes.lines().count(), site.outcomes.contains(expect)), (1, true), "{}", site.outcomes);
+    }
     let nobody = with(&[], "custom-http-errors: '404'", &configured());
     assert!(!replaced(&nobody, "/404"));
     assert!(nobody.outcomes.contains("nobody makes other pages"), "{}", nobody.outcomes);

@@ -55,13 +55,16 @@ impl AskedErrorPages {
         let is_wanted = self.is_wanted();
         let is_own = self.statuses != context.globals.asked.error_pages.statuses;
         let Self { statuses, disabled: _, backend } = self;
-        let stands_in = backend.is_some();
-        let backend = match backend {
-            Some(backend) => own(&backend, name, object, context)?,
+        let is_named = backend.is_some();
+        let named = backend.and_then(|backend| own(&backend, name, object, context));
+        let stands_in = named.is_some();
+        let backend = match named {
+            Some(backend) => backend,
             None if !is_wanted => return None,
             None => match common(context) {
                 Some(backend) => backend,
-                None if !is_own => return None,
+                // Of one that is named it is told already why it cannot be used.
+                None if !is_own || is_named => return None,
                 None => {
                     let message = "annotation `custom-http-errors` has no effect, as nobody is there to make other pages; name a Service in `default-backend`";
                     context.report(object, Reason::InvalidAnnotation, message.to_owned());
