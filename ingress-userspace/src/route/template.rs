@@ -58,7 +58,7 @@ pub fn cookie<'r>(headers: &'r http::HeaderMap, name: &str) -> Option<&'r str> {
 }
 
 /// The values of all cookies of that name.
-fn cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
+pub fn cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
     let fields = headers.get_all(header::COOKIE).iter().map(http::HeaderValue::as_bytes);
     let pairs = fields.flat_map(|field| field.split(|b| *b == b';')).map(<[u8]>::trim_ascii);
     pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))

@@ -18,11 +18,14 @@ use aws_lc_rs::{digest, error::Unspecified};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
-    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse},
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
 };
 use serde_json::{Map, Value};
 
-use crate::model::{ClaimPath, Demanded, KeySet, Token, TokenPlace};
+use crate::{
+    model::{ClaimPath, Demanded, KeySet, Token, TokenPlace},
+    route::template,
+};
 
 use super::remembered::Remembered;
 
@@ -150,14 +153,7 @@ fn find<'h>(place: &TokenPlace, headers: &'h HeaderMap) -> Result<&'h [u8], Refu
             scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token).ok_or(Refused::Missing)?
         }
         TokenPlace::Field(name) => one(headers.get_all(name).iter().map(HeaderValue::as_bytes))?,
-        TokenPlace::Cookie(name) => {
-            let pairs = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|b| *b == b';'));
-            let named = pairs.filter_map(|pair| {
-                let at = pair.iter().position(|b| *b == b'=')?;
-                (pair[..at].trim_ascii() == name.as_bytes()).then(|| &pair[at + 1..])
-            });
-            one(named)?
-        }
+        TokenPlace::Cookie(name) => one(template::cookies(headers, name))?,
     };
     let token = token.trim_ascii();
     if token.len() > TOKEN_MAX { Err(Refused::Invalid) } else { Ok(token) }
@@ -172,9 +168,12 @@ fn one<'h>(mut all: impl Iterator<Item = &'h [u8]>) -> Result<&'h [u8], Refused>
 // === impl Keys ===
 
 impl Keys {
+    /// Keys that cannot be read do not keep others from being used (RFC 7517, 5).
     fn parse(json: &str) -> Self {
-        let set = serde_json::from_str::<JwkSet>(json).map(|set| set.keys).unwrap_or_default();
-        Self(set.iter().take(KEYS_MAX).filter_map(Key::of).collect())
+        let set = serde_json::from_str::<Value>(json).unwrap_or_default();
+        let keys = set["keys"].as_array().into_iter().flatten();
+        let keys = keys.filter_map(|key| serde_json::from_value::<Jwk>(key.clone()).ok());
+        Self(keys.filter_map(|key| Key::of(&key)).take(KEYS_MAX).collect())
     }
 
     /// What `token` says, if one of the keys has signed it.

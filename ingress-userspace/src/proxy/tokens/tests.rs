@@ -133,6 +133,15 @@ fn a_key_is_used_for_what_it_is_for() {
         let keys = Keys::parse(&json!({"keys": [key]}).to_string());
         assert_eq!(keys.0.iter().map(|key| key.algorithms.len()).sum::<usize>(), expect, "{key}");
     }
+    // Neither one that is malformed nor many that are of no use keep another from being used.
+    let good = json!({"kty": "oct", "k": secret});
+    let (malformed, useless) = (json!({"kty": "RSA", "n": 7}), json!({"kty": "oct", "k": "c2hvcnQ"}));
+    for bad in [vec![malformed], vec![json!(7)], vec![useless; 2 * KEYS_MAX]] {
+        let keys = [&bad[..], std::slice::from_ref(&good)].concat();
+        assert_eq!(Keys::parse(&json!({"keys": keys}).to_string()).0.len(), 1, "{}", bad[0]);
+    }
+    let many = vec![good; 2 * KEYS_MAX];
+    assert_eq!(Keys::parse(&json!({"keys": many}).to_string()).0.len(), KEYS_MAX);
     for text in ["", "[]", "{}", "{\"keys\": 7}"] {
         assert!(Keys::parse(text).0.is_empty(), "{text}");
     }
