@@ -1,6 +1,6 @@
 //! Whom an operator lets in nowhere. It reads no field.
 
-use std::{fmt, net::IpAddr};
+use std::fmt;
 
 use super::{Networks, Pattern, PatternError};
 
@@ -34,15 +34,6 @@ impl Blocked {
     pub fn is_empty(&self) -> bool {
         let Self { networks, agents: Texts(agents), referers: Texts(referers) } = self;
         networks.is_empty() && agents.is_empty() && referers.is_empty()
-    }
-
-    /// Whether a request of `client` with these fields is.
-    #[must_use]
-    pub fn hold(&self, client: IpAddr, agent: Option<&str>, referer: Option<&str>) -> bool {
-        let Self { networks, agents, referers } = self;
-        networks.contains(client)
-            || agent.is_some_and(|agent| agents.hold(agent))
-            || referer.is_some_and(|referer| referers.hold(referer))
     }
 }
 

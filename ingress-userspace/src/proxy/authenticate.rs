@@ -20,6 +20,7 @@ use super::{
     conn::Conn,
     error::{self, Answer},
     external::{self, Cookies},
+    headers::RequestId,
     passwords::Busy,
     snapshot::Snapshot,
     worker::Worker,
@@ -39,6 +40,8 @@ pub(super) struct Asking<'r> {
     pub(super) subject: &'r Subject<'r>,
     /// Who the client is by its certificate, where the host asks for one.
     pub(super) identity: Option<&'r Identity>,
+    /// One for all that is sent because of it.
+    pub(super) request_id: &'r RequestId,
 }
 
 /// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are the
@@ -74,7 +77,7 @@ pub(super) async fn authenticate(
         }
     }
     let Some(external) = external else { return refused.map_or(Ok(()), Err) };
-    match external::ask(external, asking, cookies).await {
+    match external::ask(external, asking, &edits.found, cookies).await {
         Ok(found) => {
             edits.found.extend(found);
             Ok(())

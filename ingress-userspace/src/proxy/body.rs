@@ -158,8 +158,9 @@ impl HttpBody for RequestBody {
                 copy.push(data);
             }
         }
-        // A body is not polled again once its end is known.
-        if (frame.is_none() || self.is_end_stream())
+        // A body is not polled again once its end is known, which trailers are, too.
+        let is_last = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
+        if (is_last || self.is_end_stream())
             && let Some(copy) = &self.copy
         {
             copy.end();

@@ -11,12 +11,13 @@ use crate::{
 use super::{
     authenticate::Asking,
     body::{RequestBody, Source},
-    forward::{Forwarded, Plan, forward},
-    headers::{Head, RequestId},
+    forward::{Forwarded, Held, Plan, forward},
+    headers::Head,
     pick::Choice,
 };
 
-/// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of; `None` if it cannot be had.
+/// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of, and what it takes up of the
+/// default backend; `None` if it cannot be had.
 pub(super) async fn page(
     pages: &ErrorPages,
     status: StatusCode,
@@ -24,8 +25,8 @@ pub(super) async fn page(
     asking: &Asking<'_>,
     edits: &Edits<'_>,
     body: RequestBody,
-) -> Option<Response<Source>> {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
+) -> Option<(Response<Source>, Held)> {
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
     let method = if *subject.method == Method::HEAD { Method::HEAD } else { Method::GET };
     let question = Subject { method: &method, target: "/", ..*subject };
     let mut found = edits.found.clone();
@@ -44,16 +45,16 @@ pub(super) async fn page(
         edits: &edits,
         client,
         identity: identity.map(|identity| identity.fields.as_bytes()),
-        request_id: &RequestId::of(subject.headers),
+        request_id,
         handshake: None,
     };
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
     let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
     let forwarded = forward(&conn.worker, snapshot.limits(forwarding), backend, plan, &head, body).await;
     match forwarded {
-        Ok((Forwarded::Response(mut response), _)) if is_page(response.status()) => {
+        Ok((Forwarded::Response(mut response), served)) if is_page(response.status()) => {
             *response.status_mut() = status;
-            Some(response)
+            Some((response, served.held))
         }
         Ok(_) => None,
         Err(error) => {

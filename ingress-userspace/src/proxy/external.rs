@@ -27,7 +27,7 @@ use super::{
     authenticate::Asking,
     client::Client,
     error::{self, Answer},
-    headers::{Head, RequestId},
+    headers::Head,
     path,
     pick::{Choice, Tried, UpstreamState},
     remembered::{Remembered, Tag},
@@ -70,13 +70,14 @@ pub(super) struct Cookies {
     always: bool,
 }
 
-/// Lets the request through, with fields for the pod, or says how to answer it.
+/// Lets the request through, with fields for the pod, or says how to answer it. `told` is what was found out before.
 pub(super) async fn ask(
     external: &External,
     asking: &Asking<'_>,
+    told: &[(HeaderName, Option<HeaderValue>)],
     cookies: &mut Cookies,
 ) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, Answer> {
-    let opinion = opinion(external, asking).await.ok_or_else(error::no_opinion)?;
+    let opinion = opinion(external, asking, told).await.ok_or_else(error::no_opinion)?;
     let Opinion { status, challenges, found, cookies: fields } = &*opinion;
     *cookies = Cookies { fields: fields.clone(), always: external.always_set_cookie };
     match (*status, &external.sign_in) {
@@ -90,17 +91,23 @@ pub(super) async fn ask(
 }
 
 /// What is remembered, or what the service says now.
-async fn opinion(external: &External, asking: &Asking<'_>) -> Option<Arc<Opinion>> {
+async fn opinion(
+    external: &External,
+    asking: &Asking<'_>,
+    told: &[(HeaderName, Option<HeaderValue>)],
+) -> Option<Arc<Opinion>> {
     let target = target(&render(&external.target, asking.subject, None));
     let opinions = &asking.conn.worker.shared.opinions;
-    let kept = external.cache.as_ref().and_then(|cache| Some((tag(external, cache, &target, asking)?, &cache.times)));
+    let kept =
+        external.cache.as_ref().and_then(|cache| Some((tag(external, cache, &target, asking, told)?, &cache.times)));
     if let Some((tag, _)) = &kept
         && let Some((until, opinion)) = opinions.get(tag)
         && Instant::now() < until
     {
         return Some(opinion);
     }
-    let answered = timeout(TIMEOUT.min(asking.forwarding.read_timeout), converse(external, asking, &target)).await;
+    let answered =
+        timeout(TIMEOUT.min(asking.forwarding.read_timeout), converse(external, asking, told, &target)).await;
     let headers =
         answered.inspect_err(|_elapsed| tracing::debug!("an authentication service took too long")).ok()??;
     let (parts, ()) = headers.into_parts();
@@ -115,7 +122,13 @@ async fn opinion(external: &External, asking: &Asking<'_>) -> Option<Arc<Opinion
 }
 
 /// What all requests have in common that get one answer; `None` if a request has nothing of what tells them apart.
-fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>) -> Option<Tag> {
+fn tag(
+    external: &External,
+    cache: &AuthCache,
+    target: &str,
+    asking: &Asking<'_>,
+    told: &[(HeaderName, Option<HeaderValue>)],
+) -> Option<Tag> {
     if !is_faithful(&cache.key, asking.subject) {
         return None;
     }
@@ -126,20 +139,34 @@ fn tag(external: &External, cache: &AuthCache, target: &str, asking: &Asking<'_>
     };
     // Rules that ask otherwise, or want other fields of the answer, share none.
     let asked = external.to_string();
-    let parts = [asked.as_bytes(), host, asking.subject.host.as_bytes(), target.as_bytes(), key.as_bytes()];
+    let mut parts = vec![asked.as_bytes(), host, asking.subject.host.as_bytes(), target.as_bytes(), key.as_bytes()];
+    for (name, value) in told {
+        // A field that is not there is not one that is empty, and no value has a line end.
+        parts.extend([name.as_str().as_bytes(), value.as_ref().map_or(&b"\n"[..], HeaderValue::as_bytes)]);
+    }
     (!key.is_empty()).then(|| asking.conn.worker.shared.opinions.tag(&parts))
 }
 
 /// One question and its answer, read to its end.
-async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Option<Response<()>> {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity: _ } = asking;
+async fn converse(
+    external: &External,
+    asking: &Asking<'_>,
+    told: &[(HeaderName, Option<HeaderValue>)],
+    target: &str,
+) -> Option<Response<()>> {
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity: _, request_id } = asking;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // What a client put into it must not lead elsewhere.
     if path::normalise(path).ok().as_deref() != Some(path) {
         return None;
     }
     let question = Subject { method: &external.method, target, ..**subject };
-    let mut edits = Edits { found: fields(external, asking), ..Edits::default() };
+    let asked = fields(external, asking);
+    // What was verified, and not what the client says of it; the password stays, as the service may judge it.
+    let is_told = |name: &HeaderName| *name != header::AUTHORIZATION && !asked.iter().any(|(known, _)| known == name);
+    let mut found: Vec<_> = told.iter().filter(|(name, _)| is_told(name)).cloned().collect();
+    found.extend(asked);
+    let mut edits = Edits { found, ..Edits::default() };
     let id = match &external.service {
         AuthService::Upstream { key, host } => {
             edits.host = Some(host);
@@ -169,7 +196,7 @@ async fn converse(external: &External, asking: &Asking<'_>, target: &str) -> Opt
         authority,
         edits: &edits,
         client: &client,
-        request_id: &RequestId::of(subject.headers),
+        request_id,
         handshake: None,
     };
     let response = exchange(&conn.worker, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;

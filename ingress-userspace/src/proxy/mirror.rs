@@ -24,15 +24,18 @@ use super::{
     authenticate::Asking,
     body::{RequestBody, discard},
     external,
-    headers::{Head, RequestId},
+    headers::Head,
     path,
     pick::{Choice, Tried},
     upstream::{self, BoxError, Limits, Target},
     worker::Worker,
 };
 
-/// Bytes of a body that wait for a mirror; what would be one more cuts it off.
+/// Bytes of a body that wait for a mirror; what would be one more cuts it off, unless nothing else waits.
 const BACKLOG_MAX: usize = 256 * 1024;
+
+/// What a frame takes besides its bytes.
+const FRAME_COST: usize = 128;
 
 /// Requests that one worker mirrors at one time, so that a mirror that hangs takes no more memory and connections than these.
 const RUNNING_MAX: u32 = 256;
@@ -41,6 +44,7 @@ const RUNNING_MAX: u32 = 256;
 #[derive(Debug, Default)]
 struct Backlog {
     frames: VecDeque<Bytes>,
+    /// What they take.
     bytes: usize,
     /// Whether the body has paused since the latest frame.
     paused: bool,
@@ -77,7 +81,7 @@ struct Running(Rc<Worker>);
 
 /// Sends the request of `asking` to `mirror`, while and after it goes its own way. `edits` are what pods get.
 pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
     let rendered = render(&mirror.target, subject, None);
     // `/$request_uri` is how nginx has it, too.
     let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
@@ -99,7 +103,7 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
         edits: &edits,
         client,
         identity: identity.map(|identity| identity.fields.as_bytes()),
-        request_id: &RequestId::of(subject.headers),
+        request_id,
         handshake: None,
     };
     let mut written = Vec::new();
@@ -165,11 +169,12 @@ impl BodyCopy {
         if backlog.state != State::Open || Rc::strong_count(&self.0) == 1 || data.is_empty() {
             return;
         }
-        if backlog.bytes + data.len() > BACKLOG_MAX {
+        let cost = data.len() + FRAME_COST;
+        if !backlog.frames.is_empty() && backlog.bytes + cost > BACKLOG_MAX {
             backlog.state = State::Cut;
             (backlog.frames, backlog.bytes) = (VecDeque::new(), 0);
         } else {
-            backlog.bytes += data.len();
+            backlog.bytes += cost;
             backlog.paused = false;
             backlog.frames.push_back(data.clone());
         }
@@ -223,7 +228,7 @@ impl Body for CopiedBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut backlog = self.backlog.borrow_mut();
         if let Some(data) = backlog.frames.pop_front() {
-            backlog.bytes -= data.len();
+            backlog.bytes -= data.len() + FRAME_COST;
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         match backlog.state {
@@ -262,5 +267,27 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.mirrors.set(self.0.mirrors.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_bounded_by_what_its_frames_take() {
+        for (length, expect) in
+            [(1, BACKLOG_MAX / (1 + FRAME_COST)), (64 * 1024, 3), (BACKLOG_MAX, 1), (2 * BACKLOG_MAX, 1)]
+        {
+            let backlog = Rc::new(RefCell::new(Backlog::default()));
+            let copy = BodyCopy(Rc::clone(&backlog));
+            let data = Bytes::from(vec![0; length]);
+            let mut kept = 0;
+            while backlog.borrow().state == State::Open {
+                kept = backlog.borrow().frames.len();
+                copy.push(&data);
+            }
+            assert_eq!((kept, backlog.borrow().state), (expect, State::Cut), "{length}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use ingress_common::StatusClass;
 
 use crate::{
-    model::{Balance, Blocked, Compression, ErrorPages, Filter, HostId, Unavailable},
+    model::{Balance, Blocked, Compression, ErrorPages, Filter, HostId, Texts, Unavailable},
     route::{
         Found, Matched, Route, Subject, Target, UpstreamId, canary,
         filter::{self, Edits, Shown, Verdict},
@@ -28,7 +28,7 @@ use super::{
     error::{self, Answer},
     error_pages,
     external::Cookies,
-    forward::{ForwardError, Forwarded, Plan, forward},
+    forward::{ForwardError, Forwarded, Held, Plan, forward},
     headers::{Head, RequestId, are_trimmed},
     in_flight::InFlight,
     memory::Pressure,
@@ -192,6 +192,7 @@ impl<'r> Matching<'r> {
             client: client.address,
             https_port: conn.worker.options.https_port,
         };
+        let request_id = RequestId::of(&parts.headers);
         let asking = Asking {
             conn,
             snapshot,
@@ -201,6 +202,7 @@ impl<'r> Matching<'r> {
             client: &client,
             subject: &subject,
             identity: identity.as_deref(),
+            request_id: &request_id,
         };
         let traces = snapshot.settings.traces.as_ref().zip(forwarding.trace.as_ref());
         let mut trace =
@@ -323,13 +325,12 @@ async fn exchange(
     mut in_flight: InFlight,
     teller: &mut Option<Teller>,
 ) -> Response<Body> {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity } = *asking;
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
     let Admitted { upstream, session, edits, handshake, mut body } = admitted;
     let bodiless = *subject.method == Method::HEAD;
     // Whoever makes the pages is not asked for others.
     let pages = pages.filter(|pages| pages.backend != *upstream.key());
-    let request_id = RequestId::of(subject.headers);
-    body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
+    body.tell(teller.as_mut().map(|teller| teller.forwarded(request_id, upstream.key())));
     let head = Head {
         version,
         subject,
@@ -337,7 +338,7 @@ async fn exchange(
         edits: &edits,
         client,
         identity: identity.map(|identity| identity.fields.as_bytes()),
-        request_id: &request_id,
+        request_id,
         handshake: handshake.as_ref(),
     };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
@@ -382,7 +383,10 @@ async fn exchange(
                 None => None,
             };
             match page {
-                Some(page) => relay(page, bodiless, in_flight),
+                Some((page, held)) => {
+                    in_flight.hold(held);
+                    relay(page, bodiless, in_flight)
+                }
                 None => own(in_flight, answer, bodiless),
             }
         }
@@ -397,14 +401,19 @@ async fn replace(
     upstream: &UpstreamState,
     asking: &Asking<'_>,
     edits: &Edits<'_>,
-    in_flight: InFlight,
+    mut in_flight: InFlight,
 ) -> Response<Body> {
     let (response::Parts { status, mut headers, .. }, rest) = response.into_parts();
     discard(rest).await;
+    // The pod is done with it, however long the client reads the page.
+    in_flight.hold(Held::default());
     let bodiless = *asking.subject.method == Method::HEAD;
     let body = RequestBody::none(in_flight.cell());
     let mut response = match error_pages::page(pages, status, upstream.key(), asking, edits, body).await {
-        Some(page) => relay(page, bodiless, in_flight),
+        Some((page, held)) => {
+            in_flight.hold(held);
+            relay(page, bodiless, in_flight)
+        }
         None => own(in_flight, error::without_page(status), bodiless),
     };
     response.headers_mut().remove(header::WWW_AUTHENTICATE);
@@ -420,8 +429,13 @@ async fn replace(
 }
 
 fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    blocked.hold(client.address, text(header::USER_AGENT), text(header::REFERER))
+    // Neither a second field nor a byte that is no text hides what is looked for.
+    let holds = |texts: &Texts, name| {
+        headers.get_all(name).iter().any(|value| texts.hold(&String::from_utf8_lossy(value.as_bytes())))
+    };
+    blocked.networks.contains(client.address)
+        || holds(&blocked.agents, header::USER_AGENT)
+        || holds(&blocked.referers, header::REFERER)
 }
 
 /// How the endpoint is chosen.
@@ -443,8 +457,9 @@ fn compress(compression: &Compression, subject: &Subject<'_>, response: &mut Res
     }
     let stated = response.headers().get(header::CONTENT_LENGTH);
     let stated = stated.and_then(|length| length.to_str().ok()?.parse().ok());
-    let (status, length) =
-        (response.status(), response.body().size_hint().exact().filter(|_| stated.is_none()).or(stated));
+    // The end of an answer to HEAD says nothing of the body that GET would get.
+    let known = || response.body().size_hint().exact().filter(|_| *subject.method != Method::HEAD);
+    let (status, length) = (response.status(), stated.or_else(known));
     if let Some(offer) = filter::compress(compression, subject, status, length, response.headers_mut()) {
         response.body_mut().compress(offer);
     }

@@ -353,20 +353,26 @@ fn read_body(head: &str, status: u16, stream: &mut TcpStream, buffer: &mut Vec<u
     }
     let mut body = Vec::new();
     loop {
-        let end = loop {
-            match buffer.iter().position(|&byte| byte == b'\n') {
-                Some(end) => break end,
-                None if !fill(stream, buffer) => return None,
-                None => {}
-            }
-        };
-        let line: Vec<u8> = buffer.drain(..=end).collect();
+        let line = read_line(stream, buffer)?;
         let size = usize::from_str_radix(std::str::from_utf8(&line).expect("text").trim(), 16).expect("a chunk size");
-        let chunk = take(size + 2, stream, buffer)?;
         if size == 0 {
+            // Trailers, to the empty line.
+            while !read_line(stream, buffer)?.trim_ascii().is_empty() {}
             return Some(body);
         }
+        let chunk = take(size + 2, stream, buffer)?;
         body.extend_from_slice(&chunk[..size]);
+    }
+}
+
+fn read_line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+    loop {
+        if let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
+            return Some(buffer.drain(..=end).collect());
+        }
+        if !fill(stream, buffer) {
+            return None;
+        }
     }
 }
 

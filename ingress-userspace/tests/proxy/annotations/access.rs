@@ -75,6 +75,7 @@ fn who_is_blocked_comes_in_nowhere() {
         ("User-Agent: curl/8\r\n", 403),
         ("User-Agent: curl/8.1\r\n", 200),
         ("User-Agent: An EVIL one\r\n", 403),
+        ("User-Agent: good\r\nUser-Agent: evil\r\n", 403),
         ("Referer: evil\r\n", 200),
     ] {
         assert_eq!(agents.ask("/", fields).status, status, "{fields}");
@@ -83,6 +84,8 @@ fn who_is_blocked_comes_in_nowhere() {
         agents.client().send("GET / HTTP/1.1\r\nHost: other.test\r\nUser-Agent: curl/8\r\n\r\n").response().status,
         403
     );
+    let odd = agents.client().send(b"GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\xff\r\n\r\n").response();
+    assert_eq!(odd.status, 403, "a byte that is no text");
     let referers = serve("block-referers: '~^https?://spam\\.test/'").in_order();
     assert_eq!(referers.ask("/", "Referer: https://spam.test/x\r\n").status, 403);
     assert_eq!(referers.ask("/", "Referer: https://a.test/?https://spam.test/\r\n").status, 200);

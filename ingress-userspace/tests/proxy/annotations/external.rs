@@ -15,7 +15,7 @@ use crate::{
 const URL: (&str, &str) = ("auth-url", "http://sso.auth.svc.cluster.local/verify?for=$uri");
 
 /// Service `sso` in namespace `auth`, at `address`.
-fn service(address: SocketAddr) -> String {
+pub(super) fn service(address: SocketAddr) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: sso, namespace: auth}}\nspec: {{ports: [{{port: 80}}]}}\n\
          ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: sso\n  namespace: auth\n  \

@@ -61,7 +61,9 @@ fn a_request_reaches_pod_and_mirror_alike() {
             assert!(response.text().starts_with("post /x?y=1 "), "{}", response.text());
             wait_until("it is mirrored", || shadow.heads().len() == count);
         }
-        for pair in shadow.heads().chunks(2) {
+        let id = |head: &str| head.lines().find(|line| line.starts_with("x-request-id: ")).map(str::to_owned);
+        for (pair, head) in shadow.heads().chunks(2).zip(pod.heads()) {
+            assert!(id(&head).is_some() && id(&head) == id(&pair[0]), "{head}{}", pair[0]);
             assert!(pair[0].starts_with(line), "{target}: {}", pair[0]);
             assert!(
                 pair[0].contains(&format!("\r\nhost: {host}\r\n")) && pair[0].contains("\r\nx-a: 1\r\n"),
@@ -92,28 +94,40 @@ fn body_and_host_are_as_the_ingress_says() {
 
 #[test]
 fn a_chunked_body_is_mirrored_as_it_comes() {
-    let (pod, shadow) = (Origin::answering("pod"), shadow());
-    let site = serve(&[SHADOW], &pod, shadow.address);
-    let mut client = site.client();
-    client.send("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
-    wait_until("the mirror has the head", || !shadow.heads().is_empty());
-    assert_eq!(client.send("3\r\ndef\r\n0\r\n\r\n").response().text(), "pod");
-    wait_until("the mirror has all", || shadow.heads().contains(&"body abcdef".to_owned()));
+    for trailers in ["", "X-Sum: 6\r\n"] {
+        let (pod, shadow) = (Origin::answering("pod"), shadow());
+        let site = serve(&[SHADOW], &pod, shadow.address);
+        let mut client = site.client();
+        client.send("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+        wait_until("the mirror has the head", || !shadow.heads().is_empty());
+        assert_eq!(client.send(format!("3\r\ndef\r\n0\r\n{trailers}\r\n")).response().text(), "pod");
+        wait_until("the mirror has all", || shadow.heads().contains(&"body abcdef".to_owned()));
+        assert_eq!(site.proxy.shared.stats().mirrors_cut, 0, "{trailers}");
+    }
 }
 
 #[test]
 fn a_mirror_that_keeps_up_gets_all_of_a_long_body() {
-    let length = |peer: &mut crate::support::Peer| {
-        while let Some((_, body)) = peer.request() {
-            peer.note(&body.len().to_string());
-            peer.answer("");
+    // Less than may wait for a mirror, and many times more in all.
+    const PART: usize = 128 << 10;
+    const LENGTH: usize = 16 * PART;
+    let pod = Origin::answering("pod");
+    let shadow = Origin::start(|peer| {
+        peer.head();
+        while peer.received().len() < LENGTH && peer.more() {
+            peer.note(&peer.received().len().to_string());
         }
-    };
-    let (pod, shadow) = (Origin::start(length), Origin::start(length));
+        peer.answer("");
+    });
     let site = serve(&[SHADOW], &pod, shadow.address);
-    let body = "x".repeat(8 << 20);
-    assert_eq!(site.client().send(post("/", &body)).response().status, 200);
-    wait_until("the mirror has all", || shadow.heads().contains(&body.len().to_string()));
+    let mut client = site.client();
+    client.send(format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {LENGTH}\r\n\r\n"));
+    for part in 1..=LENGTH / PART {
+        client.send("x".repeat(PART));
+        let sent = (part * PART).to_string();
+        wait_until("the mirror has what was sent", || shadow.heads().last() == Some(&sent));
+    }
+    assert_eq!(client.response().text(), "pod");
     assert_eq!(site.proxy.shared.stats().mirrors_cut, 0);
 }
 

@@ -8,7 +8,7 @@ use ingress_userspace::control::translate::Options;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, jwk::Jwk};
 use serde_json::{Value, json};
 
-use super::{Ingress, Site, configured};
+use super::{Ingress, Site, configured, external::service};
 use crate::{
     pki::secret,
     support::{Origin, Response},
@@ -312,6 +312,30 @@ fn tokens_go_together_with_other_conditions() {
         for (fields, status) in cases {
             assert_eq!(site.ask("/", fields).status, *status, "{annotations:?} {fields}: {}", site.outcomes);
         }
+    }
+}
+
+#[test]
+fn a_service_is_told_what_the_token_says_and_not_the_client() {
+    let ec = Issuer::ec();
+    let (sso, pod) = (Origin::answering(""), Origin::mirror());
+    let annotations = [
+        KEYS,
+        ("jwt-claims-to-headers", "sub=X-User, missing=X-Missing"),
+        ("auth-url", "http://sso.auth.svc.cluster.local/verify"),
+        ("auth-cache-key", "$uri"),
+    ];
+    let ingress = Ingress::with(&annotations).beside(&key_set(&[&ec])).beside(&service(sso.address));
+    let site = ingress.serve(&pod).in_order();
+    // What is said of one is no answer for another, though the key is the same.
+    for (user, questions) in [("ann", 1), ("ben", 2), ("ann", 2)] {
+        let token = bearer(&ec.sign(&claims(json!({"sub": user}))));
+        let response = site.ask("/", &format!("{token}X-User: root\r\nX_User: root\r\nX-Missing: root\r\n"));
+        assert_eq!((response.status, sso.heads().len()), (200, questions), "{user}");
+    }
+    for (head, user) in sso.heads().iter().zip(["ann", "ben"]) {
+        assert!(head.contains(&format!("\r\nx-user: {user}\r\n")), "{head}");
+        assert!(!head.contains(": root") && !head.contains("x-missing"), "{head}");
     }
 }
 
