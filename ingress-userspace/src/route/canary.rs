@@ -78,22 +78,26 @@ mod tests {
     const FIRST: UpstreamId = UpstreamId(1);
     const SECOND: UpstreamId = UpstreamId(2);
 
-    fn check(rules: &[CanaryRule], fields: &[(&'static str, &'static str)], draw: f64, expect: UpstreamId) {
-        let canaries = rules.iter().cloned().zip([FIRST, SECOND]).collect();
-        let fields =
-            fields.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
-        let headers: HeaderMap = fields.clone().collect();
-        let subject = Subject {
+    fn subject(headers: &HeaderMap) -> Subject<'_> {
+        Subject {
             certificate: crate::route::filter::Shown::Nothing,
             method: &Method::GET,
             host: "a.test",
             port: None,
             target: "/",
-            headers: &headers,
+            headers,
             secure: false,
             client: [192, 0, 2, 7].into(),
             https_port: 443,
-        };
+        }
+    }
+
+    fn check(rules: &[CanaryRule], fields: &[(&'static str, &'static str)], draw: f64, expect: UpstreamId) {
+        let canaries = rules.iter().cloned().zip([FIRST, SECOND]).collect();
+        let fields =
+            fields.iter().map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
+        let headers: HeaderMap = fields.collect();
+        let subject = subject(&headers);
         let chosen = choose(&Branches { main: MAIN, canaries }, &subject, None, || draw, |_| true);
         assert_eq!(chosen, expect, "{rules:?} {headers:?} {draw}");
         let unfit = choose(
@@ -130,17 +134,7 @@ mod tests {
         let ignoring = CanaryRule { sessions: CanarySessions::Ignored, ..always.clone() };
         let fields: HeaderMap =
             [("x-canary".parse().expect("a name"), HeaderValue::from_static("always"))].into_iter().collect();
-        let subject = Subject {
-            certificate: crate::route::filter::Shown::Nothing,
-            method: &Method::GET,
-            host: "a.test",
-            port: None,
-            target: "/",
-            headers: &fields,
-            secure: false,
-            client: [192, 0, 2, 7].into(),
-            https_port: 443,
-        };
+        let subject = subject(&fields);
         for (rules, home, unfit, expect) in [
             (vec![always.clone()], None, None, FIRST),
             (vec![always.clone()], Some(MAIN), None, MAIN),
