@@ -6,12 +6,12 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    fmt::Write as _,
     rc::Rc,
     sync::Arc,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use percent_encoding::utf8_percent_encode;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -28,7 +28,7 @@ use x509_cert::{Certificate, der::Decode};
 use super::snapshot::Snapshot;
 use crate::{
     model::ClientCertificates,
-    route::{HostEntry, filter::Shown},
+    route::{HostEntry, filter::Shown, template::RESERVED},
 };
 
 /// What a connection has to do with certificates of its client.
@@ -134,7 +134,7 @@ fn write_leaf(fields: &mut String, leaf: &CertificateDer<'_>, passed: bool) {
     }
     if passed {
         fields.push_str("ssl-client-cert: ");
-        escape(fields, &pem(leaf));
+        fields.extend(utf8_percent_encode(&pem(leaf), RESERVED));
         fields.push_str("\r\n");
     }
 }
@@ -146,16 +146,6 @@ fn pem(der: &[u8]) -> String {
         pem.push('\n');
     }
     pem + "-----END CERTIFICATE-----\n"
-}
-
-/// Appends `text` with percent-escapes (RFC 3986, 2.1) for all that is not unreserved.
-fn escape(out: &mut String, text: &str) {
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            other => write!(out, "%{other:02X}").unwrap_or_default(),
-        }
-    }
 }
 
 fn verify(

@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::time::timeout;
 
 use crate::{
@@ -295,20 +296,19 @@ async fn exchange(
 
 /// A rendered target, with what a request line may not hold escaped.
 pub(super) fn target(rendered: &str) -> String {
-    let mut target = String::with_capacity(rendered.len());
-    for byte in rendered.bytes() {
-        match byte {
-            b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => escape(&mut target, byte),
-            byte if byte.is_ascii_graphic() => target.push(char::from(byte)),
-            byte => escape(&mut target, byte),
-        }
-    }
-    target
-}
-
-fn escape(target: &mut String, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    target.extend(['%', char::from(DIGITS[usize::from(byte >> 4)]), char::from(DIGITS[usize::from(byte & 15)])]);
+    const NOT_THERE: &AsciiSet = &CONTROLS
+        .add(b' ')
+        .add(b'"')
+        .add(b'#')
+        .add(b'<')
+        .add(b'>')
+        .add(b'\\')
+        .add(b'^')
+        .add(b'`')
+        .add(b'{')
+        .add(b'|')
+        .add(b'}');
+    utf8_percent_encode(rendered, NOT_THERE).to_string()
 }
 
 // === impl Opinion ===

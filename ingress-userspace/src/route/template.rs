@@ -1,10 +1,14 @@
 //! Renders templates with what a request has to say. Pure.
 
 use http::header;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::Captures;
 
 use super::Subject;
 use crate::model::{Piece, Template, Variable};
+
+/// All but unreserved characters (RFC 3986, 2.3).
+pub const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The text of `template`. Groups are those of `captures`; without them they are empty, as is everything a request does not
 /// have.
@@ -33,7 +37,7 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
             }
         }
         Variable::RequestUri => text.push_str(target),
-        Variable::EscapedRequestUri => push_escaped(text, target),
+        Variable::EscapedRequestUri => text.extend(utf8_percent_encode(target, RESERVED)),
         Variable::Path => text.push_str(path_and_query().0),
         Variable::Query => text.push_str(path_and_query().1),
         Variable::QuestionMark => text.push_str(if path_and_query().1.is_empty() { "" } else { "?" }),
@@ -83,20 +87,6 @@ pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
 
 fn argument<'r>(query: &'r str, name: &str) -> Option<&'r str> {
     query.split('&').filter_map(|pair| pair.split_once('=')).find(|(found, _)| *found == name).map(|(_, value)| value)
-}
-
-/// Escapes all but unreserved characters (RFC 3986, 2.3).
-fn push_escaped(text: &mut String, value: &str) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push('%');
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-    }
 }
 
 #[cfg(test)]
