@@ -32,21 +32,17 @@ pub(super) const KEYS: &[Key] = &[
     .default("200 202 401 5m"),
     key(
         "auth-cache-key",
-        "what requests have in common that get one answer, with variables, as `$cookie_session$http_authorization`; without it, or where it is empty, the service is asked about each request. Answers with cookies, or with `Cache-Control` against it, are not kept",
+        "what requests have in common that get one answer, with variables, as `$cookie_session$http_authorization`; \
+         without it, or where it is empty, the service is asked about each request. Answers with cookies, or with \
+         `Cache-Control` against it, are not kept",
         |value, asked| asked.authentication.external.cache_key(value),
     ),
-    key(
-        "auth-method",
-        "method with which it is asked",
-        |value, asked| asked.authentication.external.method(value),
-    )
-    .default("GET")
-    .or_refuse(),
-    key(
-        "auth-proxy-set-headers",
-        "a ConfigMap whose data are fields that it gets",
-        |value, asked| asked.authentication.external.proxy_set_headers(value),
-    )
+    key("auth-method", "method with which it is asked", |value, asked| asked.authentication.external.method(value))
+        .default("GET")
+        .or_refuse(),
+    key("auth-proxy-set-headers", "a ConfigMap whose data are fields that it gets", |value, asked| {
+        asked.authentication.external.proxy_set_headers(value)
+    })
     .naming(Kind::ConfigMap)
     .or_refuse(),
     key("auth-realm", "what browsers say when they ask for a password", |value, asked| {
@@ -71,7 +67,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-secret",
-        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), of whom clients must be one. Protects by itself, without `auth-type`, too",
+        "a Secret with users and hashes of their passwords (bcrypt, SHA-crypt, apr1, MD5-crypt, `{SHA}`, `{SSHA}`), of \
+         whom clients must be one. Protects by itself, without `auth-type`, too",
         |value, asked| {
             asked.authentication.basic.secret = Some(value.to_owned());
             Ok(())
@@ -81,7 +78,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-secret-type",
-        "what it holds: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash under the name of each user",
+        "what it holds: `auth-file`, the text of an htpasswd file under `auth`, or `auth-map`, a hash under the name \
+         of each user",
         |value, asked| {
             asked.authentication.basic.layout = match value {
                 "auth-file" => Layout::File,
@@ -93,11 +91,9 @@ pub(super) const KEYS: &[Key] = &[
     )
     .default("auth-file")
     .or_refuse(),
-    key(
-        "auth-signin",
-        "where clients are sent, with 302, that it answers 401, with variables",
-        |value, asked| asked.authentication.external.sign_in(value),
-    ),
+    key("auth-signin", "where clients are sent, with 302, that it answers 401, with variables", |value, asked| {
+        asked.authentication.external.sign_in(value)
+    }),
     key(
         "auth-signin-redirect-param",
         "argument of that location that says where they came from, added if it is not there",
@@ -112,7 +108,10 @@ pub(super) const KEYS: &[Key] = &[
     .default("false"),
     key(
         "auth-tls-secret",
-        "a Secret whose `ca.crt` issues certificates of clients, and whose `ca.crl`, if there is one, revokes them. It is for all paths of the hosts, whichever Ingress has them; where two differ, the older one's. Pods get `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and why), `ssl-client-subject-dn` and `ssl-client-issuer-dn`",
+        "a Secret whose `ca.crt` issues certificates of clients, and whose `ca.crl`, if there is one, revokes them. It \
+         is for all paths of the hosts, whichever Ingress has them; where two differ, the older one's. Pods get \
+         `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and why), `ssl-client-subject-dn` and \
+         `ssl-client-issuer-dn`",
         |value, asked| {
             asked.clients.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
             asked.clients.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
@@ -122,7 +121,9 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-tls-verify-client",
-        "`on`: without a valid certificate, 400; `optional`: also without any; `optional_no_ca`: also with one of an unknown issuer; `off`: none is asked for. Over plain HTTP, 403 or a redirect. Without it, `on` if there is `auth-tls-secret`",
+        "`on`: without a valid certificate, 400; `optional`: also without any; `optional_no_ca`: also with one of an \
+         unknown issuer; `off`: none is asked for. Over plain HTTP, 403 or a redirect. Without it, `on` if there is \
+         `auth-tls-secret`",
         |value, asked| {
             asked.clients.verify = match value {
                 "on" => Wish::On(Demand::Required),
@@ -151,7 +152,9 @@ pub(super) const KEYS: &[Key] = &[
         |value, asked| {
             match value {
                 "basic" => asked.authentication.basic.is_wanted = true,
-                "digest" => return Err("`basic`, with TLS (digest is refused: it needs hashes as good as passwords)".into()),
+                "digest" => {
+                    return Err("`basic`, with TLS (digest is refused: it needs hashes as good as passwords)".into());
+                }
                 _ => return Err("`basic`".into()),
             }
             Ok(())
@@ -160,7 +163,10 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "auth-url",
-        "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as `http://NAME.NAMESPACE.svc.cluster.local/PATH`, what the rules of the same host have for a path as `https://$host/PATH`, or another host under the rules for external names; its certificate is not verified",
+        "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all \
+         else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as \
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH`, what the rules of the same host have for a path as \
+         `https://$host/PATH`, or another host under the rules for external names; its certificate is not verified",
         |value, asked| asked.authentication.external.url(value),
     )
     .or_refuse(),
@@ -170,9 +176,11 @@ pub(super) const KEYS: &[Key] = &[
         |value, asked| networks(value, &mut asked.access.deny),
     )
     .or_refuse(),
-    key("enable-global-auth", "whether `global-auth-url` of the settings holds where there is no `auth-url`", |value, asked| {
-        boolean(value, &mut asked.authentication.takes_global)
-    })
+    key(
+        "enable-global-auth",
+        "whether `global-auth-url` of the settings holds where there is no `auth-url`",
+        |value, asked| boolean(value, &mut asked.authentication.takes_global),
+    )
     .default("true"),
     key(
         "jwt-audience",
@@ -182,15 +190,14 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "jwt-claims-to-headers",
-        "claims that pods get as fields, as `sub=X-User, realm_access.roles=X-Roles`; those of clients never reach pods",
+        "claims that pods get as fields, as `sub=X-User, realm_access.roles=X-Roles`; those of clients never reach \
+         pods",
         |value, asked| asked.authentication.token.passed(value),
     )
     .or_refuse(),
-    key(
-        "jwt-cookie",
-        "the cookie that holds the token, instead of `Authorization: Bearer`",
-        |value, asked| asked.authentication.token.cookie(value),
-    )
+    key("jwt-cookie", "the cookie that holds the token, instead of `Authorization: Bearer`", |value, asked| {
+        asked.authentication.token.cookie(value)
+    })
     .or_refuse(),
     key(
         "jwt-header",
@@ -206,7 +213,9 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "jwt-jwks-secret",
-        "a Secret whose `jwks` is the JSON Web Key Set (RFC 7517) that signs tokens (RFC 7519), of which clients must show a valid one, with an end, that is not over by 30 s. Without one, or with another, 401. See [tokens.md](tokens.md)",
+        "a Secret whose `jwks` is the JSON Web Key Set (RFC 7517) that signs tokens (RFC 7519), of which clients must \
+         show a valid one, with an end, that is not over by 30 s. Without one, or with another, 401. See \
+         [tokens.md](tokens.md)",
         |value, asked| {
             asked.authentication.token.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
             asked.authentication.token.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
@@ -216,11 +225,13 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "jwt-required-claims",
-        "claims that the token must have, else 403, as `email_verified=true, scope=read, sub`: the value, in a text, a list or the words of `scope`, or one of several with bars between them; or any value",
+        "claims that the token must have, else 403, as `email_verified=true, scope=read, sub`: the value, in a text, a \
+         list or the words of `scope`, or one of several with bars between them; or any value",
         |value, asked| asked.authentication.token.demands(value),
     )
     .or_refuse(),
-    key("limit-allowlist", "the same as `limit-whitelist`", |value, asked| networks(value, &mut asked.limits.exempt)).or_refuse(),
+    key("limit-allowlist", "the same as `limit-whitelist`", |value, asked| networks(value, &mut asked.limits.exempt))
+        .or_refuse(),
     key(
         "limit-burst-multiplier",
         "as many times `limit-rps`, or `limit-rpm`, may come before their time; from 1 to 1000",
@@ -233,7 +244,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "limit-connections",
-        "requests that one client may have in flight at one time, on each node; `0` for any. See [clients.md](clients.md)",
+        "requests that one client may have in flight at one time, on each node; `0` for any. See \
+         [clients.md](clients.md)",
         |value, asked| count(value, &mut asked.limits.in_flight),
     )
     .default("0")
@@ -248,7 +260,8 @@ pub(super) const KEYS: &[Key] = &[
         .or_refuse(),
     key(
         "limit-scope",
-        "`node`: each node counts by itself; `cluster`: it grants its share of the limits, divided by the number of nodes that are ready. Ours alone",
+        "`node`: each node counts by itself; `cluster`: it grants its share of the limits, divided by the number of \
+         nodes that are ready. Ours alone",
         |value, asked| limit_scope(value, &mut asked.limits.of_cluster),
     )
     .default("node")

@@ -15,21 +15,21 @@ use crate::{
 pub(super) const KEYS: &[Key] = &[
     key(
         "compression",
-        "codings in which clients get responses, of `gzip`, `br` and `zstd`, separated by commas, the best first, or `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Ours alone",
+        "codings in which clients get responses, of `gzip`, `br` and `zstd`, separated by commas, the best first, or \
+         `off`; instead of `use-gzip`, `enable-brotli` and `enable-zstd`, whose types and lengths apply. Ours alone",
         |value, asked| asked.compression.choose(value),
     ),
     key("cors-allow-credentials", "whether browsers may send cookies and the like", |value, asked| {
         boolean(value, &mut asked.cors.credentials)
     })
     .default("true"),
-    key("cors-allow-headers", "fields that browsers may send", |value, asked| {
-        names(value, &mut asked.cors.headers)
-    })
-    .default("DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization"),
-    key("cors-allow-methods", "methods that browsers may use", |value, asked| {
-        names(value, &mut asked.cors.methods)
-    })
-    .default("GET, PUT, POST, DELETE, PATCH, OPTIONS"),
+    key("cors-allow-headers", "fields that browsers may send", |value, asked| names(value, &mut asked.cors.headers))
+        .default(
+            "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,\
+         Authorization",
+        ),
+    key("cors-allow-methods", "methods that browsers may use", |value, asked| names(value, &mut asked.cors.methods))
+        .default("GET, PUT, POST, DELETE, PATCH, OPTIONS"),
     key(
         "cors-allow-origin",
         "origins that may ask, separated by commas; `https://*.a.test` stands for one label more, `*` for all",
@@ -68,13 +68,15 @@ pub(super) const KEYS: &[Key] = &[
     .default("true"),
     key(
         "enable-cors",
-        "whether other sites' pages may use the rules. Only real preflights are answered, other `OPTIONS` reach the pods",
+        "whether other sites' pages may use the rules. Only real preflights are answered, other `OPTIONS` reach the \
+         pods",
         |value, asked| boolean(value, &mut asked.enable_cors),
     )
     .default("false"),
     key(
         "request-headers",
-        "changes of the fields that pods get, one a line: `Name: value`, `+Name: value` for one more, `-Name` for none. Ours alone",
+        "changes of the fields that pods get, one a line: `Name: value`, `+Name: value` for one more, `-Name` for \
+         none. Ours alone",
         |value, asked| edits(value, &mut asked.request_headers),
     )
     .or_refuse(),

@@ -20,7 +20,8 @@ pub(super) struct Key {
     pub(super) default: &'static str,
     /// For people: what it does, with its unit and limits.
     pub(super) meaning: &'static str,
-    /// Of what kind the object is that its value names, by itself or as `namespace/name`; it must be in the Ingress' namespace.
+    /// Of what kind the object is that its value names, by itself or as `namespace/name`; it must be in the Ingress'
+    /// namespace.
     pub(super) names: Option<Kind>,
     /// What becomes of rules whose value cannot be read.
     pub(super) otherwise: Otherwise,

@@ -33,7 +33,8 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "affinity-mode",
-        "`balanced`: new pods take over their share of clients; `persistent`: a client stays for as long as its pod is there",
+        "`balanced`: new pods take over their share of clients; `persistent`: a client stays for as long as its pod is \
+         there",
         |value, asked| {
             asked.affinity.mode = match value {
                 "balanced" => AffinityMode::Balanced,
@@ -46,7 +47,8 @@ pub(super) const KEYS: &[Key] = &[
     .default("balanced"),
     key(
         "backend-protocol",
-        "what pods speak: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their certificates are verified if `proxy-ssl-verify` says so",
+        "what pods speak: `HTTP`, `HTTPS`, `GRPC` or `GRPCS`; without it, `appProtocol` of the port decides. Their \
+         certificates are verified if `proxy-ssl-verify` says so",
         |value, asked| {
             asked.protocol = protocol::of_annotation(value).ok_or("`HTTP`, `HTTPS`, `GRPC` or `GRPCS`")?;
             Ok(())
@@ -54,12 +56,16 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "custom-http-errors",
-        "statuses, from 300 to 599 and separated by commas; responses of pods with one of these are replaced by what the default backend answers to `GET /` with fields `X-Code`, `X-Format`, `X-Original-URI`, `X-Namespace`, `X-Ingress-Name`, `X-Service-Name` and `X-Service-Port`. The status stays; what the filters of a rule refuse is not replaced",
+        "statuses, from 300 to 599 and separated by commas; responses of pods with one of these are replaced by what \
+         the default backend answers to `GET /` with fields `X-Code`, `X-Format`, `X-Original-URI`, `X-Namespace`, \
+         `X-Ingress-Name`, `X-Service-Name` and `X-Service-Port`. The status stays; what the filters of a rule refuse \
+         is not replaced",
         |value, asked| asked.error_pages.statuses(value),
     ),
     key(
         "default-backend",
-        "a Service, whose first port makes the pages of `custom-http-errors` instead of `--default-backend-service`, and gets the requests of rules whose own has no endpoints",
+        "a Service, whose first port makes the pages of `custom-http-errors` instead of `--default-backend-service`, \
+         and gets the requests of rules whose own has no endpoints",
         |value, asked| {
             if value.is_empty() {
                 return Err("the name of a Service".into());
@@ -74,16 +80,27 @@ pub(super) const KEYS: &[Key] = &[
         |value, asked| boolean(value, &mut asked.error_pages.disabled),
     )
     .default("false"),
-    key("load-balance", "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours alone, `least_request` (the less busy of two)", |value, asked| {
-        asked.forwarding.balance = balance(value)?;
-        Ok(())
-    })
+    key(
+        "load-balance",
+        "how pods share requests: `round_robin`, `ewma` (the one of two that is expected to answer sooner) or, ours \
+         alone, `least_request` (the less busy of two)",
+        |value, asked| {
+            asked.forwarding.balance = balance(value)?;
+            Ok(())
+        },
+    )
     .default("round_robin"),
-    key("mirror-host", "`Host` that `mirror-target` is told, instead of its own", |value, asked| asked.mirror.host(value)),
-    key("mirror-request-body", "whether the body is sent there, too", |value, asked| asked.mirror.body(value)).default("on"),
+    key("mirror-host", "`Host` that `mirror-target` is told, instead of its own", |value, asked| {
+        asked.mirror.host(value)
+    }),
+    key("mirror-request-body", "whether the body is sent there, too", |value, asked| asked.mirror.body(value))
+        .default("on"),
     key(
         "mirror-target",
-        "where each request is sent a second time: a URL, with the client's path and query if it has none, or, ours alone, a Service of the Ingress' namespace, as `shadow:80`. The answer is dropped, and no request waits or fails for it: a mirror that is 256 KiB of a body behind is cut off. HTTP/1.1 is spoken, and WebSockets are not mirrored",
+        "where each request is sent a second time: a URL, with the client's path and query if it has none, or, ours \
+         alone, a Service of the Ingress' namespace, as `shadow:80`. The answer is dropped, and no request waits or \
+         fails for it: a mirror that is 256 KiB of a body behind is cut off. HTTP/1.1 is spoken, and WebSockets are \
+         not mirrored",
         |value, asked| asked.mirror.target(value),
     ),
     key("proxy-body-size", "longest body of a request, else 413; `0` for any", |value, asked| {
@@ -105,7 +122,9 @@ pub(super) const KEYS: &[Key] = &[
     .default("5"),
     key(
         "proxy-next-upstream",
-        "when a request goes to another pod: `error`, `timeout`, `invalid_header`, `http_500`, `http_502`, `http_503`, `http_504`, `http_403`, `http_404`, `http_429`, with `non_idempotent` also those that may have had an effect; `off` for never. Only while nothing of its body has been sent",
+        "when a request goes to another pod: `error`, `timeout`, `invalid_header`, `http_500`, `http_502`, `http_503`, \
+         `http_504`, `http_403`, `http_404`, `http_429`, with `non_idempotent` also those that may have had an effect; \
+         `off` for never. Only while nothing of its body has been sent",
         |value, asked| retry_when(value, &mut asked.forwarding.retry),
     )
     .default("error"),
@@ -117,11 +136,9 @@ pub(super) const KEYS: &[Key] = &[
         retry_tries(value, &mut asked.forwarding.retry)
     })
     .default("3"),
-    key(
-        "proxy-read-timeout",
-        "longest silence of a pod before and within a response, in seconds",
-        |value, asked| seconds(value, &mut asked.forwarding.read_timeout),
-    )
+    key("proxy-read-timeout", "longest silence of a pod before and within a response, in seconds", |value, asked| {
+        seconds(value, &mut asked.forwarding.read_timeout)
+    })
     .default("60"),
     key("proxy-send-timeout", "longest time that a pod takes no byte of a request, in seconds", |value, asked| {
         seconds(value, &mut asked.forwarding.send_timeout)
@@ -129,7 +146,8 @@ pub(super) const KEYS: &[Key] = &[
     .default("60"),
     key(
         "proxy-ssl-name",
-        "name that certificates of pods must have, and that is sent as server name; without it, that of the service, `NAME.NAMESPACE.svc`, or its external name",
+        "name that certificates of pods must have, and that is sent as server name; without it, that of the service, \
+         `NAME.NAMESPACE.svc`, or its external name",
         |value, asked| {
             let name = ServerName::try_from(value.to_owned()).map_err(|_invalid| "a host, as `pod.a.test`")?;
             asked.upstream_tls.name = Some(name);
@@ -139,7 +157,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "proxy-ssl-secret",
-        "a Secret for TLS with pods: `ca.crt` to verify their certificates with, `tls.crt` and `tls.key` to show to them, or all three",
+        "a Secret for TLS with pods: `ca.crt` to verify their certificates with, `tls.crt` and `tls.key` to show to \
+         them, or all three",
         |value, asked| {
             asked.upstream_tls.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
             asked.upstream_tls.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
@@ -178,20 +197,28 @@ pub(super) const KEYS: &[Key] = &[
         asked.cookie_expires = Some(age(value)?);
         Ok(())
     }),
-    key("session-cookie-max-age", "how long the cookie lasts, in seconds; without it, as long as the browser runs", |value, asked| {
-        asked.affinity.cookie.max_age = Some(age(value)?);
-        Ok(())
-    }),
+    key(
+        "session-cookie-max-age",
+        "how long the cookie lasts, in seconds; without it, as long as the browser runs",
+        |value, asked| {
+            asked.affinity.cookie.max_age = Some(age(value)?);
+            Ok(())
+        },
+    ),
     key("session-cookie-name", "its name", |value, asked| {
         let is_token = !value.is_empty() && HeaderName::try_from(value).is_ok();
         asked.affinity.cookie.name = Some(value).filter(|_| is_token).ok_or("letters, digits and `-_.`")?.into();
         Ok(())
     })
     .default("INGRESSCOOKIE"),
-    key("session-cookie-path", "its `Path`; without it, that of the rule, or `/` where that is a regular expression", |value, asked| {
-        asked.affinity.cookie.path = cookie_text(value)?;
-        Ok(())
-    }),
+    key(
+        "session-cookie-path",
+        "its `Path`; without it, that of the rule, or `/` where that is a regular expression",
+        |value, asked| {
+            asked.affinity.cookie.path = cookie_text(value)?;
+            Ok(())
+        },
+    ),
     key("session-cookie-samesite", "its `SameSite`: `Strict`, `Lax` or `None`", |value, asked| {
         asked.affinity.cookie.same_site = Some(match value {
             "Strict" => SameSite::Strict,
@@ -209,7 +236,8 @@ pub(super) const KEYS: &[Key] = &[
     }),
     key(
         "upstream-hash-by",
-        "text with variables, as `$request_uri`; requests with the same text go to the same pod, as long as it is there. It goes before `load-balance`",
+        "text with variables, as `$request_uri`; requests with the same text go to the same pod, as long as it is \
+         there. It goes before `load-balance`",
         |value, asked| {
             let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
             asked.hash_by = (!value.is_empty()).then_some(template);

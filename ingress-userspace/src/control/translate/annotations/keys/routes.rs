@@ -14,7 +14,8 @@ use crate::model::{CanarySessions, Host, Pattern, Rewrite};
 pub(super) const KEYS: &[Key] = &[
     key(
         "affinity-canary-behavior",
-        "of a canary, for rules with `affinity`: `sticky` keeps a client where its session began, with the canary or without, whatever the canary's header, cookie and weight say; `legacy` ignores sessions",
+        "of a canary, for rules with `affinity`: `sticky` keeps a client where its session began, with the canary or \
+         without, whatever the canary's header, cookie and weight say; `legacy` ignores sessions",
         |value, asked| {
             asked.canary.sessions = match value {
                 "sticky" => CanarySessions::Kept,
@@ -32,7 +33,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "canary",
-        "whether the Ingress only takes some of the requests from another one's rules for the same host and path, in its namespace. All else, as TLS and other annotations, is that one's",
+        "whether the Ingress only takes some of the requests from another one's rules for the same host and path, in \
+         its namespace. All else, as TLS and other annotations, is that one's",
         |value, asked| boolean(value, &mut asked.is_canary),
     )
     .default("false")
@@ -41,16 +43,24 @@ pub(super) const KEYS: &[Key] = &[
         asked.canary.cookie = cookie_text(value)?;
         Ok(())
     }),
-    key("canary-by-header", "a field that says `always` or `never`; it goes before the cookie, and that before the weight", |value, asked| {
-        asked.canary_header = Some(HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?);
-        Ok(())
-    })
+    key(
+        "canary-by-header",
+        "a field that says `always` or `never`; it goes before the cookie, and that before the weight",
+        |value, asked| {
+            asked.canary_header = Some(HeaderName::try_from(value).map_err(|_invalid| "the name of a header field")?);
+            Ok(())
+        },
+    )
     .or_refuse(),
-    key("canary-by-header-pattern", "a regular expression for what that field holds somewhere instead", |value, asked| {
-        let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
-        asked.canary_pattern = (!value.is_empty()).then_some(pattern);
-        Ok(())
-    })
+    key(
+        "canary-by-header-pattern",
+        "a regular expression for what that field holds somewhere instead",
+        |value, asked| {
+            let pattern = Pattern::within(value).map_err(|error| format!("a regular expression ({error})"))?;
+            asked.canary_pattern = (!value.is_empty()).then_some(pattern);
+            Ok(())
+        },
+    )
     .or_refuse(),
     key("canary-by-header-value", "what that field says instead; it goes before the expression", |value, asked| {
         let value = HeaderValue::from_str(value).map_err(|_invalid| "the value of a header field")?;
@@ -74,7 +84,8 @@ pub(super) const KEYS: &[Key] = &[
     .default("false"),
     key(
         "from-to-www-redirect",
-        "whether requests for a host are redirected to it that come for the same name with `www.` before it, or without; the status is `http-redirect-code`. Where a rule of any Ingress names that host, the rule stands",
+        "whether requests for a host are redirected to it that come for the same name with `www.` before it, or \
+         without; the status is `http-redirect-code`. Where a rule of any Ingress names that host, the rule stands",
         |value, asked| boolean(value, &mut asked.redirects_www),
     )
     .default("false"),
@@ -89,7 +100,8 @@ pub(super) const KEYS: &[Key] = &[
     .default("301"),
     key(
         "rewrite-target",
-        "path that pods get instead of the client's; `$1` … `$9` are groups of the rule's path, which is a regular expression then. The query stays",
+        "path that pods get instead of the client's; `$1` … `$9` are groups of the rule's path, which is a regular \
+         expression then. The query stays",
         |value, asked| {
             asked.rewrite_target = Some(Rewrite::parse(value).map_err(|error| format!("a path ({error})"))?);
             Ok(())
@@ -98,7 +110,8 @@ pub(super) const KEYS: &[Key] = &[
     .or_refuse(),
     key(
         "server-alias",
-        "further names, separated by commas and without wildcards, of the first host that the rules name; canaries are asked for theirs by themselves. Where a rule of any Ingress names such a host, the rule stands",
+        "further names, separated by commas and without wildcards, of the first host that the rules name; canaries are \
+         asked for theirs by themselves. Where a rule of any Ingress names such a host, the rule stands",
         |value, asked| {
             let names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Host::parse);
             let names = names.collect::<Result<BTreeSet<_>, _>>();
@@ -109,7 +122,8 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "ssl-passthrough",
-        "whether connections over TLS for its hosts are passed on to pods as they are, by the server name alone; paths have no say then. See [streams](streams.md)",
+        "whether connections over TLS for its hosts are passed on to pods as they are, by the server name alone; paths \
+         have no say then. See [streams](streams.md)",
         |value, asked| boolean(value, &mut asked.passthrough),
     )
     .default("false")
@@ -129,7 +143,8 @@ pub(super) const KEYS: &[Key] = &[
     .default("302"),
     key(
         "use-regex",
-        "whether paths are regular expressions, matched from the path's begin whatever the case. Of this Ingress alone, and without look-around",
+        "whether paths are regular expressions, matched from the path's begin whatever the case. Of this Ingress \
+         alone, and without look-around",
         |value, asked| boolean(value, &mut asked.use_regex),
     )
     .default("false")

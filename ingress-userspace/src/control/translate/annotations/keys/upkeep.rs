@@ -14,7 +14,8 @@ use super::{
 pub(super) const KEYS: &[Key] = &[
     key(
         "eject-after",
-        "failures in a row after which a pod gets no requests for a while: no connection, a time-out, a connection that is closed before an answer; `0` for never. Ours alone",
+        "failures in a row after which a pod gets no requests for a while: no connection, a time-out, a connection \
+         that is closed before an answer; `0` for never. Ours alone",
         |value, asked| {
             let mut after = 0;
             number(value, 0..=1000, &mut after).ok_or("a number up to 1000")?;
@@ -30,12 +31,16 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "eject-share",
         "how many percent of the pods may be left alone at one time: at least one pod, and never all. Ours alone",
-        |value, asked| number(value, 1..=100, &mut asked.upkeep.ejection.share).ok_or_else(|| "a number from 1 to 100".into()),
+        |value, asked| {
+            number(value, 1..=100, &mut asked.upkeep.ejection.share).ok_or_else(|| "a number from 1 to 100".into())
+        },
     )
     .default("50"),
-    key("eject-time", "for how long at first, as `500ms` or `2s`; each further failure doubles it. Ours alone", |value, asked| {
-        span(value, &mut asked.upkeep.ejection.first)
-    })
+    key(
+        "eject-time",
+        "for how long at first, as `500ms` or `2s`; each further failure doubles it. Ours alone",
+        |value, asked| span(value, &mut asked.upkeep.ejection.first),
+    )
     .default("500ms"),
     key("eject-time-max", "for how long at most. Ours alone", |value, asked| {
         span(value, &mut asked.upkeep.ejection.longest)
@@ -43,7 +48,9 @@ pub(super) const KEYS: &[Key] = &[
     .default("16s"),
     key(
         "health-check",
-        "how pods are asked how they are, by each node: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` `GRPC` or `GRPCS`), `tcp` (a connection), or `off`; without it, `http` if there is a `health-check-path`. Ours alone",
+        "how pods are asked how they are, by each node: `http`, `grpc` (`grpc.health.v1`, with `backend-protocol` \
+         `GRPC` or `GRPCS`), `tcp` (a connection), or `off`; without it, `http` if there is a `health-check-path`. \
+         Ours alone",
         |value, asked| {
             asked.upkeep.check.kind = match value {
                 "http" => Kind::Http,
@@ -59,23 +66,28 @@ pub(super) const KEYS: &[Key] = &[
         "health-check-expected-statuses",
         "statuses of good answers to `http`, as `200, 204, 300-399`. Ours alone",
         |value, asked| {
-            asked.upkeep.check.statuses = statuses(value).ok_or("statuses and ranges of them, as `200, 204, 300-399`")?;
+            asked.upkeep.check.statuses =
+                statuses(value).ok_or("statuses and ranges of them, as `200, 204, 300-399`")?;
             Ok(())
         },
     )
     .default("200-399"),
-    key("health-check-healthy-threshold", "good answers in a row after which a pod gets requests again. Ours alone", |value, asked| {
-        threshold(value, &mut asked.upkeep.check.healthy)
-    })
+    key(
+        "health-check-healthy-threshold",
+        "good answers in a row after which a pod gets requests again. Ours alone",
+        |value, asked| threshold(value, &mut asked.upkeep.check.healthy),
+    )
     .default("2"),
     key("health-check-host", "`Host` of `http`; without it, the address of the pod. Ours alone", |value, asked| {
         let is_host = value.parse::<http::uri::Authority>().is_ok_and(|host| !host.as_str().contains('@'));
         asked.upkeep.check.host = Some(Some(value).filter(|_| is_host).ok_or("a host, as `a.test`")?.into());
         Ok(())
     }),
-    key("health-check-interval", "time between two questions to one pod, as `500ms` or `10s`. Ours alone", |value, asked| {
-        span(value, &mut asked.upkeep.check.interval)
-    })
+    key(
+        "health-check-interval",
+        "time between two questions to one pod, as `500ms` or `10s`. Ours alone",
+        |value, asked| span(value, &mut asked.upkeep.check.interval),
+    )
     .default("10s"),
     key("health-check-path", "what `http` asks for. Ours alone", |value, asked| {
         let is_target = value.starts_with('/') && value.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
@@ -88,11 +100,15 @@ pub(super) const KEYS: &[Key] = &[
         asked.upkeep.check.port = Some(port);
         Ok(())
     }),
-    key("health-check-service", "the service that `grpc` asks about; without it, the server as a whole. Ours alone", |value, asked| {
-        let is_name = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
-        asked.upkeep.check.service = Some(value).filter(|_| is_name).ok_or("the name of a service")?.into();
-        Ok(())
-    }),
+    key(
+        "health-check-service",
+        "the service that `grpc` asks about; without it, the server as a whole. Ours alone",
+        |value, asked| {
+            let is_name = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic());
+            asked.upkeep.check.service = Some(value).filter(|_| is_name).ok_or("the name of a service")?.into();
+            Ok(())
+        },
+    ),
     key("health-check-timeout", "time for connection and answer. Ours alone", |value, asked| {
         span(value, &mut asked.upkeep.check.timeout)
     })
@@ -105,13 +121,17 @@ pub(super) const KEYS: &[Key] = &[
     .default("3"),
     key(
         "max-connections",
-        "requests that one node has under way at all pods of a service, each on a connection of its own if that is HTTP/1.1; more wait or get 503. Ours alone",
+        "requests that one node has under way at all pods of a service, each on a connection of its own if that is \
+         HTTP/1.1; more wait or get 503. Ours alone",
         |value, asked| cap(value, &mut asked.upkeep.caps.connections),
     ),
     key(
         "max-pending-requests",
-        "how many requests wait, for no longer than `proxy-connect-timeout`, where `max-connections` are under way; more get 503 at once. Ours alone",
-        |value, asked| number(value, 0..=CAP_MAX, &mut asked.upkeep.caps.pending).ok_or_else(|| "a number up to 1000000".into()),
+        "how many requests wait, for no longer than `proxy-connect-timeout`, where `max-connections` are under way; \
+         more get 503 at once. Ours alone",
+        |value, asked| {
+            number(value, 0..=CAP_MAX, &mut asked.upkeep.caps.pending).ok_or_else(|| "a number up to 1000000".into())
+        },
     )
     .default("0"),
     key(
@@ -121,7 +141,8 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "slow-start",
-        "how long the share of a pod that has come, or has come back, grows to that of the others, in seconds; not where requests are hashed or a cookie chooses. Ours alone",
+        "how long the share of a pod that has come, or has come back, grows to that of the others, in seconds; not \
+         where requests are hashed or a cookie chooses. Ours alone",
         |value, asked| {
             let mut time = std::time::Duration::ZERO;
             span(value, &mut time)?;
