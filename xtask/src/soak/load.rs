@@ -127,20 +127,34 @@ fn ask(stream: &mut (impl Read + Write)) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn idle(product: &Product, count: usize) -> anyhow::Result<()> {
-    let plain = weigh(product, "plain", count, PLAIN_MAX, || {
-        let mut stream = TcpStream::connect(product.http)?;
-        ask(&mut stream)?;
-        Ok(stream)
-    });
-    let config = Arc::new(trusting()?);
-    let tls = weigh(product, "TLS", count, TLS_MAX, || {
-        let connection = ClientConnection::new(Arc::clone(&config), ServerName::try_from("soak.test")?)?;
-        let mut stream = StreamOwned::new(connection, TcpStream::connect(product.https)?);
-        ask(&mut stream)?;
-        Ok(stream)
-    });
-    plain.and(tls)
+/// Kinds of idle connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Idle {
+    Plain,
+    Tls,
+}
+
+impl Idle {
+    pub(super) const ALL: [Self; 2] = [Self::Tls, Self::Plain];
+}
+
+pub(super) fn idle(product: &Product, kind: Idle, count: usize) -> anyhow::Result<()> {
+    match kind {
+        Idle::Plain => weigh(product, "plain", count, PLAIN_MAX, || {
+            let mut stream = TcpStream::connect(product.http)?;
+            ask(&mut stream)?;
+            Ok(stream)
+        }),
+        Idle::Tls => {
+            let config = Arc::new(trusting()?);
+            weigh(product, "TLS", count, TLS_MAX, || {
+                let connection = ClientConnection::new(Arc::clone(&config), ServerName::try_from("soak.test")?)?;
+                let mut stream = StreamOwned::new(connection, TcpStream::connect(product.https)?);
+                ask(&mut stream)?;
+                Ok(stream)
+            })
+        }
+    }
 }
 
 /// What `count` connections of a kind cost, beyond what some have cost before: pools and the allocator's own.

@@ -96,7 +96,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 let minutes = if *quick { 1 } else { *minutes };
                 start().and_then(|(_pod, product)| load::trickle(&product, Duration::from_secs(minutes * 60)))
             }
-            Run::Idle => start().and_then(|(_pod, product)| load::idle(&product, connections / part as usize)),
+            // Each kind with a product of its own: what one has freed would be the other's.
+            Run::Idle => load::Idle::ALL.into_iter().try_for_each(|kind| {
+                start().and_then(|(_pod, product)| load::idle(&product, kind, connections / part as usize))
+            }),
             Run::Websockets => start().and_then(|(_pod, product)| {
                 load::websockets(&product, websockets / part as usize, changes / part as usize)
             }),
