@@ -400,8 +400,10 @@ fn no_more_sessions_are_open_than_there_may_be() {
     wait_until("a session ends", || service.stats().sessions < 3);
     assert_eq!(clients[3].ask("z").0, "a");
     service.publish(&[(port, &[pod.address])], &format!("{UNLIMITED}, max-udp-sessions: \"100\""));
-    let more: HashSet<u16> = (0..20).map(|_| Client::of(port).ask("w").1).collect();
-    assert_eq!(more.len(), 20);
+    // All open at one time: the next client may get the port of one that is gone, and then has its session.
+    let more: Vec<_> = (0..20).map(|_| Client::of(port)).collect();
+    let sessions: HashSet<u16> = more.iter().map(|client| client.ask("w").1).collect();
+    assert_eq!(sessions.len(), 20);
 }
 
 #[test]
@@ -409,8 +411,9 @@ fn an_endpoint_where_nobody_listens_is_passed_over() {
     let (pod, port) = (Pod::start("a"), free_port());
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let service = Service::start(&[(port, &[pod.address, nobody])], UNLIMITED);
-    for _ in 0..20 {
-        let client = Client::of(port);
+    // Open at one time, as a port that is free again would have its former client's session.
+    let clients: Vec<_> = (0..20).map(|_| Client::of(port)).collect();
+    for client in &clients {
         let tries = (0..10).find(|_| {
             client.send("x");
             client.hears(Duration::from_millis(300))
