@@ -359,7 +359,7 @@ async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
         }
     });
     let table = Table::default().host("a.test", &[origin.address]);
-    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: SHORT, ..Settings::default() }));
+    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: 10 * SHORT, ..Settings::default() }));
     // Bodies that are not read close their stream's window; that of the connection stays open.
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1024).initial_connection_window_size(1 << 20);
