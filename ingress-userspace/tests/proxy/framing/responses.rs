@@ -4,7 +4,7 @@
 //! A case is sent by a pod that is asked for `/case`, whole and byte by byte. Then another client asks for `/after`: the pod says
 //! whether it is asked on the connection of the case.
 
-use std::{io::Write, net::Shutdown, time::Duration};
+use std::{io::Write, net::Shutdown, sync::mpsc, thread, time::Duration};
 
 use ingress_userspace::model::Forwarding;
 
@@ -14,7 +14,7 @@ use super::{
     generated::{BAD_CODINGS, BAD_LENGTHS, BAD_SIZES, ENDS, GOOD_CODINGS, HUGE_SIZES},
     read_all,
 };
-use crate::support::{Origin, Proxy, Table};
+use crate::support::{DEADLINE, Origin, Proxy, Table};
 
 /// Cases of the project's own that there must be.
 const ENOUGH: usize = 200;
@@ -87,28 +87,43 @@ fn ends() -> Vec<Case> {
 /// What is wrong with how the response of `case` is passed on.
 fn run(case: &Case, sent: Sent) -> Result<(), String> {
     let (bytes, closes) = (case.bytes.clone(), case.then == Then::Cut);
+    let (ended, has_ended) = mpsc::channel();
     let origin = Origin::start(move |peer| {
         peer.stream.set_nodelay(true).expect("set");
         let mut used = false;
-        while let Some(head) = peer.head() {
+        'connection: while let Some(head) = peer.head() {
             if !head.starts_with("get /case ") {
                 peer.answer(if used { "used" } else { "fresh" });
                 continue;
             }
             used = true;
-            let size = if matches!(sent, Sent::Whole) { bytes.len().max(1) } else { 1 };
-            // The proxy may have had enough before.
-            if bytes.chunks(size).any(|piece| peer.stream.write_all(piece).is_err()) {
-                return;
+            let (size, pause) = match sent {
+                Sent::Whole => (bytes.len().max(1), Duration::ZERO),
+                // So that the proxy reads them one by one.
+                Sent::Bytewise => (1, Duration::from_micros(100)),
+            };
+            for piece in bytes.chunks(size) {
+                thread::sleep(pause);
+                // The proxy may have had enough before.
+                if peer.stream.write_all(piece).is_err() {
+                    break 'connection;
+                }
             }
             if closes {
                 return drop(peer.stream.shutdown(Shutdown::Write));
             }
         }
+        let _is_awaited = ended.send(());
     });
-    // Where the proxy waits for more, it must be seen to; elsewhere a slow machine must not be taken for a slow pod.
-    let waits = case.then == Then::Begun || case.statuses.contains(&504);
-    let read_timeout = Duration::from_millis(if waits { 500 } else { 10_000 });
+    // Where the proxy waits for more, it must be seen to; elsewhere a slow machine must not be taken for a slow pod. A fault in a head
+    // that came in pieces may be found when it ends, and that of a case need not (hyper looks for the end alone until then).
+    let may_wait = matches!(sent, Sent::Bytewise) && case.statuses == [502];
+    let must_wait = case.then == Then::Begun || case.statuses.contains(&504);
+    let read_timeout = Duration::from_millis(match (must_wait, may_wait) {
+        (true, _) => 500,
+        (false, true) => 2_000,
+        (false, false) => 10_000,
+    });
     let forwarding = Forwarding { read_timeout, ..Forwarding::default() };
     let table = Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding);
     let proxy = Proxy::start(&table);
@@ -120,12 +135,17 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
         None => broken,
         // A fault that comes with the head may be found before anything of it is passed on.
         Some(response) if broken => response.status == 502,
+        Some(response) if may_wait && response.status == 504 => true,
         Some(response) => {
             response.status == case.statuses[0] && case.seen.as_ref().is_none_or(|seen| *seen == response.body)
         }
     };
     if !is_expected {
         return Err(format!("{response:?}"));
+    }
+    // What a pod sends behind a whole response is told from its next one by coming before that is asked for.
+    if case.statuses == [200] && case.then == Then::Closed && has_ended.recv_timeout(DEADLINE).is_err() {
+        return Err("the pod's connection is not closed".to_owned());
     }
     // On the same connection of the client comes the answer to its next request, and nothing before it.
     if !broken {
