@@ -11,6 +11,7 @@
 //! - nothing: the connection goes on after 200, and is closed after anything else;
 //! - `+`: it goes on; `-`: it is closed;
 //! - `*`: it is closed, and the pod may have seen the beginning of the request, but never its end;
+//! - `?`, behind a status: it may be answered before the connection is closed, or not;
 //! - `.`: the client ends its side after the bytes; there may be a response, but the pod sees no whole request but those before.
 //!
 //! The fourth column, if there is one, is what the pod sees. (Of pods' responses: the connection is the pod's, `*` is a response
@@ -35,6 +36,8 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) bytes: Vec<u8>,
     pub(super) statuses: Vec<u16>,
+    /// The status of one response more, that may come or not.
+    pub(super) perhaps: Option<u16>,
     pub(super) then: Then,
     /// What the pod sees, one request after the other.
     pub(super) seen: Option<Vec<u8>>,
@@ -42,8 +45,12 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>, expect: &str) -> Self {
-        let (statuses, then) = expectation(expect);
-        Self { name: name.into(), bytes: bytes.into(), statuses, then, seen: None }
+        let (expect, perhaps) = match expect.strip_suffix('?').and_then(|expect| expect.rsplit_once(' ')) {
+            Some((expect, perhaps)) => (format!("{expect}-"), Some(perhaps.parse().expect("a status"))),
+            None => (expect.to_owned(), None),
+        };
+        let (statuses, then) = expectation(&expect);
+        Self { name: name.into(), bytes: bytes.into(), statuses, perhaps, then, seen: None }
     }
 
     pub(super) fn seen(self, seen: impl Into<Vec<u8>>) -> Self {

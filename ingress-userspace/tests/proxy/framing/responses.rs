@@ -4,7 +4,7 @@
 //! A case is sent by a pod that is asked for `/case`, whole and byte by byte. Then another client asks for `/after`: the pod says
 //! whether it is asked on the connection of the case.
 
-use std::{io::Write, net::Shutdown, sync::mpsc, thread, time::Duration};
+use std::{net::Shutdown, sync::mpsc, time::Duration};
 
 use ingress_userspace::model::Forwarding;
 
@@ -91,23 +91,15 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
     let origin = Origin::start(move |peer| {
         peer.stream.set_nodelay(true).expect("set");
         let mut used = false;
-        'connection: while let Some(head) = peer.head() {
+        while let Some(head) = peer.head() {
             if !head.starts_with("get /case ") {
                 peer.answer(if used { "used" } else { "fresh" });
                 continue;
             }
             used = true;
-            let (size, pause) = match sent {
-                Sent::Whole => (bytes.len().max(1), Duration::ZERO),
-                // So that the proxy reads them one by one.
-                Sent::Bytewise => (1, Duration::from_micros(100)),
-            };
-            for piece in bytes.chunks(size) {
-                thread::sleep(pause);
-                // The proxy may have had enough before.
-                if peer.stream.write_all(piece).is_err() {
-                    break 'connection;
-                }
+            // The proxy may have had enough before.
+            if sent.write(&mut peer.stream, &bytes).is_err() {
+                break;
             }
             if closes {
                 return drop(peer.stream.shutdown(Shutdown::Write));
@@ -144,7 +136,7 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
         return Err(format!("{response:?}"));
     }
     // What a pod sends behind a whole response is told from its next one by coming before that is asked for.
-    if case.statuses == [200] && case.then == Then::Closed && has_ended.recv_timeout(DEADLINE).is_err() {
+    if case.statuses[0] < 500 && case.then == Then::Closed && has_ended.recv_timeout(DEADLINE).is_err() {
         return Err("the pod's connection is not closed".to_owned());
     }
     // On the same connection of the client comes the answer to its next request, and nothing before it.
