@@ -1,0 +1,106 @@
+//! Who may come in, and how often.
+
+use super::{
+    super::super::values::{Read, limit_scope, networks, number},
+    Setting, prefixes, setting,
+};
+use crate::model::Texts;
+
+/// Sorted by name.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting("block-cidrs", "networks that get 403 from every host, separated by commas", |value, globals| {
+        networks(value, &mut globals.blocked.networks)
+    }),
+    setting(
+        "block-referers",
+        "what requests that get 403 from every host say in `Referer`, separated by commas: all of it, behind `~` a \
+         regular expression for something in it, behind `~*` one whatever the case",
+        |value, globals| texts(value, &mut globals.blocked.referers),
+    ),
+    setting(
+        "block-user-agents",
+        "what requests that get 403 from every host say in `User-Agent`, separated by commas: all of it, behind `~` a \
+         regular expression for something in it, behind `~*` one whatever the case",
+        |value, globals| texts(value, &mut globals.blocked.agents),
+    ),
+    setting(
+        "denylist-source-range",
+        "networks that get 403 where an Ingress does not say, separated by commas",
+        |value, globals| networks(value, &mut globals.asked.access.deny),
+    ),
+    setting(
+        "global-auth-always-set-cookie",
+        "as annotation `auth-always-set-cookie`, for `global-auth-url`",
+        |value, globals| globals.asked.authentication.global.always_set_cookie(value),
+    )
+    .default("false"),
+    setting("global-auth-cache-duration", "as annotation `auth-cache-duration`", |value, globals| {
+        globals.asked.authentication.global.cache_duration(value)
+    })
+    .default("200 202 401 5m"),
+    setting("global-auth-cache-key", "as annotation `auth-cache-key`", |value, globals| {
+        globals.asked.authentication.global.cache_key(value)
+    }),
+    setting("global-auth-method", "as annotation `auth-method`", |value, globals| {
+        globals.asked.authentication.global.method(value)
+    })
+    .default("GET"),
+    setting("global-auth-request-redirect", "as annotation `auth-request-redirect`", |value, globals| {
+        globals.asked.authentication.global.request_redirect(value)
+    }),
+    setting("global-auth-response-headers", "as annotation `auth-response-headers`", |value, globals| {
+        globals.asked.authentication.global.response_headers(value)
+    }),
+    setting("global-auth-signin", "as annotation `auth-signin`", |value, globals| {
+        globals.asked.authentication.global.sign_in(value)
+    }),
+    setting("global-auth-signin-redirect-param", "as annotation `auth-signin-redirect-param`", |value, globals| {
+        globals.asked.authentication.global.redirect_param(value)
+    })
+    .default("rd"),
+    setting(
+        "global-auth-url",
+        "as annotation `auth-url`, for rules of Ingresses that have none; where one of `global-auth-…` cannot be read, \
+         these answer 503",
+        |value, globals| globals.asked.authentication.global.url(value),
+    ),
+    setting(
+        "limit-conn-status-code",
+        "status of the answer to a request that is one too many at one time, from 400 to 599",
+        |value, globals| error_status(value, &mut globals.asked.limits.in_flight_status),
+    )
+    .default("503"),
+    setting(
+        "limit-req-status-code",
+        "status of the answer to a request that comes too soon, from 400 to 599",
+        |value, globals| error_status(value, &mut globals.asked.limits.rate_status),
+    )
+    .default("503"),
+    setting("limit-scope", "as the annotation, where an Ingress does not say. Ours alone", |value, globals| {
+        limit_scope(value, &mut globals.asked.limits.of_cluster)
+    })
+    .default("node"),
+    setting(
+        "no-auth-locations",
+        "paths of rules, separated by commas, that nobody needs to authenticate for, nor for what is below them",
+        |value, globals| {
+            globals.unauthenticated = prefixes(value)?;
+            Ok(())
+        },
+    )
+    .default("/.well-known/acme-challenge"),
+    setting(
+        "whitelist-source-range",
+        "networks that may come in where an Ingress does not say, separated by commas; all others get 403",
+        |value, globals| networks(value, &mut globals.asked.access.allow),
+    ),
+];
+
+fn error_status(value: &str, field: &mut u16) -> Read {
+    number(value, 400..=599, field).ok_or_else(|| "a number from 400 to 599".into())
+}
+
+fn texts(value: &str, field: &mut Texts) -> Read {
+    *field = Texts::parse(value).map_err(|error| format!("texts, separated by commas ({error})"))?;
+    Ok(())
+}

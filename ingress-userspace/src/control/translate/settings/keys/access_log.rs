@@ -1,0 +1,47 @@
+//! Which requests the access log has a line of, and what stands in it.
+
+use super::{super::super::values::boolean, Setting, elements, setting};
+use crate::model::{LogEscape, LogFormat, PathMatch};
+
+/// The format of ingress-nginx.
+const UPSTREAM_INFO: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+     \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] \
+     [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time \
+     $upstream_status $req_id";
+
+/// Sorted by name.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "disable-access-log",
+        "whether no line is written of each request, on standard output",
+        |value, globals| boolean(value, &mut globals.log.disabled),
+    )
+    .default("true")
+    .nginx("false"),
+    setting(
+        "log-format-escape-json",
+        "whether values in `log-format-upstream` are escaped as within JSON",
+        |value, globals| boolean(value, &mut globals.log.escapes_json),
+    )
+    .default("false"),
+    setting(
+        "log-format-upstream",
+        "the line: a text with variables of nginx, of which those of sizes count bodies alone; JSON with all that is \
+         known if there is none",
+        |value, globals| {
+            LogFormat::parse(value, LogEscape::Default).map_err(|error| format!("a text with variables ({error})"))?;
+            value.clone_into(&mut globals.log.format);
+            Ok(())
+        },
+    )
+    .nginx(UPSTREAM_INFO),
+    setting(
+        "skip-access-log-urls",
+        "paths of requests that no line is written of, separated by commas",
+        |value, globals| {
+            let paths = elements(value).map(PathMatch::exact).collect::<Result<Vec<_>, _>>();
+            globals.log.skip = paths.map_err(|error| format!("paths, separated by commas ({error})"))?.into();
+            Ok(())
+        },
+    ),
+];

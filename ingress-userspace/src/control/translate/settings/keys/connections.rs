@@ -1,0 +1,116 @@
+//! How long connections of clients may stay, how many, and how TLS and HTTP are spoken over them.
+
+use std::num::NonZeroU32;
+
+use super::{
+    super::super::values::{Read, boolean, number, seconds, span},
+    Setting, setting,
+};
+use crate::model::Versions;
+
+/// Sorted by name.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "client-body-timeout",
+        "longest pause within a request body, and longest time that a client takes no byte of a response, in seconds",
+        |value, globals| seconds(value, &mut globals.settings.stall_timeout),
+    )
+    .default("60"),
+    setting(
+        "client-header-timeout",
+        "time for the head of a request from its first byte to its last, in seconds",
+        |value, globals| seconds(value, &mut globals.settings.head_timeout),
+    )
+    .default("10")
+    .nginx("60"),
+    setting(
+        "http2-max-concurrent-streams",
+        "streams open at one time on one HTTP/2 connection, from 1 to 10000",
+        |value, globals| {
+            number(value, 1..=10_000, &mut globals.settings.streams_max)
+                .ok_or_else(|| "a number from 1 to 10000".into())
+        },
+    )
+    .default("128"),
+    setting(
+        "keep-alive",
+        "how long a connection without a request in flight stays open, in seconds",
+        |value, globals| seconds(value, &mut globals.settings.idle_timeout),
+    )
+    .default("75"),
+    setting(
+        "max-connections",
+        "client connections that each worker has open at one time, more are closed; `0` for any number. Ours alone",
+        |value, globals| connections(value, &mut globals.settings.connections_max),
+    )
+    .default("65536"),
+    setting(
+        "max-connections-per-client",
+        "the same for one client, on one node; `0` for any number. Ours alone",
+        |value, globals| connections(value, &mut globals.settings.connections_per_client),
+    )
+    .default("0"),
+    setting(
+        "ssl-protocols",
+        "versions of TLS: `TLSv1.2`, `TLSv1.3` or both; older ones are not safe, and not there. Of new connections, as \
+         the other settings of TLS",
+        |value, globals| versions(value, &mut globals.settings.handshakes.versions),
+    )
+    .default("TLSv1.2 TLSv1.3"),
+    setting(
+        "ssl-reject-handshake",
+        "whether handshakes end with the alert `unrecognized_name` where no rule and no certificate names the host, or \
+         the client says none; else the fallback certificate is shown",
+        |value, globals| boolean(value, &mut globals.settings.handshakes.rejects_unknown_names),
+    )
+    .default("false"),
+    setting(
+        "ssl-session-tickets",
+        "whether clients get tickets to resume their sessions with; nothing of a session is kept here, so that without \
+         them all handshakes are full ones",
+        |value, globals| boolean(value, &mut globals.settings.handshakes.tickets),
+    )
+    .default("true"),
+    setting(
+        "ssl-session-timeout",
+        "how long a ticket is good for, up to a day (`10m`, `12h`); no longer than 12 h with keys of the process \
+         alone, see `--tls-ticket-secret`",
+        |value, globals| span(value, &mut globals.settings.handshakes.session_timeout),
+    )
+    .default("12h")
+    .nginx("10m"),
+    setting(
+        "use-http2",
+        "whether HTTP/2 is offered in TLS handshakes, and spoken with clients that begin with it on port 80",
+        |value, globals| boolean(value, &mut globals.settings.http2),
+    )
+    .default("true"),
+];
+
+/// Versions of TLS, as nginx writes them.
+fn versions(value: &str, field: &mut Versions) -> Read {
+    let (mut tls12, mut tls13) = (false, false);
+    for version in value.split_whitespace() {
+        match version {
+            "TLSv1.2" => tls12 = true,
+            "TLSv1.3" => tls13 = true,
+            _ => return Err(VERSIONS.into()),
+        }
+    }
+    *field = match (tls12, tls13) {
+        (true, true) => Versions::Tls12And13,
+        (true, false) => Versions::Tls12,
+        (false, true) => Versions::Tls13,
+        (false, false) => return Err(VERSIONS.into()),
+    };
+    Ok(())
+}
+
+const VERSIONS: &str = "`TLSv1.2`, `TLSv1.3` or both, as older versions are not safe and not implemented";
+
+fn connections(value: &str, field: &mut Option<NonZeroU32>) -> Read {
+    let mut count = 0;
+    number(value, 0..=10_000_000, &mut count).ok_or("a number up to 10000000")?;
+    *field = NonZeroU32::new(count);
+    Ok(())
+}

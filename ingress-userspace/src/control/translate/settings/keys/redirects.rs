@@ -1,0 +1,56 @@
+//! Who is brought to TLS, and how.
+
+use super::{
+    super::super::values::{Read, boolean, number, status},
+    Setting, prefixes, setting,
+};
+
+/// Sorted by name.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting("force-ssl-redirect", "whether hosts without TLS are redirected to it, too", |value, globals| {
+        boolean(value, &mut globals.asked.force_ssl_redirect)
+    })
+    .default("false"),
+    setting(
+        "hsts",
+        "whether browsers are told to come over TLS from now on (RFC 6797), by hosts with TLS",
+        |value, globals| boolean(value, &mut globals.hsts.enabled),
+    )
+    .default("false")
+    .nginx("true"),
+    setting("hsts-include-subdomains", "whether that holds for names below the host, too", |value, globals| {
+        boolean(value, &mut globals.hsts.include_subdomains)
+    })
+    .default("true"),
+    setting("hsts-max-age", "for how long, in seconds", |value, globals| {
+        number(value, 0..=u64::from(u32::MAX), &mut globals.hsts.max_age)
+            .ok_or_else(|| "a number of seconds up to 4294967295".into())
+    })
+    .default("31536000"),
+    setting("hsts-preload", "whether browsers may ship with it", |value, globals| {
+        boolean(value, &mut globals.hsts.preload)
+    })
+    .default("false"),
+    setting("http-redirect-code", "status of redirects to HTTPS: 301, 302, 307 or 308", |value, globals| {
+        redirect_status(value, &mut globals.redirect_status)
+    })
+    .default("308"),
+    setting(
+        "no-tls-redirect-locations",
+        "paths, separated by commas, that are not redirected to HTTPS, nor what is below them; those of ACME \
+         challenges never are",
+        |value, globals| {
+            globals.redirect_except = prefixes(value)?;
+            Ok(())
+        },
+    ),
+    setting("ssl-redirect", "whether hosts with TLS are redirected to it", |value, globals| {
+        boolean(value, &mut globals.asked.ssl_redirect)
+    })
+    .default("true"),
+];
+
+/// A redirect to HTTPS keeps the method or changes it, but is never a mere reference.
+fn redirect_status(value: &str, field: &mut u16) -> Read {
+    if value == "303" { None } else { status(value, field).ok() }.ok_or_else(|| "301, 302, 307 or 308".into())
+}
