@@ -1,0 +1,89 @@
+//! Whether a request is let through, and to which upstream it goes then.
+
+use http::{HeaderMap, StatusCode, header};
+
+use crate::{
+    model::{Blocked, Filter, Texts, Unavailable},
+    route::{
+        Target, UpstreamId, canary,
+        filter::{self, Edits, Verdict},
+    },
+};
+
+use super::super::{
+    authenticate::{Asking, authenticate},
+    client::Client,
+    error::{self, Answer},
+    error_pages,
+    external::Cookies,
+    in_flight::InFlight,
+    pick::UpstreamState,
+    session,
+};
+
+pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
+    // Neither a second field nor a byte that is no text hides what is looked for.
+    let holds = |texts: &Texts, name| {
+        headers.get_all(name).iter().any(|value| texts.hold(&String::from_utf8_lossy(value.as_bytes())))
+    };
+    blocked.networks.contains(client.address)
+        || holds(&blocked.agents, header::USER_AGENT)
+        || holds(&blocked.referers, header::REFERER)
+}
+
+/// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
+pub(super) async fn decide<'r>(
+    filters: &'r [Filter],
+    action: &Target,
+    asking: &Asking<'_>,
+    edits: &mut Edits<'r>,
+    cookies: &mut Cookies,
+    in_flight: &mut InFlight,
+) -> Result<UpstreamId, Box<Answer>> {
+    let Asking { snapshot, subject, forwarding, .. } = *asking;
+    for filter in filters {
+        match filter::apply(filter, subject, edits) {
+            Verdict::Continue => {}
+            Verdict::Redirect { status, location } => return Err(error::redirect(status, &location).into()),
+            Verdict::Unproven(lack) => return Err(error::unproven(lack).into()),
+            Verdict::Deny => return Err(error::denied().into()),
+            Verdict::Limit(limit) => {
+                in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;
+            }
+            Verdict::Preflight => return Err(error::preflight().into()),
+            // Boxed, so that requests of other rules do not carry its size.
+            Verdict::Authenticate(authentication) => {
+                Box::pin(authenticate(authentication, asking, edits, cookies)).await?
+            }
+        }
+    }
+    let is_ready = |id| snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty());
+    let wanted = match action {
+        Target::Forward(id) => Ok(*id),
+        Target::Split(branches) => {
+            let affinity = forwarding.affinity.as_ref();
+            let home =
+                affinity.and_then(|affinity| session::home(affinity, branches, subject, |id| snapshot.upstream(id)));
+            Ok(canary::choose(branches, subject, home, fastrand::f64, is_ready))
+        }
+        Target::Refuse(why) => Err(*why),
+        Target::Redirect(redirect) => {
+            return Err(error::redirect(redirect.status, &filter::location(redirect, subject)).into());
+        }
+    };
+    match wanted {
+        Ok(id) if is_ready(id) => Ok(id),
+        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => {
+            let stand_in = filter::error_pages(filters).filter(|pages| pages.stands_in);
+            match (stand_in.and_then(|pages| Some((pages, snapshot.upstream_id(&pages.backend)?))), wanted) {
+                (Some((pages, id)), wanted) => {
+                    let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
+                    edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
+                    Ok(id)
+                }
+                (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
+            }
+        }
+        Err(why) => Err(error::refused(why).into()),
+    }
+}

@@ -1,0 +1,122 @@
+//! Brings a request that is let through to an endpoint, and hands on what comes of that.
+
+use http::{Method, Response, header};
+
+use crate::{
+    model::{Balance, ErrorPages},
+    route::{Subject, filter::Edits, template::render},
+};
+
+use super::{
+    super::{
+        access_log::Teller,
+        authenticate::Asking,
+        body::{Body, RequestBody},
+        error, error_pages,
+        forward::{Forwarded, Plan, forward},
+        headers::Head,
+        in_flight::InFlight,
+        pick::{Choice, UpstreamState, hash},
+        session::Session,
+        websocket::Handshake,
+    },
+    Asked,
+    response::{own, relay, replace, switch},
+};
+
+/// A request that its rule lets through, and what goes to an endpoint.
+pub(super) struct Admitted<'r> {
+    pub(super) upstream: &'r UpstreamState,
+    pub(super) session: Option<Session<'r>>,
+    pub(super) edits: Edits<'r>,
+    pub(super) handshake: Option<Handshake>,
+    pub(super) body: RequestBody,
+}
+
+/// Forwards a request, and makes what comes of that the client's response.
+pub(super) async fn exchange(
+    asking: &Asking<'_>,
+    admitted: Admitted<'_>,
+    pages: Option<&ErrorPages>,
+    asked: Asked,
+    mut in_flight: InFlight,
+    teller: &mut Option<Teller>,
+) -> Response<Body> {
+    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
+    let Admitted { upstream, session, edits, handshake, mut body } = admitted;
+    let bodiless = *subject.method == Method::HEAD;
+    // Whoever makes the pages is not asked for others.
+    let pages = pages.filter(|pages| pages.backend != *upstream.key());
+    body.tell(teller.as_mut().map(|teller| teller.forwarded(request_id, upstream.key())));
+    let head = Head {
+        version,
+        subject,
+        authority,
+        edits: &edits,
+        client,
+        identity: identity.map(|identity| identity.fields.as_bytes()),
+        request_id,
+        handshake: handshake.as_ref(),
+    };
+    let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
+    let plan = Plan { choice, retry: &forwarding.retry };
+    match forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await {
+        Ok((forwarded, mut served)) => {
+            in_flight.hold(std::mem::take(&mut served.held));
+            if let Some(teller) = teller {
+                teller.answered(served.endpoint.address(), forwarded.status());
+            }
+            let cookie = session.and_then(|session| session.set(upstream, &served, subject));
+            let mut response = match forwarded {
+                Forwarded::Response(response)
+                    if matches!(asked, Asked::Stream(_)) && response.status().is_success() =>
+                {
+                    own(in_flight, error::not_switched(), bodiless)
+                }
+                Forwarded::Response(response) => {
+                    match pages.filter(|pages| pages.replace(response.status().as_u16())) {
+                        None => relay(response, bodiless, in_flight),
+                        // Boxed, so that other requests do not carry its size.
+                        Some(pages) => Box::pin(replace(response, pages, upstream, asking, &edits, in_flight)).await,
+                    }
+                }
+                Forwarded::Switched(response) => switch(conn, asked, response, in_flight),
+            };
+            if let Some(cookie) = cookie {
+                response.headers_mut().append(header::SET_COOKIE, cookie);
+            }
+            response
+        }
+        Err(failed) => {
+            let answer = error::forward(&failed);
+            let status = answer.status();
+            // Whoever sent half a request waits for an answer and no page.
+            let pages = pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16()));
+            let page = match pages {
+                Some(pages) => {
+                    let body = RequestBody::none(in_flight.cell());
+                    Box::pin(error_pages::page(pages, status, upstream.key(), asking, &edits, body)).await
+                }
+                None => None,
+            };
+            match page {
+                Some((page, held)) => {
+                    in_flight.hold(held);
+                    relay(page, bodiless, in_flight)
+                }
+                None => own(in_flight, answer, bodiless),
+            }
+        }
+    }
+}
+
+/// How the endpoint is chosen.
+fn choice(balance: &Balance, session: Option<&Session<'_>>, upstream: &UpstreamState, subject: &Subject<'_>) -> Choice {
+    let choice = match balance {
+        Balance::RoundRobin => Choice::Next,
+        Balance::LeastRequest => Choice::LeastRequest,
+        Balance::Ewma => Choice::Ewma,
+        Balance::Hash(template) => Choice::Hash(hash(render(template, subject, None).as_bytes())),
+    };
+    session.map_or(choice, |session| session.choice(upstream, choice))
+}

@@ -1,0 +1,101 @@
+//! Whether a request is one that every server reads alike, and what the routes say of it.
+
+use std::borrow::Cow;
+
+use http::{Method, Uri, Version, header, request::Parts};
+
+use crate::{model::HostId, route::Found};
+
+use super::super::{
+    authority::Authority,
+    conn::Conn,
+    error::{self, Answer},
+    headers::are_trimmed,
+    path,
+    snapshot::Snapshot,
+    via, websocket,
+};
+
+/// A request that is not forwarded because of what it is.
+pub(super) struct Refusal {
+    pub(super) host: HostId,
+    /// Boxed, so that the common case does not carry its size.
+    pub(super) answer: Box<Answer>,
+}
+
+/// A well-formed request and what the routes say of it.
+pub(super) struct Matching<'r> {
+    pub(super) authority: Authority<'r>,
+    /// Normal path and query.
+    pub(super) target: Cow<'r, str>,
+    pub(super) found: Found<'r>,
+}
+
+impl<'r> Matching<'r> {
+    pub(super) fn of(conn: &Conn, snapshot: &'r Snapshot, parts: &'r Parts) -> Result<Self, Refusal> {
+        let Parts { method, uri, version, headers, .. } = parts;
+        let unattributed = |answer| Refusal { host: HostId::UNATTRIBUTED, answer: Box::new(answer) };
+        if *method == Method::CONNECT && !websocket::is_extended_connect(parts) {
+            return Err(unattributed(error::connect()));
+        }
+        let authority =
+            Authority::of(*version, uri, headers).map_err(|refused| unattributed(error::authority(refused)))?;
+        let host = |answer| {
+            let host = snapshot.routes.find(&authority.host, "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            Refusal { host, answer: Box::new(answer) }
+        };
+        if *version == Version::HTTP_2 && !are_trimmed(headers) {
+            return Err(host(error::field()));
+        }
+        if !is_chunked_or_absent(parts) {
+            return Err(host(error::transfer_encoding()));
+        }
+        if target_len(uri) > conn.worker.options.target_max {
+            return Err(host(error::target_too_long()));
+        }
+        if headers.contains_key(header::VIA) && via::is_loop(headers) {
+            return Err(host(error::loop_detected()));
+        }
+        // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if any.
+        let path = match uri.path() {
+            "*" if *method == Method::OPTIONS => Cow::Borrowed("*"),
+            path => path::normalise(path).map_err(|refused| host(error::path(refused)))?,
+        };
+        let found = snapshot.routes.find(&authority.host, &path);
+        // To us an escaped slash is none, to many a pod it is: where that leads by another rule, one of the two was meant to be
+        // gone round.
+        if let Some(other) = path::with_escaped_slashes(&path)
+            && !found.matched.is_same(&snapshot.routes.find(&authority.host, &other).matched)
+        {
+            return Err(host(error::ambiguous_path()));
+        }
+        let target = target(uri, path);
+        Ok(Self { authority, target, found })
+    }
+}
+
+/// Whether the framing is one that every server reads alike: hyper accepts more than one coding before `chunked`.
+fn is_chunked_or_absent(parts: &Parts) -> bool {
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+fn target_len(uri: &Uri) -> usize {
+    uri.path_and_query().map_or(0, |target| target.as_str().len())
+}
+
+/// Path and query as forwarded; borrowed where the path was normal already.
+fn target<'r>(uri: &'r Uri, path: Cow<'r, str>) -> Cow<'r, str> {
+    match (path, uri.path_and_query()) {
+        // An absolute form without a path has an empty one, which stands for `/`.
+        (Cow::Borrowed(path), Some(target)) if target.as_str().starts_with(path) => Cow::Borrowed(target.as_str()),
+        (path, _) => match uri.query() {
+            Some(query) => Cow::Owned(format!("{path}?{query}")),
+            None => path,
+        },
+    }
+}

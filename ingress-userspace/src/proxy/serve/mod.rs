@@ -1,0 +1,195 @@
+//! Serves one request: authority → path → route → filters → forward. It parses no bytes and keeps no connection.
+
+use std::{convert::Infallible, rc::Rc};
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
+use http_body::Body as _;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+
+use crate::{
+    model::HostId,
+    route::{
+        Matched, Route, Subject,
+        filter::{self, Edits, Shown},
+    },
+};
+
+use super::{
+    access_log::{Teller, Telling},
+    authenticate::Asking,
+    body::{Body, RequestBody, TooLarge},
+    conn::Conn,
+    error,
+    external::Cookies,
+    forward::ForwardError,
+    headers::RequestId,
+    in_flight::InFlight,
+    memory::Pressure,
+    mirror,
+    session::Session,
+    snapshot::Snapshot,
+    traces::Trace,
+    websocket,
+};
+
+mod admission;
+mod exchange;
+mod matching;
+mod response;
+
+use admission::{decide, is_blocked};
+use exchange::{Admitted, exchange};
+use matching::{Matching, Refusal};
+use response::{compress, own};
+
+/// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
+pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let snapshot = conn.worker.snapshot();
+    let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
+    let (parts, incoming) = request.into_parts();
+    let bodiless = parts.method == Method::HEAD;
+    // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a body may
+    // still be served while the next, which is it, waits.
+    let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
+    let client = match opened {
+        Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),
+        _ if asked => Asked::Connection,
+        _ => Asked::Nothing,
+    };
+    let mut telling = Telling::new(&conn, &snapshot, parts);
+    let (parts, teller) = (&telling.request, &mut telling.teller);
+    let mut response = match Matching::of(&conn, &snapshot, parts) {
+        Ok(matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
+        Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_ref()), *answer, bodiless),
+    };
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if asked && !switched {
+        conn.decline();
+    }
+    // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
+    if parts.version != Version::HTTP_2 && !conn.worker.keeps_alive() && !switched {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    telling.answered(response.status().as_u16());
+    Ok(response)
+}
+
+/// Begins a request, and its line of the access log if it is to have one.
+fn begin(conn: &Rc<Conn>, host: HostId, teller: Option<&Teller>) -> InFlight {
+    let mut in_flight = conn.begin(host);
+    if let Some(teller) = teller {
+        in_flight.tell(teller.line());
+    }
+    in_flight
+}
+
+/// What a request may turn into a tunnel.
+enum Asked {
+    Nothing,
+    /// HTTP/1: the whole connection.
+    Connection,
+    /// HTTP/2: its stream, once the answer is sent.
+    Stream(OnUpgrade),
+}
+
+impl Matching<'_> {
+    async fn act(
+        self,
+        conn: &Rc<Conn>,
+        snapshot: &Snapshot,
+        parts: &Parts,
+        incoming: Incoming,
+        asked: Asked,
+        teller: &mut Option<Teller>,
+    ) -> Response<Body> {
+        let Self { authority, target, found } = self;
+        let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+        let mut in_flight = begin(conn, host, teller.as_ref());
+        let bodiless = parts.method == Method::HEAD;
+        let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
+        if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
+            return own(in_flight, error::blocked(), bodiless);
+        }
+        let (filters, forwarding, action) = match found.matched {
+            Matched::Nothing if snapshot.generation == 0 => return own(in_flight, error::starting(), bodiless),
+            Matched::Nothing => return own(in_flight, error::no_route(), bodiless),
+            Matched::Default(action) => (&[][..], &snapshot.forwarding, action),
+            Matched::Route(Route { owner, filters, target, forwarding, meter }) => {
+                in_flight.measure(meter.as_ref());
+                Teller::matched(teller, owner, forwarding.logged);
+                (&filters[..], forwarding, target)
+            }
+        };
+        Teller::skip(teller, &target);
+        let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
+        let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
+        // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
+        let connect = parts.method == Method::CONNECT;
+        let subject = Subject {
+            method: if connect { &Method::GET } else { &parts.method },
+            host: &authority.host,
+            port: authority.port,
+            target: &target,
+            headers: &parts.headers,
+            secure: client.secure,
+            certificate: identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown),
+            client: client.address,
+            https_port: conn.worker.options.https_port,
+        };
+        let request_id = RequestId::of(&parts.headers);
+        let asking = Asking {
+            conn,
+            snapshot,
+            forwarding,
+            version: parts.version,
+            authority: &authority,
+            client: &client,
+            subject: &subject,
+            identity: identity.as_deref(),
+            request_id: &request_id,
+        };
+        let traces = snapshot.settings.traces.as_ref().zip(forwarding.trace.as_ref());
+        let mut trace =
+            traces.map(|(traces, rule)| Trace::begin(traces, rule, &conn.worker.shared.spans, parts.version, &subject));
+        in_flight.record(trace.as_mut().and_then(|trace| trace.span.take()));
+        let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
+        let pages = filter::error_pages(filters);
+        let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
+        let admitted = decided.and_then(|id| {
+            let handshake = match asked {
+                Asked::Nothing => None,
+                Asked::Connection | Asked::Stream(_) => websocket::handshake(parts).map_err(error::handshake)?,
+            };
+            let mut body = RequestBody::new(incoming, forwarding.body_max, in_flight.cell())
+                .map_err(|TooLarge| error::body_too_large())?;
+            if !edits.leave_fields() {
+                body.cut_trailers();
+            }
+            if let Some(trace) = trace {
+                trace.tell(&mut edits);
+            }
+            if let Some(mirror) = filter::mirror(filters).filter(|_| handshake.is_none()) {
+                mirror::start(mirror, &asking, &edits, &mut body);
+            }
+            let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
+            // A session is with the rule's own pods.
+            let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
+            let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
+            let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
+            Ok(Admitted { upstream, session, edits, handshake, body })
+        });
+        let mut response = match admitted {
+            Ok(admitted) => exchange(&asking, admitted, pages, asked, in_flight, teller).await,
+            Err(answer) => own(in_flight, *answer, bodiless),
+        };
+        cookies.add(&mut response);
+        filter::respond(filters, &subject, response.headers_mut());
+        // What each stream takes for it is better kept for requests when memory is scarce.
+        if let Some(compression) = filter::compression(filters)
+            && conn.worker.shared.pressure() < Pressure::Tight
+        {
+            compress(compression, &subject, &mut response);
+        }
+        response
+    }
+}

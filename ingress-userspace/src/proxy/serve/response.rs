@@ -1,0 +1,130 @@
+//! What becomes of a response on its way to the client: one of ours, or a pod's, which may be replaced by a page,
+//! compressed, or the beginning of a tunnel.
+
+use std::rc::Rc;
+
+use http::{HeaderValue, Method, Response, StatusCode, Version, header, response};
+use http_body::Body as _;
+use ingress_common::StatusClass;
+
+use crate::{
+    model::{Compression, ErrorPages},
+    route::{
+        Subject,
+        filter::{self, Edits},
+    },
+};
+
+use super::{
+    super::{
+        authenticate::Asking,
+        body::{Body, RequestBody, Source, discard},
+        conn::Conn,
+        error::{self, Answer},
+        error_pages,
+        forward::Held,
+        in_flight::InFlight,
+        pick::UpstreamState,
+        tunnel::Tunnel,
+        upstream,
+    },
+    Asked,
+};
+
+pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Response<Body> {
+    in_flight.answered(answer.status());
+    let class = StatusClass::of(answer.status().as_u16());
+    answer.map(|text| Body::own(text, class, bodiless, in_flight))
+}
+
+/// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.
+pub(super) fn relay(response: Response<Source>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    in_flight.answered(parts.status);
+    parts.headers.entry(header::SERVER).or_insert(error::SERVER);
+    // hyper speaks the client's version; that of the upstream ends here.
+    parts.version = Version::HTTP_11;
+    let status = parts.status;
+    let bodiless = bodiless || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+    let body = Body::upstream(body, StatusClass::of(status.as_u16()), bodiless, in_flight);
+    Response::from_parts(parts, body)
+}
+
+/// The page that stands in for a pod's response, or an answer of our own if it cannot be had. Of what the pod said, the status
+/// stays, and how to authenticate if that is what it asks for.
+pub(super) async fn replace(
+    response: Response<Source>,
+    pages: &ErrorPages,
+    upstream: &UpstreamState,
+    asking: &Asking<'_>,
+    edits: &Edits<'_>,
+    mut in_flight: InFlight,
+) -> Response<Body> {
+    let (response::Parts { status, mut headers, .. }, rest) = response.into_parts();
+    discard(rest).await;
+    // The pod is done with it, however long the client reads the page.
+    in_flight.hold(Held::default());
+    let bodiless = *asking.subject.method == Method::HEAD;
+    let body = RequestBody::none(in_flight.cell());
+    let mut response = match error_pages::page(pages, status, upstream.key(), asking, edits, body).await {
+        Some((page, held)) => {
+            in_flight.hold(held);
+            relay(page, bodiless, in_flight)
+        }
+        None => own(in_flight, error::without_page(status), bodiless),
+    };
+    response.headers_mut().remove(header::WWW_AUTHENTICATE);
+    if status == StatusCode::UNAUTHORIZED
+        && let header::Entry::Occupied(challenges) = headers.entry(header::WWW_AUTHENTICATE)
+    {
+        let (_, challenges) = challenges.remove_entry_mult();
+        for challenge in challenges {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+        }
+    }
+    response
+}
+
+/// Has the response compressed, if it may be and the client takes it.
+pub(super) fn compress(compression: &Compression, subject: &Subject<'_>, response: &mut Response<Body>) {
+    let has_body = !response.body().is_end_stream() || *subject.method == Method::HEAD;
+    if !has_body || !response.body().is_of_pod() {
+        return;
+    }
+    let stated = response.headers().get(header::CONTENT_LENGTH);
+    let stated = stated.and_then(|length| length.to_str().ok()?.parse().ok());
+    // The end of an answer to HEAD says nothing of the body that GET would get.
+    let known = || response.body().size_hint().exact().filter(|_| *subject.method != Method::HEAD);
+    let (status, length) = (response.status(), stated.or_else(known));
+    if let Some(offer) = filter::compress(compression, subject, status, length, response.headers_mut()) {
+        response.body_mut().compress(offer);
+    }
+}
+
+/// Accepts a WebSocket handshake as the endpoint did; the rest is the tunnel's.
+pub(super) fn switch(
+    conn: &Rc<Conn>,
+    asked: Asked,
+    response: Response<upstream::Tunnel>,
+    mut in_flight: InFlight,
+) -> Response<Body> {
+    let (mut parts, endpoint) = response.into_parts();
+    in_flight.answered(parts.status);
+    parts.headers.entry(header::SERVER).or_insert(error::SERVER);
+    let body = Body::switched(in_flight.cell());
+    let tunnel = Tunnel::new(endpoint, in_flight);
+    match asked {
+        Asked::Stream(opened) => {
+            parts.status = StatusCode::OK;
+            parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+            // The worker's `LocalSet` owns it; it ends with the stream, which ends with the connection.
+            tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
+        }
+        Asked::Connection | Asked::Nothing => {
+            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            conn.switch(tunnel);
+        }
+    }
+    Response::from_parts(parts, body)
+}
