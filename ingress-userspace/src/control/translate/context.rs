@@ -17,9 +17,9 @@ use k8s_openapi::api::{
 use super::{
     Options,
     address::Machinery,
+    destination::{self, Destination, Gathered},
     records::Part,
     secret,
-    service::{self, Destination, Gathered},
     settings::Globals,
     topology::Place,
 };
@@ -187,7 +187,7 @@ impl<'c> Context<'c> {
         if let Some((_, known)) = self.memo.upstreams.get(&key) {
             return (key, Arc::clone(known));
         }
-        let (gathered, trace) = self.traced(|context| service::gather(destination, context));
+        let (gathered, trace) = self.traced(|context| destination::gather(destination, context));
         let gathered = Arc::new(gathered);
         self.made.push((Part::Upstream(key.clone()), trace));
         self.memo.upstreams.insert(key.clone(), (destination.clone(), Arc::clone(&gathered)));

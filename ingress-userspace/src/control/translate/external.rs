@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Context, ExternalNames, address, annotations::shorten, ingress, service::Finding};
+use super::{Context, ExternalNames, address, annotations::shorten, destination::Finding, ingress};
 use crate::{
     control::{change::ObjectName, outcome::Reason},
     model::Endpoint,

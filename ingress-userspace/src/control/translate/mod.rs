@@ -37,6 +37,7 @@ mod annotations;
 mod asked;
 mod class;
 mod context;
+mod destination;
 mod endpoints;
 mod external;
 mod ingress;

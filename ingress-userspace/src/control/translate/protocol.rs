@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Context,
     annotations::{AskedTls, shorten},
-    service::Through,
+    destination::Through,
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},

@@ -13,7 +13,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::{
     Context,
     annotations::shorten,
-    service::{self, Finding, Port},
+    destination::Finding,
+    service::{self, Port},
 };
 use crate::{
     control::{

@@ -19,7 +19,7 @@ use super::{
     address::Machinery,
     class,
     context::{Context, Dependency, Memo},
-    ingress,
+    destination, ingress,
     merge::{self, Merged, MergedHost},
     records::{Part, Records},
     secret, service,
@@ -196,7 +196,7 @@ impl Translator {
             }
             Part::Upstream(key) => {
                 let Some((destination, known)) = context.memo.upstreams.get(key).cloned() else { return };
-                let (gathered, trace) = context.traced(|context| service::gather(&destination, context));
+                let (gathered, trace) = context.traced(|context| destination::gather(&destination, context));
                 if !gathered.looks_like(&known) {
                     work.stale.extend(self.records.dependents_of(&Dependency::Upstream(key.clone())).cloned());
                 }

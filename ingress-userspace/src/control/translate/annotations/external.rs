@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
     super::{
-        service::{self, Destination, Finding},
+        destination::{Destination, Finding},
+        service,
         values::{Read, boolean, location},
     },
     AskedTls, Context, own_object, shorten,

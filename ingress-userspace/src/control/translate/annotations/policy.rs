@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
-    super::{protocol::Wanted, service::Through},
+    super::{destination::Through, protocol::Wanted},
     Asked, AskedTls, Clients, Context, Limits, authentication, clients, own_object, terms,
 };
 use crate::{

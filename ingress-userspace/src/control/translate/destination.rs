@@ -1,0 +1,310 @@
+//! Gathers what is behind a destination: addresses, the protocol that is spoken there, TLS and upkeep. It does not know
+//! who leads there.
+
+use std::{borrow::Cow, net::SocketAddr, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use rustls_pki_types::ServerName;
+
+use super::{
+    Context,
+    annotations::{self, AskedTls, shorten},
+    endpoints,
+    external::{self, Lead},
+    protocol,
+    service::{Port, bare, cluster_ips, external_name},
+};
+use crate::{
+    control::{change::ObjectName, outcome::Reason},
+    model::{Endpoint, Protocol, Question, Transport, Upkeep, Upstream, UpstreamKey, UpstreamTls},
+};
+
+/// Where rules lead to, or ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// A port of a service. Of ports that share a number, which an API server refuses, the first TCP port counts.
+    Service {
+        name: ObjectName,
+        port: i32,
+        /// What is spoken in place of what the port says.
+        protocol: Option<Protocol>,
+        through: Through,
+        /// What holds for TLS with what is there, if that is not what holds anyway.
+        tls: Option<AskedTls>,
+        /// How it is looked after, if not as all is.
+        upkeep: Option<Arc<Upkeep>>,
+    },
+    /// A host that an annotation gives, by its name or address.
+    Outside { host: Box<str>, port: u16, protocol: Protocol },
+    /// A port of a service, for what is not HTTP.
+    Stream { name: ObjectName, port: i32, transport: Transport },
+}
+
+/// How requests reach what is behind a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Through {
+    /// Straight to pods.
+    #[default]
+    Pods,
+    /// By the address of the service, so that the cluster chooses the pod. Services without one are reached as ever.
+    Service,
+}
+
+/// What is behind a [`Destination`].
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// `None` if requests must not be sent there.
+    pub(super) upstream: Option<Arc<Upstream>>,
+    /// What whoever leads there is to be told.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What is wrong with a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+/// Gathers what is behind `destination`.
+pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
+    let mut findings = Vec::new();
+    let (name, number, protocol, through, tls, upkeep) = match destination {
+        Destination::Service { name, port, protocol, through, tls, upkeep } => {
+            (name, port, protocol, through, tls, upkeep)
+        }
+        Destination::Outside { host, port, protocol } => {
+            let endpoints = external::reach(host, *port, &mut findings, context);
+            let tls = protocol.is_over_tls().then(|| outside_tls(host)).flatten();
+            let upstream =
+                endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, upkeep: None, endpoints }));
+            return Gathered { upstream, findings };
+        }
+        Destination::Stream { name, port, transport } => {
+            let endpoints = stream_endpoints(name, *port, *transport, &mut findings, context);
+            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { endpoints, ..Upstream::default() }));
+            return Gathered { upstream, findings };
+        }
+    };
+    let upstream = context.service(name).and_then(|stored| {
+        let service = &stored.object;
+        let found = Port::Number(*number).find(service, Transport::Tcp);
+        match external_name(service) {
+            None => found.map(|port| match through {
+                Through::Pods => pods(name, port, &mut findings, context),
+                Through::Service => itself(name, service, port, context),
+            }),
+            Some(external_name) => {
+                let port = found.map_or_else(|| Cow::Owned(bare(*number)), Cow::Borrowed);
+                outside(name, external_name, &port, &mut findings, context)
+            }
+        }
+    });
+    let upstream = upstream.and_then(|own| {
+        let tls = match tls {
+            None => None,
+            Some(asked) => Some(policy(name, asked, &mut findings, context)?),
+        };
+        let protocol = protocol.unwrap_or(own.protocol);
+        let upkeep = upkeep.as_ref().map(|upkeep| possible(upkeep, protocol, name, &mut findings));
+        Some(Upstream { protocol, tls, upkeep, ..own })
+    });
+    Gathered { upstream: upstream.map(Arc::new), findings }
+}
+
+/// `upkeep` without what endpoints that speak `protocol` cannot be asked.
+fn possible(
+    upkeep: &Arc<Upkeep>,
+    protocol: Protocol,
+    service: &ObjectName,
+    findings: &mut Vec<Finding>,
+) -> Arc<Upkeep> {
+    let asks_grpc = upkeep.check.as_ref().is_some_and(|check| matches!(check.question, Question::Grpc { .. }));
+    if !asks_grpc || matches!(protocol, Protocol::H2c | Protocol::H2) {
+        return Arc::clone(upkeep);
+    }
+    let message = format!(
+        "annotation `health-check` is `grpc`, which is not spoken to the pods of service `{service}`; they are not checked, set `backend-protocol` to `GRPC` or `GRPCS`"
+    );
+    findings.push(Finding { reason: Reason::IneffectiveAnnotation, message });
+    Arc::new(Upkeep { check: None, ..Upkeep::clone(upkeep) })
+}
+
+/// What is said to a host outside, of whose services nothing but its name may say which is meant. An address is no
+/// server name.
+fn outside_tls(host: &str) -> Option<Arc<UpstreamTls>> {
+    let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
+    let name = name.filter(|name| matches!(name, ServerName::DnsName(_)))?;
+    Some(Arc::new(UpstreamTls { verify: None, certificate: None, server_name: Some(name) }))
+}
+
+/// What `asked` comes to for a service; `None` if it cannot be kept.
+fn policy(
+    service: &ObjectName,
+    asked: &AskedTls,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Arc<UpstreamTls>> {
+    let own = format!("{}.{}.svc", service.name, service.namespace);
+    let stored = context.service(service);
+    let own = stored.and_then(|stored| external_name(&stored.object)).map_or(own, str::to_owned);
+    match annotations::terms(asked, &service.namespace, context) {
+        Ok(terms) => {
+            let policy = terms?.of_service(&own);
+            if policy.is_none() {
+                let message = format!(
+                    "`{}` is no name that a certificate could have; its rules answer 503, set `proxy-ssl-name`",
+                    shorten(&own)
+                );
+                findings.push(Finding { reason: Reason::InvalidAnnotation, message });
+            }
+            policy.map(Arc::new)
+        }
+        Err((reason, message)) => {
+            findings.push(Finding { reason, message });
+            None
+        }
+    }
+}
+
+/// What is behind a port, by the endpoints that slices give.
+fn pods<'c>(
+    name: &ObjectName,
+    port: &'c ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'c>,
+) -> Upstream {
+    let (endpoints, app_protocol) = listed(name, port, findings, context);
+    let reference = endpoints::reference(name, context);
+    let protocol = protocol::of_port(app_protocol, &reference, context);
+    Upstream { protocol, endpoints, ..Upstream::default() }
+}
+
+/// The endpoints of a port without HTTP; `None` if nothing may be sent there.
+fn stream_endpoints(
+    name: &ObjectName,
+    number: i32,
+    transport: Transport,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Endpoint>> {
+    let service = &context.service(name)?.object;
+    let found = Port::Number(number).find(service, transport);
+    match external_name(service) {
+        None => found.map(|port| listed(name, port, findings, context).0),
+        Some(external_name) => {
+            let port = found.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
+            led_to(name, external_name, &port, findings, context)
+        }
+    }
+}
+
+/// The endpoints that slices give, with the `appProtocol` of the port.
+fn listed<'c>(
+    name: &ObjectName,
+    port: &'c ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'c>,
+) -> (Vec<Endpoint>, Option<&'c str>) {
+    let (endpoints, app_protocol) = endpoints::collect(name, port, context);
+    if endpoints.is_empty() {
+        let message =
+            format!("port `{}` of service `{name}` has no ready endpoint; check its pods and selector", port.port);
+        findings.push(Finding { reason: Reason::NoReadyEndpoints, message });
+    }
+    (endpoints, app_protocol)
+}
+
+/// The addresses of the service itself.
+fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mut Context<'_>) -> Upstream {
+    let reference = endpoints::reference(name, context);
+    let protocol = protocol::of_port(port.app_protocol.as_deref(), &reference, context);
+    let number = u16::try_from(port.port).unwrap_or_default();
+    let mut endpoints: Vec<_> =
+        cluster_ips(service).map(|ip| Endpoint { address: SocketAddr::new(ip, number) }).collect();
+    endpoints.sort();
+    Upstream { protocol, endpoints, ..Upstream::default() }
+}
+
+/// What is behind an external name; `None` if it is refused.
+fn outside(
+    name: &ObjectName,
+    external_name: &str,
+    port: &ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Upstream> {
+    let endpoints = led_to(name, external_name, port, findings, context)?;
+    let service = endpoints::reference(name, context);
+    let protocol = protocol::of_port(port.app_protocol.as_deref(), &service, context);
+    Some(Upstream { protocol, endpoints, ..Upstream::default() })
+}
+
+/// The addresses of an external name; `None` if it is refused.
+fn led_to(
+    name: &ObjectName,
+    external_name: &str,
+    port: &ServicePort,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Endpoint>> {
+    let number = endpoints::target(port).or_else(|| u16::try_from(port.port).ok()).filter(|number| *number != 0);
+    let Some(number) = number else {
+        let message = format!("port `{}` of service `{name}` is no port number; correct the backend", port.port);
+        findings.push(Finding { reason: Reason::PortNotFound, message });
+        return None;
+    };
+    match external::follow(name, external_name, number, findings, context) {
+        Lead::Endpoints(endpoints) => Some(endpoints),
+        Lead::Refused => None,
+    }
+}
+
+// === impl Destination ===
+
+impl Destination {
+    pub(super) fn key(&self) -> UpstreamKey {
+        match self {
+            Self::Service { name: ObjectName { namespace, name }, port, protocol, through, tls, upkeep } => {
+                let through = match through {
+                    Through::Pods => "",
+                    Through::Service => "+service",
+                };
+                let mut port = match protocol {
+                    None => format!("{port}{through}"),
+                    Some(protocol) => format!("{port}{through}+{protocol}"),
+                };
+                if let Some(tls) = tls {
+                    port += &format!("+tls({})", tls.label());
+                }
+                if let Some(upkeep) = upkeep {
+                    port += &format!("+upkeep({upkeep})");
+                }
+                UpstreamKey::new(namespace, name, &port)
+            }
+            // No namespace is empty, so that no service has this key.
+            Self::Outside { host, port, protocol } => UpstreamKey::new("", host, &format!("{port}+{protocol}")),
+            // What is known of connections of HTTP to the same pods does not hold for these.
+            Self::Stream { name: ObjectName { namespace, name }, port, transport } => {
+                let transport = match transport {
+                    Transport::Tcp => "tcp",
+                    Transport::Udp => "udp",
+                };
+                UpstreamKey::new(namespace, name, &format!("{port}+{transport}"))
+            }
+        }
+    }
+}
+
+// === impl Gathered ===
+
+impl Gathered {
+    /// Whether everything but the endpoints is the same.
+    pub(super) fn looks_like(&self, other: &Self) -> bool {
+        let spoken = |gathered: &Self| {
+            let upstream = gathered.upstream.as_ref();
+            upstream.map(|upstream| (upstream.protocol, upstream.tls.clone()))
+        };
+        spoken(self) == spoken(other) && self.findings == other.findings
+    }
+}
