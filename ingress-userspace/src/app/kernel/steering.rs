@@ -1,0 +1,113 @@
+//! Tells the kernel part for which addresses and ports of the node connections are steered.
+
+use std::net::IpAddr;
+
+use ingress_common::{
+    flow::{PROTO_TCP, PROTO_UDP},
+    map::{NODE_ADDRS_MAX, PORTS_MAX},
+    steer::{PORT_COUNT_ONLY, SLOTS_PER_PORT},
+};
+use ingress_userspace::{
+    datapath::{Claim, SteeredPort},
+    model::{StreamPort, Transport},
+    proxy::Shared,
+};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::{Kernel, STREAMS};
+
+impl Kernel {
+    /// Tells the kernel addresses and ports that it does not know yet, if the node is ours.
+    pub(super) fn refresh(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
+        if !*owner.borrow() {
+            return;
+        }
+        if self.stale {
+            self.set_addresses();
+        }
+        if self.changed {
+            self.set_ports(shared);
+        }
+    }
+
+    /// Tells the kernel which ports there are now; what fails is tried again with the next heartbeat.
+    fn set_ports(&mut self, shared: &Shared) {
+        let ports = self.steered(shared);
+        if ports == self.told {
+            self.changed = false;
+            return;
+        }
+        // Slots and all, and under the same lock: a process that has just taken the node must not find our ports in
+        // place of its own.
+        match self.claim(Claim::Ownerless, shared) {
+            Ok(true) => info!(count = ports.len(), "the node's ports changed"),
+            // What it is then is found out at the next look.
+            Ok(false) => {}
+            Err(error) => {
+                self.told.clear();
+                warn!("cannot set the node's ports, trying again: {error:#}");
+            }
+        }
+    }
+
+    /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here.
+    pub(super) fn steered(&mut self, shared: &Shared) -> Vec<SteeredPort> {
+        let snapshot = shared.snapshot();
+        let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
+            Transport::Tcp => steered(*number, STREAMS, self.workers),
+            Transport::Udp => {
+                SteeredPort { port: *number, proto: PROTO_UDP, first_slot: 0, workers: 0, flags: PORT_COUNT_ONLY }
+            }
+        });
+        let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
+        let room = PORTS_MAX as usize;
+        let left_out = ports.split_off(room.min(ports.len()));
+        // They are asked for more than once for each change.
+        if left_out != self.left_out && !left_out.is_empty() {
+            warn!(left_out = left_out.len(), room, "more ports than the kernel part has room for; TCP goes before UDP");
+        }
+        self.left_out = left_out;
+        ports
+    }
+
+    /// What cannot be read is read again after the next change; what is known goes on to hold.
+    pub(super) async fn read_addresses(&mut self) {
+        match self.node.addresses().await {
+            Ok(addresses) if addresses != self.addresses => {
+                info!(count = addresses.len(), "the node's addresses changed");
+                self.addresses = addresses;
+                self.stale = true;
+            }
+            Ok(_) => {}
+            Err(error) => warn!("keeping the addresses known so far: {error:#}"),
+        }
+    }
+
+    /// Tells the kernel the node's addresses; what fails is tried again with the next heartbeat.
+    pub(super) fn set_addresses(&mut self) {
+        let mut addresses: Vec<_> = self.addresses.iter().map(|(address, index)| (*address, *index)).collect();
+        let room = NODE_ADDRS_MAX as usize;
+        if addresses.len() > room {
+            // Those that clients least likely use go first: a node with many pods has a link-local address for each.
+            addresses.sort_by_key(|(address, _)| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()));
+            addresses.truncate(room);
+            warn!(
+                left_out = self.addresses.len() - room,
+                "more addresses than the kernel part has room for; link-local ones are left out first"
+            );
+        }
+        match self.datapath.set_node_addrs(&addresses) {
+            Ok(()) => self.stale = false,
+            Err(error) => {
+                self.stale = true;
+                warn!(error = &error as &dyn std::error::Error, "cannot set the node's addresses; trying again");
+            }
+        }
+    }
+}
+
+/// A TCP port whose connections go to the slots of `group`.
+pub(super) fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
+    SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0 }
+}
