@@ -1,6 +1,6 @@
 //! The metrics, their names and meaning. Labels come from routes and closed lists, never from requests.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use ingress_common::StatusClass;
 use ingress_userspace::{
@@ -13,7 +13,9 @@ use ingress_userspace::{
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text},
+    encoding::{
+        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, NoLabelSet, text,
+    },
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
@@ -86,54 +88,43 @@ impl Collector for Scrape {
 }
 
 fn encode_hosts(hosts: &[HostCounters], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let counter = MetricType::Counter;
     let help = "Final responses by host and class of status; `aborted` broke off before their end";
-    let mut metric = encoder.encode_descriptor("host_requests", help, None, counter)?;
-    for HostCounters { host, l7, .. } in hosts {
-        for (class, count) in StatusClass::NAMES.iter().zip(l7.requests.to_array()) {
-            let labels = [("host", host.as_str()), ("class", *class)];
-            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
-        }
-    }
+    let rows = hosts.iter().flat_map(|HostCounters { host, l7, .. }| {
+        let classes = StatusClass::NAMES.into_iter().zip(l7.requests.to_array());
+        classes.map(move |(class, count)| ([("host", host.as_str()), ("class", class)], count))
+    });
+    counters(encoder, "host_requests", help, rows)?;
     for (name, help, value) in HOST_COUNTERS {
-        let mut metric = encoder.encode_descriptor(name, help, None, counter)?;
-        for host in hosts {
-            ConstCounter::new(value(host)).encode(metric.encode_family(&[("host", host.host.as_str())])?)?;
-        }
+        let rows = hosts.iter().map(|host| ([("host", host.host.as_str())], value(host)));
+        counters(encoder, name, help, rows)?;
     }
     let help = "Time from the head of a request to the end of its response, of those that went out whole";
     let mut metric = encoder.encode_descriptor("host_request_duration_seconds", help, None, MetricType::Histogram)?;
     for HostCounters { host, durations: DurationsView { buckets, sum }, .. } in hosts {
-        let bounds = DURATION_BOUNDS.iter().map(std::time::Duration::as_secs_f64).chain([f64::INFINITY]);
+        let bounds = DURATION_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
         let all: Vec<_> = bounds.zip(*buckets).collect();
         let labels = [("host", host.as_str())];
         let mut family = metric.encode_family(&labels)?;
         family.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), buckets.iter().sum(), &all, None)?;
     }
-    let help = "Requests being served now";
-    let mut metric = encoder.encode_descriptor("host_active_requests", help, None, MetricType::Gauge)?;
-    for HostCounters { host, l7, .. } in hosts {
-        ConstGauge::new(l7.active).encode(metric.encode_family(&[("host", host.as_str())])?)?;
-    }
-    Ok(())
+    let rows = hosts.iter().map(|HostCounters { host, l7, .. }| ([("host", host.as_str())], l7.active));
+    gauges(encoder, "host_active_requests", "Requests being served now", rows)
 }
 
 fn encode_meters(meters: &[MeterView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let help = "Final responses by rule and class of status, of Ingresses that ask for it";
-    let mut metric = encoder.encode_descriptor("path_requests", help, None, MetricType::Counter)?;
-    for MeterView { host, path, owner, requests, took: _ } in meters {
-        for (class, count) in StatusClass::NAMES.iter().zip(requests) {
-            let labels = [("host", host.as_str()), ("path", path), ("ingress", owner), ("class", class)];
-            ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
-        }
-    }
-    let help = "Time that these took, together";
-    let mut metric = encoder.encode_descriptor("path_request_seconds", help, None, MetricType::Counter)?;
-    for MeterView { host, path, owner, requests: _, took } in meters {
-        let labels = [("host", host.as_str()), ("path", path), ("ingress", owner)];
-        ConstCounter::new(took.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
+    let rows = meters.iter().flat_map(|MeterView { host, path, owner, requests, took: _ }| {
+        StatusClass::NAMES.into_iter().zip(*requests).map(move |(class, count)| {
+            let labels = [("host", host.as_str()), ("path", path.as_str()), ("ingress", &**owner), ("class", class)];
+            (labels, count)
+        })
+    });
+    counters(encoder, "path_requests", help, rows)?;
+    let rows = meters.iter().map(|MeterView { host, path, owner, requests: _, took }| {
+        let labels = [("host", host.as_str()), ("path", path.as_str()), ("ingress", &**owner)];
+        (labels, took.as_secs_f64())
+    });
+    counters(encoder, "path_request_seconds", "Time that these took, together", rows)
 }
 
 /// A counter of an upstream: name, meaning, value.
@@ -144,22 +135,18 @@ type Parts = (&'static str, &'static str, &'static str, fn(&UpstreamView) -> Vec
 
 fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let help = "Endpoints of an upstream, by what they are to requests now";
-    let mut metric = encoder.encode_descriptor("upstream_endpoints", help, None, MetricType::Gauge)?;
-    for UpstreamView { key, fit, ejected, unwell, .. } in upstreams {
-        for (state, count) in [("fit", fit), ("ejected", ejected), ("unhealthy", unwell)] {
-            let labels = [("upstream", key.as_str()), ("state", state)];
-            ConstGauge::new(*count as u64).encode(metric.encode_family(&labels)?)?;
-        }
-    }
+    let rows = upstreams.iter().flat_map(|UpstreamView { key, fit, ejected, unwell, .. }| {
+        let states = [("fit", *fit), ("ejected", *ejected), ("unhealthy", *unwell)];
+        states.map(|(state, count)| ([("upstream", key.as_str()), ("state", state)], count as u64))
+    });
+    gauges(encoder, "upstream_endpoints", help, rows)?;
     let whole: [Whole; 2] = [
         ("upstream_ejections", "Times that an endpoint was ejected", |view| view.ejections),
         ("upstream_retries", "Requests that went to another endpoint after the first", |view| view.retries),
     ];
     for (name, help, value) in whole {
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for view in upstreams {
-            ConstCounter::new(value(view)).encode(metric.encode_family(&[("upstream", view.key.as_str())])?)?;
-        }
+        let rows = upstreams.iter().map(|view| ([("upstream", view.key.as_str())], value(view)));
+        counters(encoder, name, help, rows)?;
     }
     let parts: [Parts; 2] = [
         ("upstream_checks", "Health checks, by result", "result", |view| {
@@ -170,30 +157,21 @@ fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<
         }),
     ];
     for (name, help, label, values) in parts {
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for view in upstreams {
-            for (part, count) in values(view) {
-                let labels = [("upstream", view.key.as_str()), (label, part)];
-                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
-            }
-        }
+        let rows = upstreams.iter().flat_map(|view| {
+            let key = view.key.as_str();
+            values(view).into_iter().map(move |(part, count)| ([("upstream", key), (label, part)], count))
+        });
+        counters(encoder, name, help, rows)?;
     }
     Ok(())
 }
 
 impl Scrape {
     fn encode_totals(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Packets seen by the kernel programs, by verdict or event";
-        let mut metric = encoder.encode_descriptor("kernel_packets", help, None, MetricType::Counter)?;
-        for (reason, traffic) in &self.totals {
-            ConstCounter::new(traffic.packets).encode(metric.encode_family(&[("reason", *reason)])?)?;
-        }
-        let help = "Bytes seen by the kernel programs, by verdict or event";
-        let mut metric = encoder.encode_descriptor("kernel_bytes", help, None, MetricType::Counter)?;
-        for (reason, traffic) in &self.totals {
-            ConstCounter::new(traffic.bytes).encode(metric.encode_family(&[("reason", *reason)])?)?;
-        }
-        Ok(())
+        let rows = self.totals.iter().map(|(reason, traffic)| ([("reason", *reason)], traffic.packets));
+        counters(encoder, "kernel_packets", "Packets seen by the kernel programs, by verdict or event", rows)?;
+        let rows = self.totals.iter().map(|(reason, traffic)| ([("reason", *reason)], traffic.bytes));
+        counters(encoder, "kernel_bytes", "Bytes seen by the kernel programs, by verdict or event", rows)
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -239,71 +217,45 @@ impl Scrape {
             ("passwords_hashed", "Passwords whose hash was computed, as they were not remembered", passwords_hashed),
             ("tokens_verified", "Tokens whose signature was verified, as they were not remembered", tokens_verified),
         ] {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)?;
+            counter(encoder, name, help, value)?;
         }
         let help = "Spans of traces that are over, by what became of them";
-        let mut metric = encoder.encode_descriptor("trace_spans", help, None, MetricType::Counter)?;
-        for (fate, count) in SpanFate::ALL.iter().zip(spans) {
-            ConstCounter::new(count).encode(metric.encode_family(&[("result", fate.as_str())])?)?;
-        }
+        let rows = by("result", SpanFate::ALL.map(SpanFate::as_str), spans);
+        counters(encoder, "trace_spans", help, rows)?;
         let help = "Connections closed before their first request, by reason";
-        let mut metric = encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
-        for (reason, count) in Refusal::ALL.iter().zip(refused) {
-            ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason.as_str())])?)?;
-        }
+        let rows = by("reason", Refusal::ALL.map(Refusal::as_str), refused);
+        counters(encoder, "connections_refused", help, rows)?;
         let help = "Requests refused because their client asked for too much, by limit";
-        let mut metric = encoder.encode_descriptor("requests_limited", help, None, MetricType::Counter)?;
-        for (reason, count) in [("rate", over_rate), ("in_flight", over_in_flight)] {
-            ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason)])?)?;
-        }
+        let rows = by("reason", ["rate", "in_flight"], [over_rate, over_in_flight]);
+        counters(encoder, "requests_limited", help, rows)?;
         let help = "Clients whose rate was forgotten before its time, because there were too many";
-        let metric = encoder.encode_descriptor("limited_clients_forgotten", help, None, MetricType::Counter)?;
-        ConstCounter::new(forgotten).encode(metric)?;
+        counter(encoder, "limited_clients_forgotten", help, forgotten)?;
         let help = "How scarce memory is: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
-        let metric = encoder.encode_descriptor("memory_pressure", help, None, MetricType::Gauge)?;
-        ConstGauge::new(pressure as u64).encode(metric)
+        gauge(encoder, "memory_pressure", help, pressure as u64)
     }
 
     fn encode_datagrams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let DatagramStatsView { sessions, to_pods, to_clients, open_ports, closed_ports, dropped } =
             self.proxy.datagrams;
         let help = "Datagrams of UDP services that were brought to the other side, by which that is";
-        let mut metric = encoder.encode_descriptor("datagrams", help, None, MetricType::Counter)?;
-        for (to, count) in [("pod", to_pods), ("client", to_clients)] {
-            ConstCounter::new(count).encode(metric.encode_family(&[("to", to)])?)?;
-        }
+        counters(encoder, "datagrams", help, by("to", ["pod", "client"], [to_pods, to_clients]))?;
         let help = "Datagrams of UDP services that went no further, by reason";
-        let mut metric = encoder.encode_descriptor("datagrams_dropped", help, None, MetricType::Counter)?;
-        for (reason, count) in Dropped::ALL.iter().zip(dropped) {
-            ConstCounter::new(count).encode(metric.encode_family(&[("reason", reason.as_str())])?)?;
-        }
-        let help = "Sessions of UDP services open now";
-        let metric = encoder.encode_descriptor("datagram_sessions", help, None, MetricType::Gauge)?;
-        ConstGauge::new(sessions as u64).encode(metric)?;
+        let rows = by("reason", Dropped::ALL.map(Dropped::as_str), dropped);
+        counters(encoder, "datagrams_dropped", help, rows)?;
+        gauge(encoder, "datagram_sessions", "Sessions of UDP services open now", sessions as u64)?;
         let help = "Ports of UDP services, by state; why one cannot be opened, the log says";
-        let mut metric = encoder.encode_descriptor("udp_ports", help, None, MetricType::Gauge)?;
-        for (state, count) in [("open", open_ports), ("closed", closed_ports)] {
-            ConstGauge::new(count as u64).encode(metric.encode_family(&[("state", state)])?)?;
-        }
-        Ok(())
+        let rows = by("state", ["open", "closed"], [open_ports as u64, closed_ports as u64]);
+        gauges(encoder, "udp_ports", help, rows)
     }
 
     fn encode_status(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(StatusState { is_leader, status_writes, events }) = self.status else { return Ok(()) };
-        for (name, help, values) in [
-            ("status_writes", "Writes of the status of Ingresses, by result", status_writes),
-            ("events", "Events about objects that something is wrong with, by result", events),
-        ] {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (result, value) in WriteResult::ALL.iter().zip(values) {
-                let labels = [("result", result.as_str())];
-                ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        let help = "1 while this process writes statuses and events";
-        let metric = encoder.encode_descriptor("leader", help, None, MetricType::Gauge)?;
-        ConstGauge::new(u64::from(is_leader)).encode(metric)
+        let results = WriteResult::ALL.map(WriteResult::as_str);
+        let help = "Writes of the status of Ingresses, by result";
+        counters(encoder, "status_writes", help, by("result", results, status_writes))?;
+        let help = "Events about objects that something is wrong with, by result";
+        counters(encoder, "events", help, by("result", results, events))?;
+        gauge(encoder, "leader", "1 while this process writes statuses and events", u64::from(is_leader))
     }
 
     fn encode_control(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -311,8 +263,7 @@ impl Scrape {
             self.control;
         if let Some(age) = age {
             let help = "Seconds since the API server last confirmed each part of the configuration";
-            let metric = encoder.encode_descriptor("configuration_age_seconds", help, None, MetricType::Gauge)?;
-            ConstGauge::new(age.as_secs_f64()).encode(metric)?;
+            gauge(encoder, "configuration_age_seconds", help, age.as_secs_f64())?;
         }
         for (name, help, value) in [
             (
@@ -336,9 +287,60 @@ impl Scrape {
             ),
             ("client_connections", "Client connections open now, handshakes included", self.proxy.connections as u64),
         ] {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(value).encode(metric)?;
+            gauge(encoder, name, help, value)?;
         }
         Ok(())
     }
+}
+
+/// Rows for a label of ours: its values in their order, and the numbers of each.
+fn by<const N: usize>(
+    label: &'static str,
+    values: [&'static str; N],
+    numbers: [u64; N],
+) -> impl Iterator<Item = ([(&'static str, &'static str); 1], u64)> {
+    values.into_iter().zip(numbers).map(move |(value, number)| ([(label, value)], number))
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    ConstCounter::new(value).encode(metric)
+}
+
+/// One for each set of labels.
+fn counters<L: EncodeLabelSet, V: EncodeCounterValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl Iterator<Item = (L, V)>,
+) -> Result<(), fmt::Error> {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in rows {
+        ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn gauge<V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: V,
+) -> Result<(), fmt::Error> {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(value).encode(metric)
+}
+
+/// One for each set of labels.
+fn gauges<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl Iterator<Item = (L, u64)>,
+) -> Result<(), fmt::Error> {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in rows {
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
