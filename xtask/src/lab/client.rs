@@ -107,7 +107,11 @@ impl Trust {
         Ok(Self(Arc::new(roots)))
     }
 
-    fn connector(&self, alpn: &[u8]) -> anyhow::Result<TlsConnector> {
+    /// What a client of TLS needs that speaks `alpn` and trusts these alone.
+    ///
+    /// # Errors
+    /// If the provider of cryptography has no usable version of TLS.
+    pub fn config(&self, alpn: &[u8]) -> anyhow::Result<Arc<rustls::ClientConfig>> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -115,7 +119,7 @@ impl Trust {
             .with_root_certificates(Arc::clone(&self.0))
             .with_no_client_auth();
         config.alpn_protocols = vec![alpn.to_vec()];
-        Ok(TlsConnector::from(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 }
 
@@ -297,7 +301,7 @@ async fn handshake(
     alpn: &[u8],
 ) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let name = ServerName::try_from(name.to_owned()).with_context(|| format!("unusable server name `{name}`"))?;
-    let stream = trust.connector(alpn)?.connect(name.clone(), stream).await;
+    let stream = TlsConnector::from(trust.config(alpn)?).connect(name.clone(), stream).await;
     let stream = stream.with_context(|| format!("TLS handshake as `{}` failed", name.to_str()))?;
     let agreed = stream.get_ref().1.alpn_protocol();
     anyhow::ensure!(

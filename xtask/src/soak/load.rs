@@ -9,11 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
+use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
 use super::{pod::TRICKLE, product::Product};
@@ -146,7 +142,7 @@ pub(super) fn idle(product: &Product, kind: Idle, count: usize) -> anyhow::Resul
             Ok(stream)
         }),
         Idle::Tls => {
-            let config = Arc::new(trusting()?);
+            let config = product.trust.config(b"http/1.1")?;
             weigh(product, "TLS", count, TLS_MAX, || {
                 let connection = ClientConnection::new(Arc::clone(&config), ServerName::try_from("soak.test")?)?;
                 let mut stream = StreamOwned::new(connection, TcpStream::connect(product.https)?);
@@ -222,49 +218,4 @@ fn live(address: SocketAddr, change: usize) -> anyhow::Result<()> {
         thread::sleep(Duration::from_millis(2));
     }
     bail!("change {change} is not served")
-}
-
-fn trusting() -> anyhow::Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth())
-}
-
-/// Takes the certificate that the product makes for itself.
-#[derive(Debug)]
-struct Trusting;
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256]
-    }
 }

@@ -97,9 +97,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 start().and_then(|(_pod, product)| load::trickle(&product, Duration::from_secs(minutes * 60)))
             }
             // Each kind with a product of its own: what one has freed would be the other's.
-            Run::Idle => load::Idle::ALL.into_iter().try_for_each(|kind| {
-                start().and_then(|(_pod, product)| load::idle(&product, kind, connections / part as usize))
-            }),
+            // Each kind with a product of its own, as what one has freed would be the other's; both, whatever the first is.
+            Run::Idle => load::Idle::ALL
+                .map(|kind| start().and_then(|(_pod, product)| load::idle(&product, kind, connections / part as usize)))
+                .into_iter()
+                .collect(),
             Run::Websockets => start().and_then(|(_pod, product)| {
                 load::websockets(&product, websockets / part as usize, changes / part as usize)
             }),

@@ -11,6 +11,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use crate::lab::{client::Trust, credentials::Authority};
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Product {
@@ -19,6 +21,8 @@ pub(super) struct Product {
     pod: SocketAddr,
     pub(super) http: SocketAddr,
     pub(super) https: SocketAddr,
+    /// Of the certificate of `soak.test`.
+    pub(super) trust: Trust,
 }
 
 impl Product {
@@ -29,6 +33,8 @@ impl Product {
         let [http, https, admin] = [free_port()?, free_port()?, free_port()?];
         let log = fs::File::create(folder.join("log"))?;
         fs::create_dir_all(folder.join("manifests"))?;
+        let authority = Authority::generate()?;
+        fs::write(folder.join("manifests/tls.yaml"), authority.secret("default", "soak", &["soak.test"])?)?;
         write(&folder, pod, 0)?;
         let child = Command::new(binary)
             .args(["run", "--steer", "bind", "--xdp-mode", "off", "--workers", "1"])
@@ -41,7 +47,7 @@ impl Product {
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
         let [http, https] = [http, https].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let mut product = Self { child, folder, pod, http, https };
+        let mut product = Self { child, folder, pod, http, https, trust: authority.trust()? };
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(product.http).is_err() {
             if product.child.try_wait()?.is_some() || Instant::now() > deadline {

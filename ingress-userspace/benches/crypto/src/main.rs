@@ -8,16 +8,12 @@ use std::{io, sync::Arc, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig, ServerConnection,
-    SignatureScheme, SupportedProtocolVersion,
-    client::{
-        Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
+    client::Resumption,
     crypto::{CryptoProvider, aws_lc_rs, ring},
     version::{TLS12, TLS13},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 
 const ROUNDS: usize = 9;
 const HANDSHAKES: u32 = 300;
@@ -116,11 +112,12 @@ fn clock() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
+/// A server, and its certificate for clients to trust.
 fn server(
     provider: CryptoProvider,
     version: &'static SupportedProtocolVersion,
     key: &'static rcgen::SignatureAlgorithm,
-) -> Arc<ServerConfig> {
+) -> (Arc<ServerConfig>, CertificateDer<'static>) {
     let key = rcgen::KeyPair::generate_for(key).expect("a key");
     let certificate = rcgen::CertificateParams::new(vec!["a.test".to_owned()])
         .expect("parameters")
@@ -136,10 +133,11 @@ fn server(
         .expect("a certificate");
     config.ticketer = if is_ring { ring::Ticketer::new() } else { aws_lc_rs::Ticketer::new() }.expect("a ticketer");
     config.send_tls13_tickets = 1;
-    Arc::new(config)
+    (Arc::new(config), certificate.der().clone())
 }
 
 fn client(
+    trusted: CertificateDer<'static>,
     group: Option<rustls::NamedGroup>,
     cipher: Option<rustls::CipherSuite>,
     version: &'static SupportedProtocolVersion,
@@ -151,13 +149,14 @@ fn client(
     if let Some(cipher) = cipher {
         provider.cipher_suites.retain(|known| known.suite() == cipher);
     }
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted).expect("a certificate");
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[version])
         .expect("a version")
-        .with_root_certificates(RootCertStore::empty())
+        .with_root_certificates(roots)
         .with_no_client_auth();
     config.resumption = Resumption::in_memory_sessions(8);
-    config.dangerous().set_certificate_verifier(Arc::new(Anyone));
     Arc::new(config)
 }
 
@@ -167,8 +166,8 @@ fn handshakes(case: &Handshake, provider: Provider) -> Option<f64> {
     if !provider.kx_groups.iter().any(|group| group.name() == case.group) {
         return None;
     }
-    let server = server(provider, case.version, case.key);
-    let client = client(Some(case.group), None, case.version);
+    let (server, trusted) = server(provider, case.version, case.key);
+    let client = client(trusted, Some(case.group), None, case.version);
     let fresh = || {
         let mut config = ClientConfig::clone(&client);
         config.resumption = Resumption::disabled();
@@ -225,8 +224,8 @@ fn take(mut wire: &[u8], mut read: impl FnMut(&mut &[u8]) -> io::Result<usize>) 
 
 /// GB per second of CPU that the server sends, and receives.
 fn bulk(cipher: rustls::CipherSuite, provider: Provider) -> (f64, f64) {
-    let server = server(provider(), &TLS13, &rcgen::PKCS_ECDSA_P256_SHA256);
-    let (mut server, mut client, ..) = connect(&server, &client(None, Some(cipher), &TLS13));
+    let (server, trusted) = server(provider(), &TLS13, &rcgen::PKCS_ECDSA_P256_SHA256);
+    let (mut server, mut client, ..) = connect(&server, &client(trusted, None, Some(cipher), &TLS13));
     let data = vec![7; RECORD];
     let (mut wire, mut plain) = (Vec::with_capacity(2 * RECORD), vec![0; RECORD]);
     let (mut sent, mut received) = (Duration::ZERO, Duration::ZERO);
@@ -255,43 +254,4 @@ fn bulk(cipher: rustls::CipherSuite, provider: Provider) -> (f64, f64) {
     }
     let gigabytes = (BULK / RECORD * RECORD) as f64 / 1e9;
     (gigabytes / sent.as_secs_f64(), gigabytes / received.as_secs_f64())
-}
-
-/// Takes any certificate: what clients do is not measured.
-#[derive(Debug)]
-struct Anyone;
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
