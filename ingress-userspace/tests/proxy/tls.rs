@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -35,9 +35,23 @@ use crate::support::{DEADLINE, Origin, Proxy, Table, wait_until};
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Takes any certificate; its signatures are checked all the same.
+/// Takes any certificate, and keeps the OCSP response beside it; signatures are checked all the same.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+    staples: Mutex<Vec<Vec<u8>>>,
+}
+
+impl AnyCertificate {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { provider: Arc::new(aws_lc_rs::default_provider()), staples: Mutex::default() })
+    }
+
+    /// The OCSP response of the latest handshake that none has asked for; empty where there was none.
+    pub(crate) fn staple(&self) -> Option<Vec<u8>> {
+        self.staples.lock().expect("unpoisoned").pop()
+    }
+}
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
@@ -45,9 +59,10 @@ impl ServerCertVerifier for AnyCertificate {
         _: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         _: &ServerName<'_>,
-        _: &[u8],
+        ocsp: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        self.staples.lock().expect("unpoisoned").push(ocsp.to_vec());
         Ok(ServerCertVerified::assertion())
     }
 
@@ -57,7 +72,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -66,11 +81,11 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -86,7 +101,7 @@ pub(crate) fn config_of(
     own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
 ) -> ClientConfig {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .expect("versions")
         .with_root_certificates(RootCertStore::empty());
@@ -94,7 +109,7 @@ pub(crate) fn config_of(
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).expect("a certificate"),
     };
-    config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    config.dangerous().set_certificate_verifier(AnyCertificate::new());
     config
 }
 
@@ -286,7 +301,7 @@ async fn what_is_no_handshake_is_cut_off_in_time() {
 #[tokio::test]
 async fn draining_finishes_http2_streams_and_ends_the_connection() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
+    let wait = Mutex::new(wait);
     let origin = Origin::start(move |peer| {
         peer.request();
         wait.lock().expect("unpoisoned").recv().expect("told to go on");

@@ -1,19 +1,15 @@
 //! What issuers say of certificates, stapled to handshakes as long as it holds.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ingress_userspace::control::translate::Options;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig,
+    client::danger::ServerCertVerifier,
     version::{TLS12, TLS13},
 };
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_cert::{
     Certificate,
     der::{Decode, Encode},
@@ -23,7 +19,7 @@ use super::{Ingress, handshakes::get};
 use crate::{
     pki::{Authority, Issued},
     support::Origin,
-    tls::config_of,
+    tls::{AnyCertificate, config_of},
 };
 
 const PAST: &str = "20200101000000Z";
@@ -32,57 +28,12 @@ const FUTURE: &str = "40960101000000Z";
 /// Beyond `NEAR`, by the hour.
 const TODAY: Duration = Duration::from_secs(470_000 * 3600);
 
-/// Keeps the OCSP response of each handshake, and takes any certificate.
-#[derive(Debug, Default)]
-struct Witness(Mutex<Vec<Vec<u8>>>);
-
-impl Witness {
-    fn client(self: &Arc<Self>, version: &'static rustls::SupportedProtocolVersion) -> Arc<ClientConfig> {
-        let mut config = config_of(&[version], None);
-        config.resumption = rustls::client::Resumption::disabled();
-        config.dangerous().set_certificate_verifier(Arc::clone(self) as Arc<dyn ServerCertVerifier>);
-        Arc::new(config)
-    }
-
-    fn take(&self) -> Option<Vec<u8>> {
-        self.0.lock().expect("unpoisoned").pop()
-    }
-}
-
-impl ServerCertVerifier for Witness {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        ocsp: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        self.0.lock().expect("unpoisoned").push(ocsp.to_vec());
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
+/// A client that shakes hands anew each time, whose certificates `seen` takes.
+fn client(seen: &Arc<AnyCertificate>, version: &'static rustls::SupportedProtocolVersion) -> Arc<ClientConfig> {
+    let mut config = config_of(&[version], None);
+    config.resumption = rustls::client::Resumption::disabled();
+    config.dangerous().set_certificate_verifier(Arc::clone(seen) as Arc<dyn ServerCertVerifier>);
+    Arc::new(config)
 }
 
 /// What `says` says of `about`: DER by hand, as a responder makes it, but for the signature, which is the client's to verify.
@@ -163,9 +114,9 @@ fn a_response_is_stapled_if_it_is_about_the_certificate_and_holds() {
         assert_eq!(site.outcomes.contains("InvalidStaple Secret default/web"), !remark.is_empty(), "{}", site.outcomes);
         assert!(site.outcomes.contains(remark), "{remark}: {}", site.outcomes);
         for version in [&TLS12, &TLS13] {
-            let witness = Arc::<Witness>::default();
-            get(site.proxy.https, &witness.client(version), "a.test").expect("a handshake");
-            let stapled = witness.take().expect("a certificate");
+            let seen = AnyCertificate::new();
+            get(site.proxy.https, &client(&seen, version), "a.test").expect("a handshake");
+            let stapled = seen.staple().expect("a certificate");
             assert_eq!(stapled, if is_stapled { &staple[..] } else { b"" }, "{remark} {version:?}");
         }
     }
@@ -192,11 +143,11 @@ fn a_renewed_response_counts_from_then_on() {
     let ingress = |staple: &[u8]| with(&own.cert, &own.key, staple, TODAY);
     let (first, renewed) = (says("40950101000000Z"), says(FUTURE));
     let site = ingress(&first).serve(&origin).in_order();
-    let witness = Arc::<Witness>::default();
-    let config = witness.client(&TLS13);
+    let seen = AnyCertificate::new();
+    let config = client(&seen, &TLS13);
     let stapled = || {
         get(site.proxy.https, &config, "a.test").expect("a handshake");
-        witness.take().expect("a certificate")
+        seen.staple().expect("a certificate")
     };
     assert_eq!(stapled(), first);
     for (staple, expect) in [(&renewed, &renewed), (&says(NEAR), &Vec::new()), (&first, &first)] {
