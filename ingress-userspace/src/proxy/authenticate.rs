@@ -20,7 +20,7 @@ use super::{
     conn::Conn,
     error::{self, Answer},
     external::{self, Cookies},
-    headers::RequestId,
+    headers::{Head, RequestId},
     passwords::Busy,
     snapshot::Snapshot,
     worker::Worker,
@@ -42,6 +42,16 @@ pub(super) struct Asking<'r> {
     pub(super) identity: Option<&'r Identity>,
     /// One for all that is sent because of it.
     pub(super) request_id: &'r RequestId,
+}
+
+impl Asking<'_> {
+    /// The head that goes to a pod, of the request itself or of `subject` in its place, as no handshake of WebSocket.
+    pub(super) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
+        let Self { conn: _, snapshot: _, forwarding: _, version, authority, client, subject: _, identity, request_id } =
+            *self;
+        let identity = identity.map(|identity| identity.fields.as_bytes());
+        Head { version, subject, authority, edits, client, identity, request_id, handshake: None }
+    }
 }
 
 /// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are the

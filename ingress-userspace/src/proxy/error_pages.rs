@@ -12,7 +12,6 @@ use super::{
     authenticate::Asking,
     body::{RequestBody, Source},
     forward::{Forwarded, Held, Plan, forward},
-    headers::Head,
     pick::Choice,
 };
 
@@ -26,7 +25,7 @@ pub(super) async fn page(
     edits: &Edits<'_>,
     body: RequestBody,
 ) -> Option<(Response<Source>, Held)> {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
+    let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
     let method = if *subject.method == Method::HEAD { Method::HEAD } else { Method::GET };
     let question = Subject { method: &method, target: "/", ..*subject };
     let mut found = edits.found.clone();
@@ -38,16 +37,7 @@ pub(super) async fn page(
     };
     found.extend(subject.headers.keys().filter(is_about_it).map(|name| (name.clone(), None)));
     let edits = Edits { target: None, host: None, found, headers: edits.headers.clone() };
-    let head = Head {
-        version,
-        subject: &question,
-        authority,
-        edits: &edits,
-        client,
-        identity: identity.map(|identity| identity.fields.as_bytes()),
-        request_id,
-        handshake: None,
-    };
+    let head = asking.head(&question, &edits);
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
     let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
     let forwarded = forward(&conn.worker, snapshot.limits(forwarding), backend, plan, &head, body).await;

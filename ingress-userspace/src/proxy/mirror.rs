@@ -23,9 +23,7 @@ use crate::{
 use super::{
     authenticate::Asking,
     body::{RequestBody, discard},
-    external,
-    headers::Head,
-    path,
+    external, path,
     pick::{Choice, Tried},
     upstream::{self, BoxError, Limits, Target},
     worker::Worker,
@@ -81,7 +79,7 @@ struct Running(Rc<Worker>);
 
 /// Sends the request of `asking` to `mirror`, while and after it goes its own way. `edits` are what pods get.
 pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, body: &mut RequestBody) {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
+    let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
     let rendered = render(&mirror.target, subject, None);
     // `/$request_uri` is how nginx has it, too.
     let rendered = rendered.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(&rendered);
@@ -96,18 +94,8 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
     let question = Subject { target: &target, ..*subject };
     let edits =
         Edits { target: None, host: Some(&mirror.host), found: edits.found.clone(), headers: edits.headers.clone() };
-    let head = Head {
-        version,
-        subject: &question,
-        authority,
-        edits: &edits,
-        client,
-        identity: identity.map(|identity| identity.fields.as_bytes()),
-        request_id,
-        handshake: None,
-    };
     let mut written = Vec::new();
-    head.write(&mut written);
+    asking.head(&question, &edits).write(&mut written);
     let backlog = Rc::new(RefCell::new(Backlog::default()));
     let length = if mirror.body { body.size_hint() } else { SizeHint::with_exact(0) };
     let copied = CopiedBody { backlog: Rc::clone(&backlog), length };

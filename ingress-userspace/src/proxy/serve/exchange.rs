@@ -42,22 +42,13 @@ pub(super) async fn exchange(
     mut in_flight: InFlight,
     teller: &mut Option<Teller>,
 ) -> Response<Body> {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity, request_id } = *asking;
+    let Asking { conn, snapshot, forwarding, subject, request_id, .. } = *asking;
     let Admitted { upstream, session, edits, handshake, mut body } = admitted;
     let bodiless = *subject.method == Method::HEAD;
     // Whoever makes the pages is not asked for others.
     let pages = pages.filter(|pages| pages.backend != *upstream.key());
     body.tell(teller.as_mut().map(|teller| teller.forwarded(request_id, upstream.key())));
-    let head = Head {
-        version,
-        subject,
-        authority,
-        edits: &edits,
-        client,
-        identity: identity.map(|identity| identity.fields.as_bytes()),
-        request_id,
-        handshake: handshake.as_ref(),
-    };
+    let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, &edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
     match forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await {
