@@ -1,0 +1,92 @@
+//! Reads a case: objects as a file has them, and on its first lines how they are to be translated.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use ingress_userspace::control::{
+    Origin,
+    change::{Change, ObjectName},
+    cluster::Cluster,
+    source::manifests::parse,
+    translate::{CatchAll, ExternalNames, Options, Translation, translate},
+};
+
+/// Where cases are.
+pub(crate) fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/translate")
+}
+
+/// What a case says on its first lines: how its objects are to be read, and what is known besides them.
+struct Setup {
+    options: Options,
+    resolved: Vec<Change>,
+}
+
+/// Reads the comments at the head of a case.
+///
+/// - `# as-cluster`: as from an API server, where admission has been at work
+/// - `# node: n1`: the node that it is translated for
+/// - `# option: configmap=ns/name`, and other flags by their names, without `--`
+/// - `# resolved: a.example=192.0.2.1,2001:db8::1`: the addresses of a name; none after `=` if it has none
+fn setup(text: &str) -> Setup {
+    let head = || text.lines().map_while(|line| line.strip_prefix("# "));
+    let is_cluster = head().any(|line| line == "as-cluster");
+    let mut options = if is_cluster { Options::default() } else { Options::for_manifests() };
+    let mut resolved = Vec::new();
+    for line in head() {
+        if let Some(node) = line.strip_prefix("node: ") {
+            options.node = Some(node.into());
+        } else if let Some(option) = line.strip_prefix("option: ") {
+            set(&mut options, option);
+        } else if let Some((name, addresses)) = line.strip_prefix("resolved: ").and_then(|line| line.split_once('=')) {
+            let addresses = addresses.split(',').filter(|text| !text.is_empty());
+            let addresses = addresses.map(|text| text.parse().expect("an address")).collect();
+            resolved.push(Change::Resolve { name: name.into(), addresses });
+        }
+    }
+    Setup { options, resolved }
+}
+
+fn set(options: &mut Options, option: &str) {
+    let (flag, value) = option.split_once('=').unwrap_or((option, ""));
+    let object = || {
+        let (namespace, name) = value.split_once('/').expect("namespace/name");
+        Some(ObjectName::new(namespace, name))
+    };
+    match flag {
+        "annotations-prefix" => options.annotations_prefix = value.into(),
+        "configmap" => options.config_map = object(),
+        "controller-class" => options.classes.controller = value.into(),
+        "default-backend-service" => options.default_backend = object(),
+        "default-ssl-certificate" => options.default_certificate = object(),
+        "tls-ticket-secret" => options.ticket_secret = object(),
+        "disable-catch-all" => options.catch_all = CatchAll::Refuse,
+        "disable-svc-external-name" => options.external_names = ExternalNames::Refuse,
+        "tcp-services-configmap" => options.tcp_services = object(),
+        "udp-services-configmap" => options.udp_services = object(),
+        "ingress-class" => options.classes.name = value.into(),
+        "ingress-class-by-name" => options.classes.by_name = true,
+        "watch-ingress-without-class" => options.classes.watch_without_class = true,
+        other => panic!("no option `{other}`"),
+    }
+}
+
+/// The table, external names included, and the outcomes of a case in the file `name`, each as text.
+pub(crate) fn translated(name: &str, text: &str) -> (String, String) {
+    let path: Arc<Path> = Path::new(name).into();
+    let parsed = parse(&path, text);
+    let mut cluster = Cluster::default();
+    for object in parsed.objects {
+        cluster.apply(Change::Apply { object, origin: Origin::File(Arc::clone(&path)) });
+    }
+    let Setup { options, resolved } = setup(text);
+    for change in resolved {
+        cluster.apply(change);
+    }
+    let Translation { table, outcomes, served: _, external_names } = translate(&cluster, &options);
+    let names = external_names.keys().map(|name| format!("external name {name}\n"));
+    let lines = parsed.remarks.iter().chain(outcomes.keys().map(AsRef::as_ref)).map(|outcome| format!("{outcome}\n"));
+    (table.to_string() + &names.collect::<String>(), lines.collect())
+}

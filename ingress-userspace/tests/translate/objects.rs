@@ -1,0 +1,192 @@
+//! Random objects, as manifests. They have few names, so that they meet.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use crate::case::directory;
+
+/// An object of any kind, mostly of those that lead requests.
+pub(crate) fn any_object() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => any_ingress(),
+        4 => any_service(),
+        4 => any_slice(),
+        2 => any_secret(),
+        1 => any_config_map(),
+        2 => any_streams(),
+        1 => any_class(),
+        1 => any_node(),
+    ]
+}
+
+fn any_name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["a", "b", "c"])
+}
+
+/// A label or an annotation, or none.
+fn any_labels() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "",
+        "",
+        "  labels: {acme.cert-manager.io/http01-solver: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/backend-protocol: HTTPS}\n",
+        "  annotations: {xdp-ingress.io/ssl-redirect: \"false\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/auth-url: \"http://a.test\"}\n",
+        "  annotations: {kubernetes.io/ingress.class: a}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/custom-headers: a/b, nginx.ingress.kubernetes.io/app-root: /app}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/use-regex: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/ssl-passthrough: \"true\"}\n",
+        "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\", nginx.ingress.kubernetes.io/canary-weight: \"10\"}\n",
+    ])
+}
+
+fn any_ingress() -> impl Strategy<Value = String> {
+    let path = (
+        prop::sample::select(vec!["/", "/x", "/x/", "bad", "/y", "/.well-known/acme-challenge/t"]),
+        any::<bool>(),
+        any_name(),
+        79..82u16,
+    );
+    let host = prop::sample::select(vec!["", "a.test", "*.test", "b.test", "*.wild.test", "bad..host"]);
+    let rule = (host, prop::collection::vec(path, 0..3));
+    let class = prop::sample::select(vec!["xdp", "a", ""]);
+    let metadata = (any_name(), any_name(), prop::option::of(0..3u8), any_labels(), class);
+    (metadata, any::<bool>(), prop::collection::vec(rule, 0..3), any::<bool>())
+        .prop_map(|((namespace, name, age, labels, class), has_default, rules, has_tls)| {
+            let mut text = format!(
+                "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  namespace: {namespace}\n  name: {name}\n{labels}"
+            );
+            if let Some(age) = age {
+                text += &format!("  creationTimestamp: 2026-01-0{}T00:00:00Z\n", age + 1);
+            }
+            text += "spec:\n";
+            if !class.is_empty() {
+                text += &format!("  ingressClassName: {class}\n");
+            }
+            if has_default {
+                text += "  defaultBackend: {service: {name: a, port: {number: 80}}}\n";
+            }
+            if has_tls {
+                text += "  tls: [{secretName: a}, {hosts: [b.test, \"*.wild.test\"], secretName: b}, {hosts: [\"*.test\"]}]\n";
+            }
+            text += "  rules:\n";
+            for (host, paths) in rules {
+                text += &format!("  - host: \"{host}\"\n    http:\n      paths:\n");
+                for (path, is_exact, service, port) in paths {
+                    let kind = if is_exact { "Exact" } else { "Prefix" };
+                    text += &format!(
+                        "      - {{path: {path}, pathType: {kind}, backend: {{service: {{name: {service}, port: {{number: {port}}}}}}}}}\n"
+                    );
+                }
+            }
+            text
+        })
+}
+
+fn any_service() -> impl Strategy<Value = String> {
+    let kind = prop::sample::select(vec![
+        "",
+        ", type: ExternalName, externalName: a.example",
+        ", type: ExternalName, externalName: 10.9.0.1",
+    ]);
+    let protocol = prop::sample::select(vec!["", ", appProtocol: kubernetes.io/h2c", ", appProtocol: x"]);
+    let transport = prop::sample::select(vec!["", "", ", protocol: UDP"]);
+    let protocol = (protocol, transport).prop_map(|(protocol, transport)| format!("{protocol}{transport}"));
+    (any_name(), any_name(), 79..82u16, kind, protocol).prop_map(|(namespace, name, port, kind, protocol)| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec: {{ports: [{{port: {port}{protocol}}}]{kind}}}\n"
+        )
+    })
+}
+
+/// A Secret with one of two certificates, or with none that can be used.
+fn any_secret() -> impl Strategy<Value = String> {
+    let data = ["tls", "default-certificate"].map(|case| {
+        let text = fs::read_to_string(directory().join(case).join("in.yaml")).expect("a readable case");
+        let at = text.find("stringData:").expect("a Secret");
+        let end = text[at..].find("\n---\n").map_or(text.len() - at, |end| end + 1);
+        text[at..at + end].to_owned()
+    });
+    let broken = "stringData: {tls.crt: none, tls.key: none}\n".to_owned();
+    let data = prop::sample::select(data.into_iter().chain([broken]).collect::<Vec<_>>());
+    (any_name(), any_name(), data).prop_map(|(namespace, name, data)| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{namespace: {namespace}, name: {name}}}\n{data}")
+    })
+}
+
+fn any_config_map() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(vec![
+        "keep-alive",
+        "http-redirect-code",
+        "ssl-redirect",
+        "no-tls-redirect-locations",
+        "bogus",
+    ]);
+    let value = prop::sample::select(vec!["301", "false", "/a"]);
+    (any_name(), prop::collection::btree_map(key, value, 0..4)).prop_map(|(name, data)| {
+        let data: String = data.iter().map(|(key, value)| format!("{key}: \"{value}\", ")).collect();
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: a, name: {name}}}\ndata: {{{data}}}\n")
+    })
+}
+
+/// Rows of stream services, of TCP in `a/b` and of UDP in `a/c`, which are the names of other ConfigMaps, too.
+fn any_streams() -> impl Strategy<Value = String> {
+    let port = prop::sample::select(vec!["80", "81", "5353", "bad"]);
+    let service = (any_name(), any_name(), 79..82u16, prop::sample::select(vec!["", ":PROXY", ":PROXY:PROXY", ":x"]));
+    let name = prop::sample::select(vec!["b", "c"]);
+    (name, prop::collection::btree_map(port, service, 0..4)).prop_map(|(name, rows)| {
+        let rows: String = rows
+            .iter()
+            .map(|(key, (namespace, service, port, proxy))| {
+                format!("\"{key}\": \"{namespace}/{service}:{port}{proxy}\", ")
+            })
+            .collect();
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{namespace: a, name: {name}}}\ndata: {{{rows}}}\n")
+    })
+}
+
+fn any_class() -> impl Strategy<Value = String> {
+    let controller = prop::sample::select(vec!["xdp-ingress.io/controller", "another.io/controller"]);
+    let name = prop::sample::select(vec!["a", "b", "xdp"]);
+    let metadata = (name, prop::option::of(0..2u8), any::<bool>());
+    (metadata, controller, any_name()).prop_map(|((name, age, is_default), controller, parameters)| {
+        let default = if is_default { ", annotations: {ingressclass.kubernetes.io/is-default-class: \"true\"}" } else { "" };
+        let age = age.map_or_else(String::new, |age| format!(", creationTimestamp: 2026-01-0{}T00:00:00Z", age + 1));
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{name: {name}{age}{default}}}\nspec: {{controller: {controller}, \
+             parameters: {{kind: ConfigMap, name: {parameters}, namespace: a, scope: Namespace}}}}\n"
+        )
+    })
+}
+
+fn any_node() -> impl Strategy<Value = String> {
+    (any_name(), any_name()).prop_map(|(name, zone)| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{topology.kubernetes.io/zone: {zone}}}}}\n\
+             status: {{addresses: [{{type: InternalIP, address: 10.9.0.1}}]}}\n"
+        )
+    })
+}
+
+fn any_slice() -> impl Strategy<Value = String> {
+    (any_name(), any_name(), any_name(), prop::collection::vec((1..4u8, any::<bool>(), any::<bool>()), 0..3)).prop_map(
+        |(namespace, name, service, endpoints)| {
+            let endpoints: String = endpoints
+                .iter()
+                .map(|(ip, ready, going)| {
+                    format!(
+                        "{{addresses: [10.0.0.{ip}], conditions: {{ready: {ready}, serving: true, terminating: {going}}}, \
+                         hints: {{forNodes: [{{name: a}}], forZones: [{{name: {}}}]}}}}, ",
+                        if *going { "a" } else { "b" }
+                    )
+                })
+                .collect();
+            format!(
+                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  namespace: {namespace}\n  name: {name}\n  \
+                 labels: {{kubernetes.io/service-name: {service}}}\naddressType: IPv4\nports: [{{port: 8080}}, {{port: 8081, protocol: UDP}}]\nendpoints: [{endpoints}]\n"
+            )
+        },
+    )
+}
