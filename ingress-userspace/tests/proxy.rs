@@ -40,7 +40,7 @@ mod rfc9113;
 mod slow;
 #[path = "proxy/stream.rs"]
 mod stream;
-#[path = "proxy/support.rs"]
+#[path = "proxy/support/mod.rs"]
 mod support;
 #[path = "proxy/swap.rs"]
 mod swap;

@@ -1,0 +1,127 @@
+//! A proxy in this process, on free ports.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ingress_common::{HostL7, HostL7Cell};
+use ingress_userspace::{
+    model::{HostId, HostPattern},
+    proxy::{
+        self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot, WorkerListeners,
+    },
+};
+
+use super::{Client, DEADLINE, Table};
+
+/// Under which number TCP services are counted.
+pub(crate) const STREAMS: usize = 15;
+
+pub(crate) struct Proxy {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) http: SocketAddr,
+    pub(crate) https: SocketAddr,
+    /// The port of a TCP service, if the table has it.
+    pub(crate) streams: SocketAddr,
+    pub(crate) server: Option<Server>,
+    cells: &'static [HostL7Cell],
+}
+
+impl Proxy {
+    pub(crate) fn start(table: &Table) -> Self {
+        Self::start_with(table, &Options::default(), None)
+    }
+
+    pub(crate) fn start_with(table: &Table, options: &Options, flows: Option<Box<dyn FlowTable>>) -> Self {
+        let proxy = Self::prepare(flows);
+        proxy.0.publish(table);
+        proxy.start(options)
+    }
+
+    /// One that was told no routes yet.
+    pub(crate) fn start_empty(options: &Options) -> Self {
+        Self::prepare(None).start(options)
+    }
+
+    /// One whose table is made for the port of its TCP service.
+    pub(crate) fn start_for_streams(table: impl FnOnce(u16) -> Table, options: &Options) -> Self {
+        let proxy = Self::prepare(None);
+        proxy.0.publish(&table(proxy.0.streams.port()));
+        proxy.start(options)
+    }
+
+    /// One with several workers, and the HTTPS address of each.
+    pub(crate) fn start_workers(table: &Table, workers: usize) -> (Self, Vec<SocketAddr>) {
+        let prepared = Self::prepare_on(None, ListenMode::Slots, workers);
+        prepared.0.publish(table);
+        let addresses = prepared.1.iter().map(|listeners| listeners.https.local_addr().expect("address"));
+        let addresses = addresses.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())).collect();
+        (prepared.start(&Options::default()), addresses)
+    }
+
+    fn prepare(flows: Option<Box<dyn FlowTable>>) -> Prepared {
+        let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };
+        Self::prepare_on(flows, mode, 1)
+    }
+
+    fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize) -> Prepared {
+        let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
+        let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
+        let mut listeners = proxy::bind(ListenOptions { mode, workers, reuse: false }).expect("listeners");
+        let http = listeners[0].http.local_addr().expect("address");
+        let https = listeners[0].https.local_addr().expect("address");
+        // As connections come from `sk_lookup`: the accepted ones tell the port.
+        let streams = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        let address = streams.local_addr().expect("address");
+        listeners[0].streams = Some(streams);
+        Prepared(Self { shared, http, https, streams: address, server: None, cells }, listeners)
+    }
+
+    pub(crate) fn publish(&self, table: &Table) {
+        let hosts: Vec<_> = table.0.hosts.keys().cloned().collect();
+        let id = |pattern: &HostPattern| HostId(1 + hosts.iter().position(|host| host == pattern).unwrap_or(99) as u32);
+        let (mut snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, id);
+        snapshot.number_streams(|_| HostId(STREAMS as u32));
+        assert_eq!(problems, []);
+        self.shared.publish(snapshot);
+    }
+
+    /// Counters of the `n`th host in the table's order, from 1; 0 for none.
+    pub(crate) fn count(&self, host: usize) -> HostL7 {
+        self.cells[host].load()
+    }
+
+    /// Waits until the requests of a host and their bodies are as expected.
+    pub(crate) fn wait_count(&self, host: usize, expect: HostL7) {
+        let start = Instant::now();
+        while self.count(host) != expect && start.elapsed() < DEADLINE {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        assert_eq!(self.count(host), expect, "host {host}");
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.http)
+    }
+
+    /// Has the access log written to a file, as long as the guard is there.
+    pub(crate) fn log_to(&self, file: std::fs::File) -> SinkGuard {
+        let (sink, guard) = Sink::new(file);
+        self.shared.log_to(sink);
+        guard
+    }
+}
+
+/// Workers begin with the settings that are published by then.
+struct Prepared(Proxy, Vec<WorkerListeners>);
+
+impl Prepared {
+    fn start(self, options: &Options) -> Proxy {
+        let Self(mut proxy, listeners) = self;
+        proxy.server = Some(Server::start(Arc::clone(&proxy.shared), listeners, options).expect("started"));
+        proxy
+    }
+}
