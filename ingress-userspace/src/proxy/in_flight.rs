@@ -143,6 +143,9 @@ impl Drop for InFlight {
         if let Some(line) = self.line.take() {
             line.finish();
         }
+        if let Some(span) = self.span.take() {
+            span.finish();
+        }
         self.resume();
         self.conn.progress.end_request(self.conn.worker.now());
     }

@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Ended, Finished, SpanFate, Spans, Value};
+use super::{Ended, Finished, Record, SpanFate, Spans, Value};
 use crate::{
     model::Traces,
     proxy::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line},
@@ -201,7 +201,8 @@ fn request(traces: &Traces, batch: Vec<Ended>) -> ExportTraceServiceRequest {
 }
 
 fn span(ended: Ended) -> Span {
-    let Ended { context, parent, state, name, attributes, started, ended, is_error } = ended;
+    let Ended { record, ended, is_error } = ended;
+    let Record { context, parent, state, name, attributes, started } = record;
     let status = is_error.then(|| Status { code: StatusCode::Error.into(), ..Status::default() });
     Span {
         trace_id: context.trace.to_be_bytes().into(),

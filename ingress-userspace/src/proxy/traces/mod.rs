@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! traceparent ──▶ Trace::begin ──▶ traceparent for the pod
-//!                     └ Span ── dropped with the request ──▶ queue ──▶ export ──▶ collector
+//!                     └ Span ── finished with the request ──▶ queue ──▶ export ──▶ collector
 //! ```
 
 use std::{
@@ -64,19 +64,25 @@ pub(super) struct Trace {
     pub(super) span: Option<Box<Span>>,
 }
 
-/// A request that is recorded, until its response has ended; it is handed over when it is dropped.
+/// A request that is recorded, until its response has ended.
 #[derive(Debug)]
 pub(super) struct Span {
     spans: Arc<Spans>,
     traces: Arc<Traces>,
+    record: Record,
+    begun: Instant,
+    status: Option<u16>,
+}
+
+/// What is recorded of a request.
+#[derive(Debug)]
+struct Record {
     context: TraceContext,
     parent: Option<u64>,
     state: String,
     name: String,
     attributes: Vec<(&'static str, Value)>,
     started: SystemTime,
-    begun: Instant,
-    status: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,12 +100,7 @@ struct Finished {
 
 #[derive(Debug)]
 struct Ended {
-    context: TraceContext,
-    parent: Option<u64>,
-    state: String,
-    name: String,
-    attributes: Vec<(&'static str, Value)>,
-    started: SystemTime,
+    record: Record,
     ended: SystemTime,
     is_error: bool,
 }
@@ -170,22 +171,19 @@ impl Trace {
         };
         let context = TraceContext { trace, span: fastrand::u64(1..), sampled };
         let span = sampled.then(|| {
-            let state = parent.map(|_| state(subject)).unwrap_or_default();
-            Box::new(Span {
-                spans: Arc::clone(spans),
-                traces: Arc::clone(traces),
+            let record = Record {
                 context,
                 parent: parent.map(|parent| parent.span),
-                state,
+                state: parent.map(|_| state(subject)).unwrap_or_default(),
                 name: rule.name.as_ref().map_or_else(
                     || method(subject.method).unwrap_or("HTTP").to_owned(),
                     |name| cut(&render(name, subject, None)).to_owned(),
                 ),
                 attributes: attributes(version, subject),
                 started: SystemTime::now(),
-                begun: Instant::now(),
-                status: None,
-            })
+            };
+            let (spans, traces) = (Arc::clone(spans), Arc::clone(traces));
+            Box::new(Span { spans, traces, record, begun: Instant::now(), status: None })
         });
         Self { context, goes_on: parent.is_some(), span }
     }
@@ -251,31 +249,21 @@ impl Span {
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
-}
 
-impl Drop for Span {
-    fn drop(&mut self) {
-        let mut attributes = std::mem::take(&mut self.attributes);
-        let error = match self.status {
+    /// The response has ended or broken off: hands over what was recorded.
+    pub(super) fn finish(self) {
+        let Self { spans, traces, mut record, begun, status } = self;
+        let error = match status {
             None => Some("client_left".to_owned()),
             Some(status) => {
-                attributes.push(("http.response.status_code", Value::Number(status.into())));
+                record.attributes.push(("http.response.status_code", Value::Number(status.into())));
                 (status >= 500).then(|| status.to_string())
             }
         };
         let is_error = error.is_some();
-        attributes.extend(error.map(|error| ("error.type", Value::Text(error))));
-        let ended = Ended {
-            context: self.context,
-            parent: self.parent,
-            state: std::mem::take(&mut self.state),
-            name: std::mem::take(&mut self.name),
-            attributes,
-            started: self.started,
-            ended: self.started + self.begun.elapsed(),
-            is_error,
-        };
-        self.spans.put(Finished { span: Box::new(ended), traces: Arc::clone(&self.traces) });
+        record.attributes.extend(error.map(|error| ("error.type", Value::Text(error))));
+        let ended = record.started + begun.elapsed();
+        spans.put(Finished { span: Box::new(Ended { record, ended, is_error }), traces });
     }
 }
 
