@@ -71,7 +71,7 @@ fn idle_connections_end_after_their_time_and_busy_ones_at_the_deadline() {
     let mut busy = proxy.client();
     busy.send("GET /hang HTTP/1.1\r\nHost: a.test\r\n\r\n");
     wait_until("the pod has the request", || origin.heads().len() == 2);
-    let drained = drain(&mut proxy, Duration::from_millis(500));
+    let drained = drain(&mut proxy, Duration::from_secs(2));
     assert!(idle.is_closed());
     assert_eq!(drained.join().expect("drained"), Drained { cut: 1 });
     assert!(busy.is_closed());
@@ -117,7 +117,7 @@ fn a_websocket_is_kept_until_the_deadline() {
     let mut client = proxy.client();
     client.send(crate::ws::handshake()).head();
     assert_eq!(client.at_least(5), b"hello");
-    let drained = drain(&mut proxy, Duration::from_millis(500));
+    let drained = drain(&mut proxy, Duration::from_secs(2));
     wait_until("new connections are refused", || refuses(&proxy));
     assert_eq!(client.send("ping").at_least(4), b"ping");
     assert_eq!(proxy.shared.stats().connections, 1);

@@ -197,7 +197,8 @@ fn a_silent_stream_is_a_504_and_costs_no_other() {
         }
         Some(reply("pod"))
     });
-    let short = Duration::from_millis(200);
+    // Long enough that a slow machine is not taken for a slow pod.
+    let short = Duration::from_secs(1);
     let table = Table::default().host("a.test", &[origin.address]).speaking(Protocol::H2c);
     let proxy = Proxy::start(&table.forwarding("a.test", Forwarding { read_timeout: short, ..Forwarding::default() }));
     let mut client = proxy.client();

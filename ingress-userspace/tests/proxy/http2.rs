@@ -21,7 +21,8 @@ use crate::{
     tls::{config, connect},
 };
 
-const SHORT: Duration = Duration::from_millis(100);
+/// Long enough that a slow machine is not taken for a slow client.
+const SHORT: Duration = Duration::from_millis(500);
 
 fn proxy_with(settings: Settings) -> (Proxy, Origin) {
     let origin = Origin::mirror();
@@ -271,7 +272,7 @@ fn streams_whose_client_grants_no_window_end_in_time() {
             peer.answer(&"x".repeat(40_000));
         }
     });
-    let settings = Settings { stall_timeout: SHORT, ..Settings::default() };
+    let settings = Settings { stall_timeout: 2 * SHORT, ..Settings::default() };
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings));
     // SETTINGS_INITIAL_WINDOW_SIZE: 0.
     let mut client = Raw::begun(&proxy, &[0, 4, 0, 0, 0, 0]);

@@ -6,7 +6,8 @@ use ingress_userspace::model::{Forwarding, Settings};
 
 use crate::support::{Origin, Proxy, Table};
 
-const SHORT: Duration = Duration::from_millis(100);
+/// Long enough that a slow machine is not taken for a slow peer.
+const SHORT: Duration = Duration::from_millis(500);
 
 fn proxy(origin: &Origin, settings: Settings) -> Proxy {
     Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings))

@@ -33,7 +33,9 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::support::{DEADLINE, Origin, Proxy, Table, wait_until};
 
+/// For clients that are silent. [`LONGER`] is for those that are not, lest a slow machine is taken for a slow client.
 const SHORT: Duration = Duration::from_millis(100);
+const LONGER: Duration = Duration::from_millis(500);
 
 /// Takes any certificate, and keeps the OCSP response beside it; signatures are checked all the same.
 #[derive(Debug)]
@@ -348,7 +350,7 @@ async fn an_http2_upload_that_stops_ends_in_time() {
         peer.until_closed();
     });
     let table = Table::default().host("a.test", &[waiting.address]).host("b.test", &[begun.address]);
-    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: SHORT, ..Settings::default() }));
+    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: LONGER, ..Settings::default() }));
     let mut client = http2_with(&proxy, Builder::new(TokioExecutor::new())).await;
     for (host, status, whole, timed_out) in
         [("a.test", 408, true, 1), ("b.test", 200, false, 2), ("a.test", 408, true, 3)]
@@ -374,7 +376,7 @@ async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
         }
     });
     let table = Table::default().host("a.test", &[origin.address]);
-    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: 10 * SHORT, ..Settings::default() }));
+    let proxy = Proxy::start(&table.settings(Settings { stall_timeout: 2 * LONGER, ..Settings::default() }));
     // Bodies that are not read close their stream's window; that of the connection stays open.
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1024).initial_connection_window_size(1 << 20);
@@ -395,9 +397,9 @@ async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
 
 #[tokio::test]
 async fn pings_do_not_keep_an_idle_http2_connection() {
-    let proxy = Proxy::start(&Table::default().settings(Settings { idle_timeout: SHORT, ..Settings::default() }));
+    let proxy = Proxy::start(&Table::default().settings(Settings { idle_timeout: LONGER, ..Settings::default() }));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.timer(TokioTimer::new()).keep_alive_interval(SHORT / 10).keep_alive_while_idle(true);
+    builder.timer(TokioTimer::new()).keep_alive_interval(LONGER / 10).keep_alive_while_idle(true);
     let mut client: SendRequest<Full<Bytes>> = http2_with(&proxy, builder).await;
     let request = Request::get("https://a.test/").body(Full::default()).expect("valid request");
     assert_eq!(client.send_request(request).await.expect("a response").status(), StatusCode::NOT_FOUND);

@@ -245,7 +245,7 @@ fn a_client_that_takes_nothing_is_cut_off_in_time() {
         peer.send(vec![b'x'; 50_000_000]);
         peer.until_closed();
     });
-    let settings = Settings { stall_timeout: Duration::from_millis(200), ..Settings::default() };
+    let settings = Settings { stall_timeout: Duration::from_millis(500), ..Settings::default() };
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings));
     let (client, _) = open(&proxy, b"");
     wait_until("it is counted", || proxy.shared.stats().timed_out == 1);

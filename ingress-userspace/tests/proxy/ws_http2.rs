@@ -231,7 +231,7 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
         }
         peer.until_closed();
     });
-    let settings = Settings { stall_timeout: Duration::from_millis(100), ..Settings::default() };
+    let settings = Settings { stall_timeout: Duration::from_millis(500), ..Settings::default() };
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(settings));
     let stream = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
     let mut client = over(Builder::new().initial_window_size(1000), stream).await;

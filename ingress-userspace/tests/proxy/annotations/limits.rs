@@ -42,7 +42,7 @@ fn requests_above_a_rate_are_refused_per_client() {
 #[test]
 fn a_client_that_waits_is_served_again() {
     let origin = Origin::answering("pod");
-    let site = Ingress::with(&[("limit-rps", "5"), ("limit-burst-multiplier", "1")]).serve(&origin).in_order();
+    let site = Ingress::with(&[("limit-rps", "1"), ("limit-burst-multiplier", "1")]).serve(&origin).in_order();
     let mut client = site.client();
     wait_until("it is refused", || site.get("/").status == 503);
     wait_until("it is served again", || site.get("/").status == 200);
