@@ -6,9 +6,10 @@ use rustls_pki_types::ServerName;
 
 use super::{Authorities, Certificate, Upkeep};
 
-/// Name of an upstream, stable over its life: `namespace/service:port`.
+/// Name of an upstream, stable over its life: `namespace/service:port`, and behind the port what sets it apart from others of
+/// that port.
 ///
-/// Pools, health and balancer state carry over from snapshot to snapshot under this key.
+/// Health, counts and what makes TLS connections carry over from snapshot to snapshot under this key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamKey(Arc<str>);
 

@@ -7,7 +7,7 @@
 //!                                                    client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
 //! ```
 //!
-//! UDP services have a way of their own (`datagrams`).
+//! Streams leave that way at `accept` or `open` (`stream`), and UDP services have one of their own (`datagrams`).
 //!
 //! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current snapshot
 //! once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host and are not

@@ -77,7 +77,7 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Starts one worker per pair of listeners. Connections are served from now on.
+    /// Starts one worker for each of `listeners`. Connections are served from now on.
     ///
     /// # Errors
     /// If a runtime or a thread cannot be made; workers that run already are stopped.

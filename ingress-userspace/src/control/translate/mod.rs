@@ -3,8 +3,8 @@
 //! ```text
 //! Ingress ──class──> ours? ──ingress──> Claims ──merge──> hosts ─┐
 //!            annotations ──> Policy ──┘  │                       ├─> RouteTable
-//! Service + EndpointSlice ──service/endpoints──> upstreams ──────┤
-//! Service + resolved names ──external/address──> upstreams ──────┤
+//! Service + EndpointSlice ──destination/endpoints──> upstreams ──┤
+//! Service + resolved names ──destination/external──> upstreams ──┤
 //! Secret ──secret──> certificates ───────────────────────────────┤
 //! ConfigMap ──settings──> Globals ───────────────────────────────┤
 //! ConfigMap ──streams──> ports of TCP and UDP ───────────────────┘

@@ -1,4 +1,5 @@
-//! HTTP/2 to endpoints in the clear, by prior knowledge (RFC 9113, 3.3; ADR 0011): hyper's client, one stream per request.
+//! HTTP/2 to endpoints, in the clear by prior knowledge or over TLS (RFC 9113, 3.2 and 3.3; ADR 0011): hyper's client, one
+//! stream per request.
 //!
 //! ```text
 //! Clients ── Lease on a connection ──▶ exchange ──▶ Response<ResponseBody>
