@@ -12,8 +12,8 @@ pub enum Balance {
     RoundRobin,
     /// Of two that are drawn, the one with fewer requests under way.
     LeastRequest,
-    /// Of two that are drawn, the one that is expected to answer sooner: by the moving average of its response times, and the
-    /// requests under way.
+    /// Of two that are drawn, the one that is expected to answer sooner: by the moving average of its response times,
+    /// and the requests under way.
     Ewma,
     /// The same for the same text, as long as it is there (consistent hashing); all nodes agree.
     Hash(Template),
@@ -24,8 +24,8 @@ pub enum Balance {
 pub struct Affinity {
     pub mode: AffinityMode,
     pub cookie: SessionCookie,
-    /// Whether the cookie follows when a request had to go to another endpoint because the first one failed; without it, the
-    /// client comes back to the first.
+    /// Whether the cookie follows when a request had to go to another endpoint because the first one failed; without
+    /// it, the client comes back to the first.
     pub follows_failure: bool,
 }
 
@@ -60,8 +60,8 @@ pub enum SameSite {
 /// When, and how often, a request goes to another endpoint (`proxy-next-upstream`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// No connection, or one that was closed before any byte of a response; the latter once, as a request that endpoint after
-    /// endpoint answers so is more likely the cause than the victim. Default true.
+    /// No connection, or one that was closed before any byte of a response; the latter once, as a request that endpoint
+    /// after endpoint answers so is more likely the cause than the victim. Default true.
     pub error: bool,
     /// Silence. A connection that does not come about counts as an error, too. Default false.
     pub timeout: bool,

@@ -40,8 +40,8 @@ impl Blocked {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads texts as nginx' `map` has them, separated by commas: behind `~` a regular expression, behind `~*` one whatever the
-    /// case.
+    /// Reads texts as nginx' `map` has them, separated by commas: behind `~` a regular expression, behind `~*` one
+    /// whatever the case.
     ///
     /// # Errors
     /// If one of them is no regular expression, or one without bounds.

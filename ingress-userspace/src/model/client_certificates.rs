@@ -6,7 +6,8 @@ use rustls_pki_types::CertificateRevocationListDer;
 
 use super::Authorities;
 
-/// What holds for the certificates of one host's clients. It belongs to the host as a whole, because the handshake knows no path.
+/// What holds for the certificates of one host's clients. It belongs to the host as a whole, because the handshake
+/// knows no path.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificates {
     pub authorities: Arc<Authorities>,

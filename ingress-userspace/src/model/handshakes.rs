@@ -7,13 +7,13 @@ use std::time::Duration;
 pub struct Handshakes {
     /// Default both.
     pub versions: Versions,
-    /// Whether a server name that neither a rule nor a certificate names, or none at all, ends the handshake; else the fallback
-    /// certificate is shown. Rules and certificates for every host name no host. Default false.
+    /// Whether a server name that neither a rule nor a certificate names, or none at all, ends the handshake; else the
+    /// fallback certificate is shown. Rules and certificates for every host name no host. Default false.
     pub rejects_unknown_names: bool,
     /// Whether clients get tickets to resume their sessions with; nothing is kept of a session here. Default true.
     pub tickets: bool,
-    /// How long a ticket is good for. Keys of this process alone change every six hours, and the last is kept, so that no ticket
-    /// sealed with them outlives twelve. Default 12 h.
+    /// How long a ticket is good for. Keys of this process alone change every six hours, and the last is kept, so that
+    /// no ticket sealed with them outlives twelve. Default 12 h.
     pub session_timeout: Duration,
 }
 

@@ -90,7 +90,8 @@ pub enum LogField {
     UpstreamAddress,
     /// `$upstream_status`.
     UpstreamStatus,
-    /// `$upstream_response_time`, `$upstream_header_time`: seconds until its response began, attempts before it included.
+    /// `$upstream_response_time`, `$upstream_header_time`: seconds until its response began, attempts before it
+    /// included.
     UpstreamTime,
     /// `$proxy_alternative_upstream_name`, `$service_name` and others that there is nothing to say of: `-`.
     Nothing,

@@ -14,11 +14,11 @@ pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge/";
 pub enum PathMatch {
     /// This path, byte for byte of the normal form ([`decode_unreserved`]).
     Exact(String),
-    /// This path and everything below it, element by element: `/a` fits `/a`, `/a/` and `/a/b`, not `/ab`. A slash at the
-    /// end changes nothing but the precedence (`/a/` goes before `/a`).
+    /// This path and everything below it, element by element: `/a` fits `/a`, `/a/` and `/a/b`, not `/ab`. A slash at
+    /// the end changes nothing but the precedence (`/a/` goes before `/a`).
     Prefix(String),
-    /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix goes before
-    /// expressions that are shorter than its elements.
+    /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix
+    /// goes before expressions that are shorter than its elements.
     Pattern(Pattern),
 }
 
@@ -87,9 +87,9 @@ pub fn elements(prefix: &str) -> &str {
     prefix.strip_suffix('/').unwrap_or(prefix)
 }
 
-/// `path` with the escapes of unreserved characters (letters, digits, `-`, `.`, `_`, `~`) decoded: both spellings are the same
-/// path (RFC 3986, 6.2.2.2). Every other escape stays as it is written, and so does a `%` that begins none; borrowed if there
-/// is nothing to decode.
+/// `path` with the escapes of unreserved characters (letters, digits, `-`, `.`, `_`, `~`) decoded: both spellings are
+/// the same path (RFC 3986, 6.2.2.2). Every other escape stays as it is written, and so does a `%` that begins none;
+/// borrowed if there is nothing to decode.
 #[must_use]
 pub fn decode_unreserved(path: &str) -> Cow<'_, str> {
     let mut decoded = String::new();
@@ -115,8 +115,8 @@ fn unreserved(digits: Option<&[u8]>) -> Option<char> {
     char::from_u32(value).filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~'))
 }
 
-/// The normal form of a path of a rule, with the guarantees of the API server for `Exact` and `Prefix` (k/k validation.go,
-/// `invalidPathSequences`), asked of every source.
+/// The normal form of a path of a rule, with the guarantees of the API server for `Exact` and `Prefix` (k/k
+/// validation.go, `invalidPathSequences`), asked of every source.
 fn normal(path: &str) -> Result<String, PathError> {
     let path = decode_unreserved(path);
     if !path.starts_with('/') {

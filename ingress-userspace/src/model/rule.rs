@@ -7,9 +7,9 @@ use super::{
     Split, StreamPort, StreamService, Template, TicketKeys, Tree, Upstream, UpstreamKey,
 };
 
-/// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream service names is in
-/// `upstreams`. A copy costs nothing, and what differs between two is found at the cost of what differs
-/// ([`Tree::differences`]).
+/// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream
+/// service names is in `upstreams`. A copy costs nothing, and what differs between two is found at the cost of what
+/// differs ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
     pub hosts: Tree<HostPattern, Arc<HostRoutes>>,
@@ -18,8 +18,8 @@ pub struct RouteTable {
     /// How `default` forwards.
     pub forwarding: Arc<Forwarding>,
     pub upstreams: Tree<UpstreamKey, Arc<Upstream>>,
-    /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so the
-    /// fallback certificate stands in, rather than a less specific one that may be another owner's.
+    /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so
+    /// the fallback certificate stands in, rather than a less specific one that may be another owner's.
     pub certificates: Tree<HostPattern, Option<Arc<Certificate>>>,
     /// What serves a name without a usable certificate; `None` leaves it to a self-signed one.
     pub fallback_certificate: Option<Arc<Certificate>>,

@@ -16,13 +16,13 @@ pub struct Settings {
     pub stall_timeout: Duration,
     /// Streams open at one time on one HTTP/2 connection. Default 128.
     pub streams_max: u32,
-    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and spoken with clients that begin with it in the clear (RFC 9113,
-    /// 3.3). Default true.
+    /// Whether HTTP/2 is offered in TLS handshakes (RFC 7301), and spoken with clients that begin with it in the clear
+    /// (RFC 9113, 3.3). Default true.
     pub http2: bool,
     /// Of new connections.
     pub handshakes: Handshakes,
-    /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and closes
-    /// connections. Default 512.
+    /// Idle connections kept per endpoint and worker. As many as requests come at one time, or each burst opens and
+    /// closes connections. Default 512.
     pub upstream_idle_per_endpoint: usize,
     /// How long an idle connection to an endpoint is kept. Below the 60 s after which common servers close theirs, so
     /// that reuse seldom meets a closing peer. Default 55 s.
@@ -37,7 +37,8 @@ pub struct Settings {
     pub connections_per_client: Option<NonZeroU32>,
     /// Who is let in nowhere. Default nobody.
     pub blocked: Option<Arc<Blocked>>,
-    /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections, for new ones.
+    /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections,
+    /// for new ones.
     pub trust: Trust,
     pub streams: StreamSettings,
 }

@@ -11,8 +11,8 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 /// A certificate chain and its private key.
 ///
-/// Well-formed PEM is all that is known of it here; whether the key is of a supported kind and belongs to the chain shows
-/// when it is loaded for use.
+/// Well-formed PEM is all that is known of it here; whether the key is of a supported kind and belongs to the chain
+/// shows when it is loaded for use.
 #[derive(Clone)]
 pub struct Certificate {
     /// Where it came from, for people: `namespace/secret`.

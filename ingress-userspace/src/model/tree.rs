@@ -1,11 +1,11 @@
 //! A sorted map whose copies share what is the same in both. It holds values; it does not know what they are.
 //!
-//! A copy costs nothing, a change of a copy some twenty nodes, and to compare two copies costs what differs between them. So
-//! whoever keeps what it saw last finds what has changed since by itself, and nobody need tell it.
+//! A copy costs nothing, a change of a copy some twenty nodes, and to compare two copies costs what differs between
+//! them. So whoever keeps what it saw last finds what has changed since by itself, and nobody need tell it.
 //!
-//! It is a treap: a search tree by key that is a heap by a hash of the key. Its shape follows from the keys alone, so that equal
-//! parts of two trees are found in the same places whatever became of the trees before. The hash has a key of this process' own,
-//! or whoever names objects could make the tree deep.
+//! It is a treap: a search tree by key that is a heap by a hash of the key. Its shape follows from the keys alone, so
+//! that equal parts of two trees are found in the same places whatever became of the trees before. The hash has a key
+//! of this process' own, or whoever names objects could make the tree deep.
 
 use std::{
     borrow::Borrow,
@@ -226,8 +226,8 @@ impl<'t, K, V> IntoIterator for &'t Tree<K, V> {
 // === impl Node ===
 
 impl<K: Ord, V> Node<K, V> {
-    /// Whether this node belongs above one of `rank` and `key`. Never both above each other, and one of them unless they are
-    /// the same.
+    /// Whether this node belongs above one of `rank` and `key`. Never both above each other, and one of them unless
+    /// they are the same.
     fn is_above(&self, rank: u64, key: &K) -> bool {
         (self.rank, &self.key) > (rank, key)
     }

@@ -11,7 +11,8 @@ use super::Networks;
 pub struct Trust {
     /// Where proxies that stand in front of this one have their addresses. Default none.
     pub hops: Networks,
-    /// Whether `X-Forwarded-Proto`, `-Port` and `-Host` of hops stand, and the client's address that they note. Default false.
+    /// Whether `X-Forwarded-Proto`, `-Port` and `-Host` of hops stand, and the client's address that they note. Default
+    /// false.
     pub forwarded: bool,
     /// Whether the address that they note stands by itself. Default false.
     pub address: bool,

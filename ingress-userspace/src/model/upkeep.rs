@@ -1,5 +1,5 @@
-//! How the endpoints of an upstream are looked after: when one is left alone for a while, what one is asked to find out how it
-//! is, how much they are given at one time, how a new one begins. It looks after none.
+//! How the endpoints of an upstream are looked after: when one is left alone for a while, what one is asked to find out
+//! how it is, how much they are given at one time, how a new one begins. It looks after none.
 
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ pub struct Ejection {
     pub first: Duration,
     /// For how long at most. Default 16 s.
     pub longest: Duration,
-    /// How many percent of the endpoints may be ejected at one time: rounded down, but at least one endpoint, and never all.
-    /// Default 50.
+    /// How many percent of the endpoints may be ejected at one time: rounded down, but at least one endpoint, and never
+    /// all. Default 50.
     pub share: u8,
     /// Whether answers of 5xx are failures, too. Default false.
     pub errors: bool,

@@ -6,8 +6,8 @@ use rustls_pki_types::ServerName;
 
 use super::{Authorities, Certificate, Upkeep};
 
-/// Name of an upstream, stable over its life: `namespace/service:port`, and behind the port what sets it apart from others of
-/// that port.
+/// Name of an upstream, stable over its life: `namespace/service:port`, and behind the port what sets it apart from
+/// others of that port.
 ///
 /// Health, counts and what makes TLS connections carry over from snapshot to snapshot under this key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,8 +18,8 @@ pub struct UpstreamKey(Arc<str>);
 pub struct Upstream {
     /// What its endpoints speak.
     pub protocol: Protocol,
-    /// What holds for TLS with them, where their protocol is over TLS. `None`: any certificate is taken, none is shown, and no
-    /// server name is sent.
+    /// What holds for TLS with them, where their protocol is over TLS. `None`: any certificate is taken, none is shown,
+    /// and no server name is sent.
     pub tls: Option<Arc<UpstreamTls>>,
     /// `None` is the default.
     pub upkeep: Option<Arc<Upkeep>>,

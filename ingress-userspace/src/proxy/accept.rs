@@ -1,5 +1,5 @@
-//! Accepts connections for one worker, come what may: no error of a connection or of the process ends the loop, and none
-//! makes it spin.
+//! Accepts connections for one worker, come what may: no error of a connection or of the process ends the loop, and
+//! none makes it spin.
 
 use std::{
     fs::File,

@@ -54,8 +54,8 @@ impl Asking<'_> {
     }
 }
 
-/// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are the
-/// client's.
+/// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are
+/// the client's.
 pub(super) async fn authenticate(
     authentication: &Authentication,
     asking: &Asking<'_>,
@@ -92,8 +92,8 @@ pub(super) async fn authenticate(
             edits.found.extend(found);
             Ok(())
         }
-        // Where one is enough, the client is told of the one that it can do something about: to sign in, else its password or
-        // token.
+        // Where one is enough, the client is told of the one that it can do something about: to sign in, else its
+        // password or token.
         Err(answer) => Err(refused.filter(|_| external.sign_in.is_none()).unwrap_or(answer)),
     }
 }

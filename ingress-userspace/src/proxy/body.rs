@@ -25,8 +25,8 @@ use super::{
 };
 use crate::model::Offer;
 
-/// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn, and
-/// each frame taken is a sign of life: see `offers`.
+/// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn,
+/// and each frame taken is a sign of life: see `offers`.
 const FRAME_MAX: usize = 16 * 1024;
 
 /// The body of a client's request.
@@ -303,8 +303,8 @@ impl HttpBody for Source {
     }
 }
 
-/// Reads on to the end of a body that nobody gets, if that is near, so that its connection can be used again. What takes longer
-/// ends with the connection.
+/// Reads on to the end of a body that nobody gets, if that is near, so that its connection can be used again. What
+/// takes longer ends with the connection.
 pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
     const REST_MAX: usize = 64 * 1024;
     const REST_TIME: Duration = Duration::from_millis(100);

@@ -44,7 +44,8 @@ pub struct CertificateProblem {
 struct Loaded {
     /// `None` if the name has no certificate.
     source: Option<Arc<Certificate>>,
-    /// `None` if there is no certificate, or it cannot be used: the fallback stands in, rather than a less specific certificate.
+    /// `None` if there is no certificate, or it cannot be used: the fallback stands in, rather than a less specific
+    /// certificate.
     key: Option<Arc<CertifiedKey>>,
     /// The same with what its issuer says of it.
     stapled: Option<Stapled>,

@@ -5,8 +5,8 @@
 //!                     └ the peer
 //! ```
 //!
-//! The addresses of a chain are read from its end, each as long as whoever noted it is trusted. What a client wrote there
-//! itself stands left of its own address, which is where reading stops.
+//! The addresses of a chain are read from its end, each as long as whoever noted it is trusted. What a client wrote
+//! there itself stands left of its own address, which is where reading stops.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -99,8 +99,8 @@ impl Peer {
     }
 }
 
-/// What a trusted hop says of the connection it took. Each must be said once: where there are two, a hop has added its own to
-/// that of a client.
+/// What a trusted hop says of the connection it took. Each must be said once: where there are two, a hop has added its
+/// own to that of a client.
 #[derive(Debug, Default)]
 struct Claims<'r> {
     secure: Option<bool>,

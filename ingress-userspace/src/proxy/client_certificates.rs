@@ -1,8 +1,8 @@
 //! Certificates of clients: what a handshake asks for, what that which is shown is worth, and what pods are told of it.
 //!
-//! A handshake takes any certificate, from who holds its key. Whether it is valid is judged afterwards, by the policy of the
-//! request's host in the current snapshot: a client without a valid one gets an answer that says so, and no resumed session brings in
-//! what a policy has excluded since.
+//! A handshake takes any certificate, from who holds its key. Whether it is valid is judged afterwards, by the policy
+//! of the request's host in the current snapshot: a client without a valid one gets an answer that says so, and no
+//! resumed session brings in what a policy has excluded since.
 
 use std::{
     cell::{OnceCell, RefCell},

@@ -1,8 +1,8 @@
 //! Compresses a body on its way through. Whether it may be is decided elsewhere (`route/filter/compression.rs`).
 //!
-//! What the pod has sent goes on at once: as soon as it pauses, everything that it has sent until then is flushed, so that
-//! events and messages never wait for those that come after them. Memory is bounded whatever passes: the windows and tables of
-//! each coding are limited here.
+//! What the pod has sent goes on at once: as soon as it pauses, everything that it has sent until then is flushed, so
+//! that events and messages never wait for those that come after them. Memory is bounded whatever passes: the windows
+//! and tables of each coding are limited here.
 
 use std::{
     io::{self, Write},
@@ -26,7 +26,8 @@ const WINDOW_LOG: u32 = 17;
 const TABLE_LOG: u32 = 17;
 const TABLE_LEVEL: u8 = 4;
 
-/// What is compressed before anything is sent, even if the pod does not pause: a stream of zeros yields nothing for megabytes.
+/// What is compressed before anything is sent, even if the pod does not pause: a stream of zeros yields nothing for
+/// megabytes.
 const READ_MAX: usize = 64 * 1024;
 
 /// As many compressed bytes are worth a frame of their own.
@@ -35,7 +36,8 @@ const SEND_MIN: usize = 8 * 1024;
 /// A body that is compressed as it passes.
 pub(super) struct Compressed {
     source: Source,
-    /// `None` once everything was compressed. What it could not be made for, as memory is lacking, ends as broken bodies do.
+    /// `None` once everything was compressed. What it could not be made for, as memory is lacking, ends as broken
+    /// bodies do.
     encoder: Option<io::Result<Encoder>>,
     /// What was read since the last flush, in bytes.
     unflushed: usize,

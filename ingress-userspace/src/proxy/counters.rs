@@ -6,8 +6,8 @@ use ingress_common::{HostL7Cell, StatusClass};
 
 use crate::model::HostId;
 
-/// Body bytes are added to the shared counter in steps of this size and at the end, so that long transfers show while they
-/// run and short ones cost one atomic addition.
+/// Body bytes are added to the shared counter in steps of this size and at the end, so that long transfers show while
+/// they run and short ones cost one atomic addition.
 const STEP: u64 = 256 * 1024;
 
 /// The counters of all hosts, by id.

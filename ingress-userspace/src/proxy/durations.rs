@@ -1,4 +1,5 @@
-//! How long requests took, by host: a histogram for each worker, which it alone writes, and which are added up by who asks.
+//! How long requests took, by host: a histogram for each worker, which it alone writes, and which are added up by who
+//! asks.
 
 use std::{
     sync::{
@@ -43,7 +44,8 @@ struct Histogram {
 /// How long requests took that are over and whose response went out whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationsView {
-    /// How many took no longer than the bound of the same index, and longer than the one before; the last took longer than all.
+    /// How many took no longer than the bound of the same index, and longer than the one before; the last took longer
+    /// than all.
     pub buckets: [u64; BUCKETS],
     pub sum: Duration,
 }

@@ -1,5 +1,5 @@
-//! Asks the default backend for a page that stands in for an error of a pod. The status stays what it was, and whoever asks
-//! has passed all filters of the rule: to those that have not, nothing here answers.
+//! Asks the default backend for a page that stands in for an error of a pod. The status stays what it was, and whoever
+//! asks has passed all filters of the rule: to those that have not, nothing here answers.
 
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
@@ -15,8 +15,8 @@ use super::{
     pick::Choice,
 };
 
-/// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of, and what it takes up of the
-/// default backend; `None` if it cannot be had.
+/// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of, and what it takes up
+/// of the default backend; `None` if it cannot be had.
 pub(super) async fn page(
     pages: &ErrorPages,
     status: StatusCode,

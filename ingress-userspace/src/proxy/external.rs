@@ -1,7 +1,7 @@
 //! Asks an authentication service about a request, and makes of what it says what nginx' `auth_request` does.
 //!
-//! The question has the fields of the client's request but no body. Answers of 2xx let the request in, 401 and 403 are passed
-//! on, anything else is an error: nobody comes in because a service is ill.
+//! The question has the fields of the client's request but no body. Answers of 2xx let the request in, 401 and 403 are
+//! passed on, anything else is an error: nobody comes in because a service is ill.
 
 use std::{
     borrow::Cow,

@@ -1,10 +1,10 @@
-//! Follows the frames of an HTTP/2 connection beside hyper: that the client begins as it must, and that it does not keep us busy
-//! with frames that carry nothing. Pure: bytes in, verdict out; of a frame it looks at the header alone.
+//! Follows the frames of an HTTP/2 connection beside hyper: that the client begins as it must, and that it does not
+//! keep us busy with frames that carry nothing. Pure: bytes in, verdict out; of a frame it looks at the header alone.
 //!
-//! hyper and h2 answer PING, SETTINGS, WINDOW_UPDATE and PRIORITY for as long as they come. Each is cheap for its sender and
-//! costs us more (RFC 9113, 10.5), so they draw on an *allowance*, which time, requests and the data that we send fill up: a
-//! client that takes what it asked for never comes near its end. What floods with frames that do carry something, headers, their
-//! continuations and data, h2 ends itself.
+//! hyper and h2 answer PING, SETTINGS, WINDOW_UPDATE and PRIORITY for as long as they come. Each is cheap for its
+//! sender and costs us more (RFC 9113, 10.5), so they draw on an *allowance*, which time, requests and the data that we
+//! send fill up: a client that takes what it asked for never comes near its end. What floods with frames that do carry
+//! something, headers, their continuations and data, h2 ends itself.
 
 use std::time::Instant;
 
@@ -21,14 +21,14 @@ const ALLOWANCE: u32 = 10_000;
 const PER_SECOND: u32 = 1_000;
 /// …for each request, which may well be given up…
 const PER_REQUEST: u32 = 5;
-/// …and for each frame of data that we send: a client may open its windows for every read of some KiB, on the stream and on the
-/// connection.
+/// …and for each frame of data that we send: a client may open its windows for every read of some KiB, on the stream
+/// and on the connection.
 const PER_DATA: u32 = 10;
 /// What giving up a request draws: it has cost us and a pod as much as a request.
 const RESET: u32 = 10;
 
-/// What h2 gets in place of a frame that is as long as no frame of its kind may be. To such a one h2 says PROTOCOL_ERROR; to this, which
-/// is longer than any frame may be, FRAME_SIZE_ERROR, as RFC 9113 has it for both.
+/// What h2 gets in place of a frame that is as long as no frame of its kind may be. To such a one h2 says
+/// PROTOCOL_ERROR; to this, which is longer than any frame may be, FRAME_SIZE_ERROR, as RFC 9113 has it for both.
 pub(super) const OVERSIZED: &[u8; HEADER] = &[0xff, 0xff, 0xff, PING, 0, 0, 0, 0, 0];
 
 /// Why a connection is not to be read further.
@@ -118,7 +118,8 @@ impl Frames {
     /// Follows what the client sent.
     ///
     /// # Errors
-    /// At the first frame that is one too many, is not the one that must come first, or has a length that its kind cannot have.
+    /// At the first frame that is one too many, is not the one that must come first, or has a length that its kind
+    /// cannot have.
     pub(super) fn receive(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
         let whole = bytes.len();
         let rest = &PREFACE[self.preface..];

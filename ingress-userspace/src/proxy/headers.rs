@@ -119,7 +119,8 @@ impl Head<'_> {
         }
     }
 
-    /// Whether the client takes trailers, and so the endpoint may send them: gRPC insists on being told so (RFC 9113, 8.2.2).
+    /// Whether the client takes trailers, and so the endpoint may send them: gRPC insists on being told so (RFC 9113,
+    /// 8.2.2).
     pub(super) fn takes_trailers(&self) -> bool {
         let mut codings = self.subject.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
         codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
@@ -131,7 +132,8 @@ impl Head<'_> {
 enum Class {
     /// Forwarded unless `Connection` nominates it.
     Pass,
-    /// Forwarded even if nominated: routing or authorisation may rely on it (RFC 9110, 7.6.1, forbids to nominate them).
+    /// Forwarded even if nominated: routing or authorisation may rely on it (RFC 9110, 7.6.1, forbids to nominate
+    /// them).
     Protected,
     Drop,
     Cookie,
@@ -175,15 +177,15 @@ pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Whether no value begins or ends with white space. HTTP/1 has none there, as its parser takes it away; in HTTP/2 a request with it is
-/// malformed (RFC 9113, 8.2.1), and readers of what it becomes would not agree on its value.
+/// Whether no value begins or ends with white space. HTTP/1 has none there, as its parser takes it away; in HTTP/2 a
+/// request with it is malformed (RFC 9113, 8.2.1), and readers of what it becomes would not agree on its value.
 pub(super) fn are_trimmed(headers: &HeaderMap) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     headers.values().map(HeaderValue::as_bytes).all(|value| !is_space(value.first()) && !is_space(value.last()))
 }
 
-/// CGI and what descends from it (RFC 3875, 4.1.18) take `_` and `-` for the same: `X_Real_IP` must not say what `X-Real-IP`
-/// may not.
+/// CGI and what descends from it (RFC 3875, 4.1.18) take `_` and `-` for the same: `X_Real_IP` must not say what
+/// `X-Real-IP` may not.
 #[cold]
 fn class_of_alias(name: &str) -> Class {
     match class(&name.replace('_', "-")) {

@@ -13,11 +13,11 @@ const BACKLOG: i32 = 4096;
 /// How clients' connections reach the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenMode {
-    /// Through `sk_lookup`: each listener is bound to a port of its own on the loopback address, and the caller puts it into
-    /// a slot. Accepted connections have the node's address and the steered port as their local address.
+    /// Through `sk_lookup`: each listener is bound to a port of its own on the loopback address, and the caller puts it
+    /// into a slot. Accepted connections have the node's address and the steered port as their local address.
     Slots,
-    /// Ordinary listeners on these ports, shared between the workers by `SO_REUSEPORT`. The unspecified IPv6 address takes
-    /// IPv4 as well, and stands for 0.0.0.0 on a node without IPv6. Port 0 takes any free one.
+    /// Ordinary listeners on these ports, shared between the workers by `SO_REUSEPORT`. The unspecified IPv6 address
+    /// takes IPv4 as well, and stands for 0.0.0.0 on a node without IPv6. Port 0 takes any free one.
     Bind { address: IpAddr, http_port: u16, https_port: u16 },
 }
 
@@ -26,8 +26,8 @@ pub struct ListenOptions {
     pub mode: ListenMode,
     /// At least 1.
     pub workers: usize,
-    /// With [`ListenMode::Bind`]: whether a predecessor on the same node may still listen on the ports. Otherwise that is an
-    /// error, because the two would share the connections.
+    /// With [`ListenMode::Bind`]: whether a predecessor on the same node may still listen on the ports. Otherwise that
+    /// is an error, because the two would share the connections.
     pub reuse: bool,
 }
 
@@ -115,8 +115,8 @@ fn family() -> Family {
 }
 
 impl Family {
-    /// Binding to `::1` would make the socket IPv6-only, whatever `IPV6_V6ONLY` says; to a v4-mapped address it does not
-    /// (Linux, `__inet6_bind`), and `sk_lookup` then gives it connections of both families.
+    /// Binding to `::1` would make the socket IPv6-only, whatever `IPV6_V6ONLY` says; to a v4-mapped address it does
+    /// not (Linux, `__inet6_bind`), and `sk_lookup` then gives it connections of both families.
     fn loopback(self) -> IpAddr {
         match self {
             Self::DualStack => Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),

@@ -1,5 +1,5 @@
-//! MD5-crypt (`$1$`) and Apache's variant of it (`$apr1$`), which no maintained crate has: for passwords that were hashed with
-//! it long ago. It is written after `crypt-md5.c` of FreeBSD, which the other implementations follow.
+//! MD5-crypt (`$1$`) and Apache's variant of it (`$apr1$`), which no maintained crate has: for passwords that were
+//! hashed with it long ago. It is written after `crypt-md5.c` of FreeBSD, which the other implementations follow.
 
 use md5::{Digest, Md5};
 

@@ -1,4 +1,5 @@
-//! How close the process is to the memory limit of its cgroup, and what follows from it. It reads and decides; workers act.
+//! How close the process is to the memory limit of its cgroup, and what follows from it. It reads and decides; workers
+//! act.
 //!
 //! | used | until it is 5 points less |
 //! |---|---|
@@ -88,8 +89,8 @@ impl Memory {
         Self::find(&fs::read_to_string("/proc/self/cgroup").ok()?, Path::new("/sys/fs/cgroup"))
     }
 
-    /// The first of the directories below `mount` that `/proc/self/cgroup` stands for. In a container its paths may be those of
-    /// the host, and what is mounted is the container's own.
+    /// The first of the directories below `mount` that `/proc/self/cgroup` stands for. In a container its paths may be
+    /// those of the host, and what is mounted is the container's own.
     fn find(cgroups: &str, mount: &Path) -> Option<Self> {
         let candidates = cgroups.lines().flat_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);

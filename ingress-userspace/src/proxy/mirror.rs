@@ -1,5 +1,5 @@
-//! Sends requests a second time, to where nobody waits for an answer. Whatever happens there, the request itself neither waits
-//! nor fails: a mirror that is slower than its backlog allows is cut off, and counted.
+//! Sends requests a second time, to where nobody waits for an answer. Whatever happens there, the request itself
+//! neither waits nor fails: a mirror that is slower than its backlog allows is cut off, and counted.
 
 use std::{
     cell::RefCell,
@@ -35,7 +35,8 @@ const BACKLOG_MAX: usize = 256 * 1024;
 /// What a frame takes besides its bytes.
 const FRAME_COST: usize = 128;
 
-/// Requests that one worker mirrors at one time, so that a mirror that hangs takes no more memory and connections than these.
+/// Requests that one worker mirrors at one time, so that a mirror that hangs takes no more memory and connections than
+/// these.
 const RUNNING_MAX: u32 = 256;
 
 /// What a body leaves for the mirror.
@@ -105,7 +106,8 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
         backlog.borrow_mut().state = State::Ended;
     }
     let (key, limits, method) = (mirror.upstream.clone(), snapshot.limits(forwarding), subject.method.clone());
-    // The worker's `LocalSet` owns it; it ends with its exchange, each of whose waits has a limit, and the worker waits for none.
+    // The worker's `LocalSet` owns it; it ends with its exchange, each of whose waits has a limit, and the worker waits
+    // for none.
     tokio::task::spawn_local(async move {
         if send(&running.0, &key, limits, &method, written, copied).await.is_none() {
             running.0.shared.stats.mirrors_cut.fetch_add(1, Relaxed);
@@ -169,8 +171,9 @@ impl BodyCopy {
         backlog.wake();
     }
 
-    /// Whether the mirror should have a turn before more is pushed: both are tasks of one thread, and a body that comes as fast
-    /// as it is taken would leave it none. Said once for each frame, so that a mirror that does not use it delays nothing.
+    /// Whether the mirror should have a turn before more is pushed: both are tasks of one thread, and a body that comes
+    /// as fast as it is taken would leave it none. Said once for each frame, so that a mirror that does not use it
+    /// delays nothing.
     pub(super) fn is_behind(&self) -> bool {
         let mut backlog = self.0.borrow_mut();
         let is_long = backlog.state == State::Open && backlog.bytes >= BACKLOG_MAX / 4;

@@ -2,16 +2,16 @@
 //! [`Snapshot`]s.
 //!
 //! ```text
-//! listen ─▶ accept ─▶ open (tls) ─▶ wire (scan, frames) ─▶ speak (hyper) ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
-//!                                                                              │
-//!                                                    client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
+//! listen ─▶ accept ─▶ open ─▶ wire (scan, frames) ─▶ speak (hyper) ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
+//!                                                                        │
+//!                                          client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
 //! ```
 //!
 //! Streams leave that way at `accept` or `open` (`stream`), and UDP services have one of their own (`datagrams`).
 //!
-//! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current snapshot
-//! once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host and are not
-//! counted by host.
+//! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current
+//! snapshot once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host
+//! and are not counted by host.
 
 mod accept;
 mod access_log;

@@ -1,8 +1,8 @@
 //! Frames of responses that HTTP/2 flow control keeps from their client, and since when. It polls no body.
 //!
-//! A client that grants a stream no window stops it where no byte stream shows it: nothing is left unwritten, and no body is
-//! polled again. So each frame that is handed over counts as an offer until the next one is asked for. One that stays for
-//! too long costs the client that stream alone: on the same connection it may be reading others.
+//! A client that grants a stream no window stops it where no byte stream shows it: nothing is left unwritten, and no
+//! body is polled again. So each frame that is handed over counts as an offer until the next one is asked for. One that
+//! stays for too long costs the client that stream alone: on the same connection it may be reading others.
 
 use std::{
     cell::RefCell,

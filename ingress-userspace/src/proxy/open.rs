@@ -66,7 +66,8 @@ pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
     }
 }
 
-/// Counts the connection for as long as the result is kept, if its client's are limited. An error if it is one too many.
+/// Counts the connection for as long as the result is kept, if its client's are limited. An error if it is one too
+/// many.
 pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
     let client = conn.peer().address();
@@ -77,8 +78,8 @@ pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
 }
 
-/// Learns from the header of the PROXY protocol whose connection it is, and says what stands there. `None` if the connection may
-/// not be served.
+/// Learns from the header of the PROXY protocol whose connection it is, and says what stands there. `None` if the
+/// connection may not be served.
 pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> Option<Header> {
     let trust = &conn.settings.trust;
     if !trust.admits_proxy(conn.remote.ip()) {
@@ -98,7 +99,8 @@ pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> Option<Header> 
     }
 }
 
-/// A handshake that asks for a certificate if the host that it names does, and ends if it names none of ours and that is wanted.
+/// A handshake that asks for a certificate if the host that it names does, and ends if it names none of ours and that
+/// is wanted.
 async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
     let mut start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
     let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();

@@ -1,5 +1,5 @@
-//! What holds for a process from its start: limits, each with its default. It reads no arguments. What may change meanwhile
-//! is in [`crate::model::Settings`], which comes with the snapshots.
+//! What holds for a process from its start: limits, each with its default. It reads no arguments. What may change
+//! meanwhile is in [`crate::model::Settings`], which comes with the snapshots.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub struct Options {
     pub handshake_timeout: Duration,
     /// Idle connections kept per worker. Default 4096.
     pub upstream_idle_total: usize,
-    /// While draining: how long idle connections stay open, so that clients may send one more request and learn from its
-    /// answer (`Connection: close`) that the connection ends, rather than lose a request to a close. Default 5 s.
+    /// While draining: how long idle connections stay open, so that clients may send one more request and learn from
+    /// its answer (`Connection: close`) that the connection ends, rather than lose a request to a close. Default 5 s.
     pub drain_idle: Duration,
 }
 

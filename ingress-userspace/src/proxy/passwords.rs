@@ -1,9 +1,9 @@
 //! Verifies passwords, aside from the workers, and remembers those that were right. It reads no requests.
 //!
-//! To compute a hash takes up to some tenths of a second, so only so many are computed at one time, only so many wait, and of
-//! these one Secret has half at most. What was found right is remembered as "this password has this hash", under a key that
-//! this process alone knows: that stays true whatever becomes of the Secret, and a hash that is changed is another.
-//! What was wrong is not remembered, and a name without a user costs what one with a user costs.
+//! To compute a hash takes up to some tenths of a second, so only so many are computed at one time, only so many wait,
+//! and of these one Secret has half at most. What was found right is remembered as "this password has this hash", under
+//! a key that this process alone knows: that stays true whatever becomes of the Secret, and a hash that is changed is
+//! another. What was wrong is not remembered, and a name without a user costs what one with a user costs.
 
 use std::{
     collections::HashMap,
@@ -91,8 +91,8 @@ impl Passwords {
         }
         self.computed.fetch_add(1, Relaxed);
         let (hash, password) = (hash.clone(), password.to_vec());
-        // The thread gives back its permit with its answer, so that it is held until the thread is done if nobody waits for it
-        // any more, and else until the answer is remembered.
+        // The thread gives back its permit with its answer, so that it is held until the thread is done if nobody waits
+        // for it any more, and else until the answer is remembered.
         let computed = spawn_blocking(move || (is_right(&hash, &password), permit, admitted)).await;
         let Ok((is_right, _permit, _admitted)) = computed else { return Ok(false) };
         let Some(tag) = tag.filter(|_| is_right) else { return Ok(false) };

@@ -1,8 +1,9 @@
-//! The one normal form of a request's path, used both to match and to forward, so that no backend sees another path than
-//! the one that was matched. It does not look at the query.
+//! The one normal form of a request's path, used both to match and to forward, so that no backend sees another path
+//! than the one that was matched. It does not look at the query.
 //!
 //! - Escapes of letters, digits and `-._~` are decoded (RFC 3986, 6.2.2.2): `/%61dmin` is `/admin`.
-//! - `.` and `..` segments are resolved (RFC 3986, 5.2.4), after that, so also when a dot is written `%2e`; above the root → 400.
+//! - `.` and `..` segments are resolved (RFC 3986, 5.2.4), after that, so also when a dot is written `%2e`; above the
+//!   root → 400.
 //! - Runs of `/` become one.
 //! - `%00` → 400, and so is a `%` that two hexadecimal digits do not follow.
 //! - Every other escape stays as it was sent. In particular `%2f` is data, never a separator: `/a%2fb` is one segment.

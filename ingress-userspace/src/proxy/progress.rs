@@ -1,5 +1,5 @@
-//! How far a client's connection has come, and when it has taken too long. Plain cells, read by the worker's tick: no timer
-//! per connection or request.
+//! How far a client's connection has come, and when it has taken too long. Plain cells, read by the worker's tick: no
+//! timer per connection or request.
 
 use std::{cell::Cell, time::Instant};
 

@@ -1,6 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header, reads one
-//! off a connection, not a byte more, and writes one for pods. It believes nobody; who may send one is [`crate::model::Trust`]'s to
-//! say.
+//! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header, reads
+//! one off a connection, not a byte more, and writes one for pods. It believes nobody; who may send one is
+//! [`crate::model::Trust`]'s to say.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
@@ -180,8 +180,8 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Reads the header that `stream` begins with. What follows it stays in the socket, for whoever speaks next: the bytes are looked
-/// at first, and taken only as far as they belong to the header.
+/// Reads the header that `stream` begins with. What follows it stays in the socket, for whoever speaks next: the bytes
+/// are looked at first, and taken only as far as they belong to the header.
 ///
 /// # Errors
 /// If there is none, or the connection fails. The caller sets a time limit.

@@ -2,8 +2,8 @@
 //! Pure: bytes in, verdict out; it copies nothing but a line that two reads split.
 //!
 //! hyper is lenient where RFC 9112 lets it be: it takes a bare LF for a line end (2.2), prefers `Transfer-Encoding` to
-//! `Content-Length` (6.3) and cuts a fragment off the target. Each is the first half of a known attack, and by the time a
-//! service sees the request the evidence is gone. So these bytes are looked at before hyper gets them.
+//! `Content-Length` (6.3) and cuts a fragment off the target. Each is the first half of a known attack, and by the time
+//! a service sees the request the evidence is gone. So these bytes are looked at before hyper gets them.
 
 use memchr::memchr;
 
@@ -34,7 +34,8 @@ enum State {
     Chunk(u64),
     ChunkEnd,
     Trailer,
-    /// After the head of a WebSocket handshake: what follows has no framing known here, unless the handshake is declined.
+    /// After the head of a WebSocket handshake: what follows has no framing known here, unless the handshake is
+    /// declined.
     Held,
 }
 
@@ -94,8 +95,8 @@ impl Scanner {
         }
     }
 
-    /// Follows `bytes`, which come right after those of the call before. Returns how many it followed: all, except after the
-    /// head of a WebSocket handshake.
+    /// Follows `bytes`, which come right after those of the call before. Returns how many it followed: all, except
+    /// after the head of a WebSocket handshake.
     ///
     /// # Errors
     /// At the first line that is out of order; the final line end of its head is then not among the good bytes.

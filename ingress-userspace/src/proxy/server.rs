@@ -142,16 +142,17 @@ impl Server {
 
     /// Stops accepting, lets connections finish and ends the workers, after `timeout` at the latest.
     ///
-    /// With [`super::ListenMode::Slots`], first give the slots to a successor: connections that wait in a listener's backlog
-    /// are still served, later ones would be refused. Responses say `Connection: close`, HTTP/2 connections get GOAWAY,
-    /// idle HTTP/1 connections are closed after [`Options::drain_idle`].
+    /// With [`super::ListenMode::Slots`], first give the slots to a successor: connections that wait in a listener's
+    /// backlog are still served, later ones would be refused. Responses say `Connection: close`, HTTP/2 connections get
+    /// GOAWAY, idle HTTP/1 connections are closed after [`Options::drain_idle`].
     ///
     /// Dropping the future leaves the workers draining: [`Server::stop`] then ends them, and every request is counted.
     pub async fn drain(&mut self, timeout: Duration) -> Drained {
         self.end(Signal::Drain { deadline: Instant::now() + timeout }).await
     }
 
-    /// Ends the workers at once, cutting connections off. The requests in flight are counted as aborted when it returns.
+    /// Ends the workers at once, cutting connections off. The requests in flight are counted as aborted when it
+    /// returns.
     pub async fn stop(mut self) -> Drained {
         self.end(Signal::Stop).await
     }

@@ -90,8 +90,8 @@ impl<'r> Session<'r> {
         Some(Self { affinity, known, fresh: random(), canary })
     }
 
-    /// Which endpoint it is to be. A client without a cookie, or with one of an endpoint that is gone, goes as everybody else
-    /// does.
+    /// Which endpoint it is to be. A client without a cookie, or with one of an endpoint that is gone, goes as
+    /// everybody else does.
     pub(super) fn choice(&self, upstream: &UpstreamState, otherwise: Choice) -> Choice {
         match (self.affinity.mode, self.known) {
             (AffinityMode::Balanced, known) => Choice::Hash(hash(&known.unwrap_or(self.fresh).to_be_bytes())),

@@ -1,5 +1,5 @@
-//! What all workers of the node share: the snapshot, the counters, the TLS state. Node-wide limits belong here too, kept in
-//! shards so that workers seldom meet.
+//! What all workers of the node share: the snapshot, the counters, the TLS state. Node-wide limits belong here too,
+//! kept in shards so that workers seldom meet.
 
 use std::{
     net::SocketAddr,
@@ -39,8 +39,8 @@ use super::{
 
 /// Where connections are entered under their host, so that the kernel's per-packet counters know it.
 ///
-/// Called once per connection in the common case, and again whenever the host changes. Addresses are as the sockets have
-/// them, v4-mapped ones already turned into IPv4.
+/// Called once per connection in the common case, and again whenever the host changes. Addresses are as the sockets
+/// have them, v4-mapped ones already turned into IPv4.
 pub trait FlowTable: Send + Sync {
     fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId);
     /// The connection is closed. Only called after an `insert`.
@@ -97,8 +97,8 @@ pub struct StatsView {
     pub accept_errors: u64,
     /// TLS handshakes that failed or took too long.
     pub handshake_errors: u64,
-    /// HTTP/1 connections ended for bytes that two parsers could read differently, and HTTP/2 connections that began with others
-    /// than they must.
+    /// HTTP/1 connections ended for bytes that two parsers could read differently, and HTTP/2 connections that began
+    /// with others than they must.
     pub refused_framing: u64,
     /// HTTP/2 connections ended for a flood of frames that carry nothing.
     pub flooded: u64,
@@ -135,7 +135,8 @@ pub enum SharedError {
 impl Shared {
     /// The state of a node that serves nothing yet: every request gets 503 until the first [`Shared::publish`].
     ///
-    /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF map.
+    /// `counters` is indexed by host id; ids beyond its end count for host 0. In the daemon it is the memory of a BPF
+    /// map.
     ///
     /// # Errors
     /// If `counters` is empty, there is no randomness, or TLS cannot be set up.
@@ -187,7 +188,8 @@ impl Shared {
         self.snapshot.load_full()
     }
 
-    /// How the endpoints of upstreams are, and what has happened to their requests: of those that anything is to be said of.
+    /// How the endpoints of upstreams are, and what has happened to their requests: of those that anything is to be
+    /// said of.
     #[must_use]
     pub fn upstreams(&self) -> Vec<UpstreamView> {
         let now_ms = clock::now_ms();

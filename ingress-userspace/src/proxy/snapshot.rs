@@ -118,7 +118,8 @@ impl Snapshot {
         Some((service, self.upstreams.get(self.upstream_id(&service.upstream)?)?))
     }
 
-    /// Asks under which number the connections of each TCP service are counted; those of ports without one are unattributed.
+    /// Asks under which number the connections of each TCP service are counted; those of ports without one are
+    /// unattributed.
     pub fn number_streams(&mut self, mut number: impl FnMut(StreamPort) -> HostId) {
         let ports = self.streams.keys().filter(|port| port.transport == Transport::Tcp);
         self.stream_ids = ports.map(|port| (*port, number(*port))).collect();
@@ -215,7 +216,8 @@ impl Upstreams {
         id
     }
 
-    /// What makes connections to `upstream`: that of its `previous` state if the policy is the same. `None` in the clear.
+    /// What makes connections to `upstream`: that of its `previous` state if the policy is the same. `None` in the
+    /// clear.
     fn connector(
         &self,
         previous: Option<&Arc<UpstreamState>>,

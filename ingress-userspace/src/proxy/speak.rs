@@ -82,8 +82,8 @@ where
     }
 }
 
-/// Ends a connection in order. hyper has done so, except where a request on it ever asked for an upgrade: whatever the answer
-/// was, hyper leaves the end of such a connection to its caller.
+/// Ends a connection in order. hyper has done so, except where a request on it ever asked for an upgrade: whatever the
+/// answer was, hyper leaves the end of such a connection to its caller.
 async fn shut_down<S>(conn: &Conn, wire: &mut Wire<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,17 +1,17 @@
-//! Tickets of sessions (RFC 5077; RFC 8446, 4.6.1): what clients resume sessions with. The state of a session is in its ticket,
-//! sealed, and nowhere else; what a session may be resumed for is up to rustls, which asks for the same server name, version and
-//! ciphers, and to `tls.rs`, which gives no tickets where certificates of clients are asked for.
+//! Tickets of sessions (RFC 5077; RFC 8446, 4.6.1): what clients resume sessions with. The state of a session is in its
+//! ticket, sealed, and nowhere else; what a session may be resumed for is up to rustls, which asks for the same server
+//! name, version and ciphers, and to `tls.rs`, which gives no tickets where certificates of clients are asked for.
 //!
-//! All workers seal and open with the same keys. Where the snapshot has some, so do all nodes and processes that have them, too;
-//! else they are of this process alone: another key every six hours, and the last is kept.
+//! All workers seal and open with the same keys. Where the snapshot has some, so do all nodes and processes that have
+//! them, too; else they are of this process alone: another key every six hours, and the last is kept.
 //!
 //! ```text
-//! ticket = name of the key (16 bytes) | nonce (12) | AES-256-GCM-SIV(time of sealing (8) | state), with the name as further data
+//! ticket = name of the key (16 bytes) | nonce (12) | AES-256-GCM-SIV(when sealed (8) | state; name as further data)
 //! name, key = HKDF-SHA256(secret of the Secret)
 //! ```
 //!
-//! That of a Secret may be in use for long, on many nodes that do not know each other's nonces. So it is one with which a nonce
-//! that comes twice gives away no more than that the same was sealed twice (RFC 8452).
+//! That of a Secret may be in use for long, on many nodes that do not know each other's nonces. So it is one with which
+//! a nonce that comes twice gives away no more than that the same was sealed twice (RFC 8452).
 
 use std::{fmt, sync::Arc};
 

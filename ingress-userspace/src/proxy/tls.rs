@@ -29,8 +29,8 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// The configurations of every HTTPS listener of the node: versions of TLS, and which protocols are offered, are all they differ in.
-/// They last as long as the process, and what else the settings say is looked up in each handshake.
+/// The configurations of every HTTPS listener of the node: versions of TLS, and which protocols are offered, are all
+/// they differ in. They last as long as the process, and what else the settings say is looked up in each handshake.
 pub(super) struct ServerConfigs {
     /// With HTTP/2, and without, for each of [`VERSIONS`].
     configs: [[Arc<ServerConfig>; 2]; VERSIONS.len()],
@@ -41,8 +41,8 @@ pub(super) struct ServerConfigs {
 const VERSIONS: [&[&SupportedProtocolVersion]; 3] =
     [&[&rustls::version::TLS13, &rustls::version::TLS12], &[&rustls::version::TLS12], &[&rustls::version::TLS13]];
 
-/// The fatal alert `unrecognized_name` (RFC 6066, 3) in a record of its own, as a server sends it that has agreed on nothing yet.
-/// rustls has no way to say it.
+/// The fatal alert `unrecognized_name` (RFC 6066, 3) in a record of its own, as a server sends it that has agreed on
+/// nothing yet. rustls has no way to say it.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 impl ServerConfigs {
@@ -60,8 +60,9 @@ impl ServerConfigs {
         Ok(Self { configs: [any?, tls12?, tls13?], resolver })
     }
 
-    /// The configuration for a handshake that asks for a certificate. Made for each, which is little beside the handshake. No session
-    /// is resumed: one that began before a certificate was asked for, or shown, would go on without.
+    /// The configuration for a handshake that asks for a certificate. Made for each, which is little beside the
+    /// handshake. No session is resumed: one that began before a certificate was asked for, or shown, would go on
+    /// without.
     pub(super) fn asking(
         &self,
         policy: &ClientCertificates,
@@ -104,9 +105,9 @@ pub(super) async fn reject(stream: &mut (impl AsyncWrite + Unpin)) -> io::Error 
 
 /// What they have in common.
 ///
-/// One ticketer, so that a session begun with one worker is resumed by another. Sessions live in tickets alone: nothing is
-/// stored per client. One ticket per handshake: a second one costs a tenth of a resumed handshake, and clients that want
-/// more get one with each resumption. No early data: it can be replayed (RFC 8446, 8).
+/// One ticketer, so that a session begun with one worker is resumed by another. Sessions live in tickets alone: nothing
+/// is stored per client. One ticket per handshake: a second one costs a tenth of a resumed handshake, and clients that
+/// want more get one with each resumption. No early data: it can be replayed (RFC 8446, 8).
 fn server_config(
     versions: &[&'static SupportedProtocolVersion],
     resolver: &Arc<Resolver>,
@@ -125,8 +126,8 @@ fn server_config(
     Ok(config)
 }
 
-/// A self-signed certificate for names that have none: the handshake succeeds and the client sees why it should not trust
-/// it, rather than an alert that names no reason.
+/// A self-signed certificate for names that have none: the handshake succeeds and the client sees why it should not
+/// trust it, rather than an alert that names no reason.
 fn fallback(provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let mut params = rcgen::CertificateParams::new(Vec::new()).map_err(TlsError::Fallback)?;
     params.distinguished_name = rcgen::DistinguishedName::new();

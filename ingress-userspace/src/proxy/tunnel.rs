@@ -1,5 +1,5 @@
-//! A client's connection, or stream of HTTP/2, after its WebSocket handshake was accepted: bytes are copied and counted until
-//! either side or the worker ends it. The copying itself is `upstream`'s.
+//! A client's connection, or stream of HTTP/2, after its WebSocket handshake was accepted: bytes are copied and counted
+//! until either side or the worker ends it. The copying itself is `upstream`'s.
 
 use std::{
     future::{Future, poll_fn},
@@ -64,8 +64,8 @@ impl Tunnel {
         Self { endpoint, received, sent, in_flight }
     }
 
-    /// Copies until the end. A request that ends as both sides wanted counts as successful, for 101 has no class of its own;
-    /// one that breaks off counts as aborted.
+    /// Copies until the end. A request that ends as both sides wanted counts as successful, for 101 has no class of its
+    /// own; one that breaks off counts as aborted.
     pub(super) async fn run<S>(mut self, conn: &Conn, client: Client<S>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -95,8 +95,8 @@ impl Tunnel {
         self.end(ended);
     }
 
-    /// The same on a stream of HTTP/2, whose request is served by the task `asked`, once the client has been told. What ends its
-    /// connection ends the stream, and a dead client is found by hyper's PING.
+    /// The same on a stream of HTTP/2, whose request is served by the task `asked`, once the client has been told. What
+    /// ends its connection ends the stream, and a dead client is found by hyper's PING.
     pub(super) async fn run_stream(mut self, conn: Rc<Conn>, asked: task::Id, opened: OnUpgrade) {
         let Ok(upgraded) = opened.await else { return };
         let sender = conn.take_spawned_by(asked);

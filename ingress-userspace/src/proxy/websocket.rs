@@ -1,8 +1,9 @@
 //! WebSocket handshakes of clients: which requests are one, and what must answer them. It forwards nothing.
 //!
-//! A handshake is a request of HTTP/1.1 with one `Upgrade: websocket` and `upgrade` in `Connection` (RFC 6455, 4.2.1). Any other
-//! request that names an upgrade is an ordinary one, as if it named none (RFC 9110, 7.8). In HTTP/2 it is a CONNECT with the
-//! `:protocol` `websocket` (RFC 8441, 5), which goes to the endpoint as the same request of HTTP/1.1 with a key of our own.
+//! A handshake is a request of HTTP/1.1 with one `Upgrade: websocket` and `upgrade` in `Connection` (RFC 6455, 4.2.1).
+//! Any other request that names an upgrade is an ordinary one, as if it named none (RFC 9110, 7.8). In HTTP/2 it is a
+//! CONNECT with the `:protocol` `websocket` (RFC 8441, 5), which goes to the endpoint as the same request of HTTP/1.1
+//! with a key of our own.
 
 use aws_lc_rs::digest;
 use base64::{

@@ -16,8 +16,8 @@ use super::{
     scan::{Place, Scanner, Violation},
 };
 
-/// What hyper gets in place of a head that is out of order: a NUL is allowed nowhere in a head, so that hyper answers 400
-/// and closes, and no service is called.
+/// What hyper gets in place of a head that is out of order: a NUL is allowed nowhere in a head, so that hyper answers
+/// 400 and closes, and no service is called.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
 /// Most bytes read and thrown away at the end of a connection.
@@ -29,8 +29,8 @@ pub(super) struct Wire<IO> {
     conn: Rc<Conn>,
     follows: Follows,
     phase: Phase,
-    /// What was read but is not delivered yet: what came after the head of a WebSocket handshake, until it is answered, one read
-    /// at most; or the first bytes of a connection.
+    /// What was read but is not delivered yet: what came after the head of a WebSocket handshake, until it is answered,
+    /// one read at most; or the first bytes of a connection.
     held: Vec<u8>,
     /// Bytes that may still be thrown away; `None` until our side is shut down.
     linger: Option<usize>,
@@ -57,8 +57,8 @@ enum Phase {
 }
 
 impl<IO> Wire<IO> {
-    /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would understand
-    /// (RFC 9113, 3.3).
+    /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would
+    /// understand (RFC 9113, 3.3).
     pub(super) fn http1(io: IO, conn: Rc<Conn>) -> Self {
         let phase = if !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
         let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
@@ -126,8 +126,8 @@ impl<IO> Wire<IO> {
             self.phase = Phase::Closed;
             return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
         }
-        // The next requests of an HTTP/2 client come on other streams: it is idle when it has none. What it sends else tells
-        // nothing of that: it may be no more than an answer to a PING.
+        // The next requests of an HTTP/2 client come on other streams: it is idle when it has none. What it sends else
+        // tells nothing of that: it may be no more than an answer to a PING.
         if frames.is_begun() && !was_begun {
             self.conn.progress.read(Place::Between, now);
         }

@@ -1,5 +1,5 @@
-//! One worker: a thread with its runtime, its connections and its pool of upstream connections. It looks after time: the
-//! coarse clock, overdue connections, the end of a drain.
+//! One worker: a thread with its runtime, its connections and its pool of upstream connections. It looks after time:
+//! the coarse clock, overdue connections, the end of a drain.
 
 use std::{
     cell::{Cell, RefCell},
@@ -58,8 +58,8 @@ pub(super) struct Worker {
     pub(super) mirrors: Cell<u32>,
 }
 
-/// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` that all workers share is
-/// touched once per worker and snapshot, not once per request.
+/// The worker's own handle on the current snapshot. Requests clone the `Rc`, so that the `Arc` that all workers share
+/// is touched once per worker and snapshot, not once per request.
 struct View {
     cache: arc_swap::Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     current: Rc<Held>,
@@ -263,13 +263,15 @@ async fn serve(worker: Rc<Worker>, listeners: Vec<(Entrance, TcpListener)>, mut 
     drain(&worker, deadline, signal).await;
 }
 
-/// Waits for the connections to end, and no longer. HTTP/2 ones are told at once, by GOAWAY; HTTP/1 ones by the next answer;
-/// those that make no request are ended some time later. Streams, bodies and WebSockets go on to their end or the deadline.
+/// Waits for the connections to end, and no longer. HTTP/2 ones are told at once, by GOAWAY; HTTP/1 ones by the next
+/// answer; those that make no request are ended some time later. Streams, bodies and WebSockets go on to their end or
+/// the deadline.
 async fn drain(worker: &Worker, deadline: Instant, mut signal: watch::Receiver<Signal>) {
     let idle_until = (Instant::now() + worker.options.drain_idle).min(deadline);
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // One that has made no request may not know that it is open: a GOAWAY now would cost it the request it is about to send.
+    // One that has made no request may not know that it is open: a GOAWAY now would cost it the request it is about to
+    // send.
     worker.order_all(Order::Finish, Conn::is_begun_http2);
     while !worker.is_empty() {
         tokio::select! {
@@ -294,8 +296,8 @@ fn pool_options(settings: &Settings, options: &Options) -> PoolOptions {
     }
 }
 
-/// How often a worker looks for connections that are over their time: a quarter of the shortest time-out, so that none is
-/// overrun by more than that, but never more often than every 10 ms nor less often than every second.
+/// How often a worker looks for connections that are over their time: a quarter of the shortest time-out, so that none
+/// is overrun by more than that, but never more often than every 10 ms nor less often than every second.
 fn period(settings: &Settings, options: &Options) -> Duration {
     let Settings { head_timeout, idle_timeout, stall_timeout, upstream_idle_timeout, .. } = settings;
     let shortest = [idle_timeout, stall_timeout, upstream_idle_timeout, &options.drain_idle];

@@ -1,5 +1,5 @@
-//! Counts the requests of one rule, where its Ingress asks for that. It is shared by all workers and lives on from snapshot to
-//! snapshot for as long as the rule does.
+//! Counts the requests of one rule, where its Ingress asks for that. It is shared by all workers and lives on from
+//! snapshot to snapshot for as long as the rule does.
 
 use std::{
     sync::{

@@ -3,8 +3,8 @@
 //! [`Routes`] is a [`RouteTable`] arranged for lookup; it does not balance, filter or forward.
 //!
 //! Cost of a lookup: one hash for the host (two more for a wildcard or the catch-all), one for exact paths, and one per
-//! `/` within the longest prefix of that host, whatever the length of the request's path. Regular expressions are tried one
-//! after the other, each in time linear to the path.
+//! `/` within the longest prefix of that host, whatever the length of the request's path. Regular expressions are tried
+//! one after the other, each in time linear to the path.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -132,9 +132,9 @@ impl Matched<'_> {
 impl Routes {
     /// Arranges `table`, asking `upstream` and `host_id` for the number of each upstream and host.
     ///
-    /// Costs what differs from the table of `previous`. A host whose rules are the same as in `previous` keeps its entry, and
-    /// nothing is asked about it: an upstream that both tables name has one number in both. One without a number of its own is
-    /// asked about again.
+    /// Costs what differs from the table of `previous`. A host whose rules are the same as in `previous` keeps its
+    /// entry, and nothing is asked about it: an upstream that both tables name has one number in both. One without a
+    /// number of its own is asked about again.
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
@@ -191,8 +191,8 @@ impl Routes {
 
     /// The rule for `host` (canonical form) and `path` (normalised, without query).
     ///
-    /// The most specific pattern that fits the host decides alone: a path that its rules do not match does not fall through to
-    /// a less specific host.
+    /// The most specific pattern that fits the host decides alone: a path that its rules do not match does not fall
+    /// through to a less specific host.
     #[must_use]
     pub fn find(&self, host: &str, path: &str) -> Found<'_> {
         let entry = self.host(host);

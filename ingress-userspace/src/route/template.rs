@@ -10,8 +10,8 @@ use crate::model::{Piece, Template, Variable};
 /// All but unreserved characters (RFC 3986, 2.3).
 pub const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The text of `template`. Groups are those of `captures`; without them they are empty, as is everything a request does not
-/// have.
+/// The text of `template`. Groups are those of `captures`; without them they are empty, as is everything a request does
+/// not have.
 #[must_use]
 pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Captures<'_>>) -> String {
     let mut text = String::new();
@@ -68,8 +68,8 @@ pub fn cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<It
     pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Whether what a request says is in the rendered text, and nobody could read it otherwise: fields and cookies that are there
-/// more than once, or that are no text, mean one thing here and may mean another elsewhere.
+/// Whether what a request says is in the rendered text, and nobody could read it otherwise: fields and cookies that are
+/// there more than once, or that are no text, mean one thing here and may mean another elsewhere.
 #[must_use]
 pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
     template.variables().all(|variable| match variable {

@@ -1,7 +1,8 @@
 //! One authority: the host by which a request is routed is the one that the pod is told, whatever the client writes.
 //!
-//! Each host pattern has a pod of its own, which answers with its name and the `Host` that it got. Requests are made up of names
-//! and of what tempts parsers to differ, in HTTP/1 and HTTP/2. `XDP_INGRESS_AUTHORITIES=1000000` makes a million of them.
+//! Each host pattern has a pod of its own, which answers with its name and the `Host` that it got. Requests are made up
+//! of names and of what tempts parsers to differ, in HTTP/1 and HTTP/2. `XDP_INGRESS_AUTHORITIES=1000000` makes a
+//! million of them.
 
 use std::{env, thread};
 
@@ -104,8 +105,8 @@ impl Asked {
         (text + "\r\n").into_bytes()
     }
 
-    /// As HTTP/2 has it: the authority of the target is the pseudo field's. Without control characters, for which h2 ends the
-    /// connection with all its requests (the frame cases have them).
+    /// As HTTP/2 has it: the authority of the target is the pseudo field's. Without control characters, for which h2
+    /// ends the connection with all its requests (the frame cases have them).
     fn http2(&self, stream: u32, rng: &mut Rng) -> Vec<u8> {
         let sound = |text: &String| text.replace(|c: char| c.is_ascii_control() && c != '\t', "");
         let target = self.target.strip_prefix("http://").and_then(|rest| rest.split_once('/'));

@@ -1,5 +1,5 @@
-//! gRPC from end to end: the cases of its interoperability tests, whose names these have, at the level of its messages. Clients
-//! with TLS and without, a pod that speaks HTTP/2 in the clear.
+//! gRPC from end to end: the cases of its interoperability tests, whose names these have, at the level of its messages.
+//! Clients with TLS and without, a pod that speaks HTTP/2 in the clear.
 
 use std::{
     net::SocketAddr,

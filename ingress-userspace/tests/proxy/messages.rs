@@ -1,4 +1,5 @@
-//! What belongs to a message beside head and body: trailers, interim responses, responses that come early or have no body.
+//! What belongs to a message beside head and body: trailers, interim responses, responses that come early or have no
+//! body.
 
 use std::{
     collections::VecDeque,

@@ -1,6 +1,6 @@
-//! WebSocket messages through the proxy (RFC 6455, 5 to 7): each passes byte by byte as it was sent, both ways, from clients of
-//! HTTP/1 and of HTTP/2, and with both sides' own splits. A proxy has no say in what is in a tunnel, so what is wrong there passes,
-//! too: it is the endpoints' to answer.
+//! WebSocket messages through the proxy (RFC 6455, 5 to 7): each passes byte by byte as it was sent, both ways, from
+//! clients of HTTP/1 and of HTTP/2, and with both sides' own splits. A proxy has no say in what is in a tunnel, so what
+//! is wrong there passes, too: it is the endpoints' to answer.
 
 use std::{io::Write, thread};
 

@@ -1,5 +1,5 @@
-//! Peers that are slow on purpose, a hundred at a time: each kind ends in time, and a client beside them is served as ever.
-//! docs/hardening.md has them in a table.
+//! Peers that are slow on purpose, a hundred at a time: each kind ends in time, and a client beside them is served as
+//! ever. docs/hardening.md has them in a table.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -17,8 +17,8 @@ use crate::support::{Client, DEADLINE, Origin, Proxy, Table, wait_until};
 const SHORT: Duration = Duration::from_millis(200);
 const PEERS: usize = 100;
 
-/// A proxy that waits no longer than [`SHORT`] for anything, but for the one client that it knows from before, whose connection
-/// begins with `header`. Its pod has a large response, too.
+/// A proxy that waits no longer than [`SHORT`] for anything, but for the one client that it knows from before, whose
+/// connection begins with `header`. Its pod has a large response, too.
 fn proxy(trust: Trust, header: &str) -> (Proxy, Client, Origin) {
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
@@ -44,8 +44,8 @@ fn proxy(trust: Trust, header: &str) -> (Proxy, Client, Origin) {
     (proxy, client, origin)
 }
 
-/// Opens connections to `address` that send `bytes` and then one byte of `more` now and then, if there is any, until all are ended
-/// by the proxy. Meanwhile `good` must succeed.
+/// Opens connections to `address` that send `bytes` and then one byte of `more` now and then, if there is any, until
+/// all are ended by the proxy. Meanwhile `good` must succeed.
 fn outlast(address: SocketAddr, bytes: &[u8], more: &[u8], mut good: impl FnMut()) {
     let mut peers: Vec<TcpStream> = (0..PEERS)
         .map(|_| {

@@ -1,4 +1,5 @@
-//! TCP services: which bytes pods get of a connection, who they are told it is, and what becomes of it when ports change.
+//! TCP services: which bytes pods get of a connection, who they are told it is, and what becomes of it when ports
+//! change.
 
 use std::{
     io::{ErrorKind, Read, Write},

@@ -1,7 +1,7 @@
 //! Judges addresses and names that a Service of type ExternalName leads to. It resolves nothing.
 //!
-//! Whoever may write a Service chooses them, so they must not reach what only the node may reach: the node itself, other
-//! nodes, the API server, and the metadata services of clouds, which hand out credentials.
+//! Whoever may write a Service chooses them, so they must not reach what only the node may reach: the node itself,
+//! other nodes, the API server, and the metadata services of clouds, which hand out credentials.
 
 use std::{
     collections::BTreeSet,
@@ -72,7 +72,8 @@ impl Machinery {
             Some(kind) => Err(kind),
             None if self.nodes.contains(&address) => Err("the address of a node"),
             None if self.api_server.contains(&address) => Err("the address of the API server"),
-            // An IPv4 address within another is reached through a gateway, and is judged as if it were reached directly.
+            // An IPv4 address within another is reached through a gateway, and is judged as if it were reached
+            // directly.
             None => match address {
                 IpAddr::V6(v6) => embedded(v6).map_or(Ok(()), |v4| self.check(IpAddr::V4(v4))),
                 IpAddr::V4(_) => Ok(()),

@@ -1,5 +1,5 @@
-//! Further names of the hosts of one Ingress: those that its rules serve, too, and those that are sent to a host. It does not
-//! know who else claims them.
+//! Further names of the hosts of one Ingress: those that its rules serve, too, and those that are sent to a host. It
+//! does not know who else claims them.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::{
     model::{Action, Host, HostPattern, PathMatch, Redirect, Rule, Template},
 };
 
-/// Adds to `claims` what `builder`'s Ingress asks for by `server-alias` and `from-to-www-redirect`. Names that it has rules for
-/// stay as they are.
+/// Adds to `claims` what `builder`'s Ingress asks for by `server-alias` and `from-to-www-redirect`. Names that it has
+/// rules for stay as they are.
 ///
 /// Aliases are further names of `first`, the first host that its rules name.
 pub(super) fn add(

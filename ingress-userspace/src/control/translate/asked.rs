@@ -1,4 +1,5 @@
-//! What annotations, or the settings that are their defaults, ask for: values as they are read, not yet brought together.
+//! What annotations, or the settings that are their defaults, ask for: values as they are read, not yet brought
+//! together.
 
 use std::sync::Arc;
 

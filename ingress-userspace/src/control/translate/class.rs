@@ -14,8 +14,8 @@ use super::Context;
 pub struct Classes {
     /// An IngressClass with this `spec.controller` is ours. Default `xdp-ingress.io/controller`.
     pub controller: String,
-    /// The class that is ours by its name alone, where no IngressClass says whose it is: accepted as value of the legacy
-    /// annotation `kubernetes.io/ingress.class` while no IngressClass has this name, and, with `by_name`, in
+    /// The class that is ours by its name alone, where no IngressClass says whose it is: accepted as value of the
+    /// legacy annotation `kubernetes.io/ingress.class` while no IngressClass has this name, and, with `by_name`, in
     /// `spec.ingressClassName` while there is no IngressClass at all. In every other case `spec.controller` of the
     /// IngressClass decides, and the name means nothing. Default `xdp`.
     pub name: String,
@@ -24,8 +24,8 @@ pub struct Classes {
     /// Give Ingresses that name no class to the IngressClass marked as default. A cluster's admission does that when an
     /// Ingress is created; a directory of manifests has no admission. Default off.
     pub apply_default_class: bool,
-    /// Accept `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of manifests need
-    /// not hold one. On for manifests, off for a cluster. Default off.
+    /// Accept `name` in `spec.ingressClassName` while there is no IngressClass at all, so that a directory of manifests
+    /// need not hold one. On for manifests, off for a cluster. Default off.
     pub by_name: bool,
 }
 

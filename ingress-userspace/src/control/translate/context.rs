@@ -1,5 +1,5 @@
-//! What one translation looks up, notes and says. Objects are reached through the accessors here and no other way, so that
-//! everything that was looked up is known afterwards.
+//! What one translation looks up, notes and says. Objects are reached through the accessors here and no other way, so
+//! that everything that was looked up is known afterwards.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -136,7 +136,8 @@ impl<'c> Context<'c> {
         &self.cluster.classes
     }
 
-    /// The addresses of `name`, a DNS name in canonical form: `None` until it is resolved, which to ask for them brings about.
+    /// The addresses of `name`, a DNS name in canonical form: `None` until it is resolved, which to ask for them brings
+    /// about.
     pub(super) fn addresses(&mut self, name: &Arc<str>) -> Option<&'c [IpAddr]> {
         self.trace.reads.insert(Dependency::Addresses(Arc::clone(name)));
         self.cluster.resolved.get(name).map(Vec::as_slice)

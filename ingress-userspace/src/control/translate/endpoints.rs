@@ -31,11 +31,11 @@ enum State {
     Unfit,
 }
 
-/// The endpoints of `port` of `service`: of the ready ones those that topology hints mean for this node, or if none is ready
-/// those that still serve while they terminate.
+/// The endpoints of `port` of `service`: of the ready ones those that topology hints mean for this node, or if none is
+/// ready those that still serve while they terminate.
 ///
-/// Addresses of both families become one upstream, and none goes before the other: whether a family can be reached shows
-/// when it is tried. The `appProtocol` comes with them.
+/// Addresses of both families become one upstream, and none goes before the other: whether a family can be reached
+/// shows when it is tried. The `appProtocol` comes with them.
 pub(super) fn collect<'c>(
     service: &ObjectName,
     port: &'c ServicePort,

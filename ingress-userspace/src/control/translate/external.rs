@@ -1,5 +1,5 @@
-//! Finds the endpoints of a Service of type ExternalName among the addresses that are known for its name. It asks no name
-//! server: names that matter are listed, and their addresses come with a later change of the cluster.
+//! Finds the endpoints of a Service of type ExternalName among the addresses that are known for its name. It asks no
+//! name server: names that matter are listed, and their addresses come with a later change of the cluster.
 
 use std::{
     collections::BTreeSet,
@@ -74,8 +74,8 @@ pub(super) fn follow(
     Lead::Endpoints(endpoints(allowed, port))
 }
 
-/// The endpoints of `host`, a name or an address that an annotation gives; `None` if it is refused. What is wrong with it is
-/// added to `findings`.
+/// The endpoints of `host`, a name or an address that an annotation gives; `None` if it is refused. What is wrong with
+/// it is added to `findings`.
 pub(super) fn reach(
     host: &str,
     port: u16,

@@ -10,12 +10,12 @@
 //! ConfigMap ──streams──> ports of TCP and UDP ───────────────────┘
 //! ```
 //!
-//! Each Ingress becomes its claims by itself; claims are merged host by host, oldest Ingress first, so the first to claim a
-//! path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims on it are there. One
-//! bad object never blocks another, and a rule that cannot be honoured answers an error.
+//! Each Ingress becomes its claims by itself; claims are merged host by host, oldest Ingress first, so the first to
+//! claim a path has it. What concerns a host as a whole, as the redirect to HTTPS, is settled when all claims on it are
+//! there. One bad object never blocks another, and a rule that cannot be honoured answers an error.
 //!
-//! A change costs what it touches: [`Translator`] keeps each part with what it was made from (`records`), and makes anew
-//! those that were made from what has changed.
+//! A change costs what it touches: [`Translator`] keeps each part with what it was made from (`records`), and makes
+//! anew those that were made from what has changed.
 
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ use solver::Standing;
 pub(in crate::control) use streams::references as stream_references;
 pub use translator::Translator;
 
-/// A route table and what there is to say about the objects it came from. A copy costs nothing, and to compare two costs what
-/// differs.
+/// A route table and what there is to say about the objects it came from. A copy costs nothing, and to compare two
+/// costs what differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
     pub table: RouteTable,
@@ -78,8 +78,8 @@ pub struct Translation {
     pub external_names: Tree<Arc<str>, ()>,
 }
 
-/// What the API server allows all annotations of an object to hold together (apimachinery, `TotalAnnotationSizeLimitB`);
-/// asked of every source.
+/// What the API server allows all annotations of an object to hold together (apimachinery,
+/// `TotalAnnotationSizeLimitB`); asked of every source.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Rules and paths of one Ingress, together. The API server has no such limit but its 1.5 MiB for an object, into which
@@ -112,8 +112,8 @@ struct Claims {
     hosts: Vec<(HostPattern, HostClaim)>,
 }
 
-/// Who has what several claim: solvers of challenges first, as each is there for one path and for a short time; then the
-/// oldest, then by namespace and name. Objects without a timestamp, as files have them, come after those with one.
+/// Who has what several claim: solvers of challenges first, as each is there for one path and for a short time; then
+/// the oldest, then by namespace and name. Objects without a timestamp, as files have them, come after those with one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Precedence {
     standing: Standing,

@@ -9,7 +9,8 @@ use crate::control::change::ObjectName;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub classes: Classes,
-    /// The node this process runs on, whose name and zone topology hints are compared with. Default none: hints are ignored.
+    /// The node this process runs on, whose name and zone topology hints are compared with. Default none: hints are
+    /// ignored.
     pub node: Option<String>,
     /// ConfigMap of global settings, which those of an IngressClass' parameters overlay. Default none.
     pub config_map: Option<ObjectName>,

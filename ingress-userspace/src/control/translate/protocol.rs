@@ -12,8 +12,8 @@ use crate::{
     model::{Protocol, Upkeep},
 };
 
-/// What `appProtocol` of a port stands for (KEP-1435, KEP-3726); what it does not know is served as HTTP/1.1, with a note on
-/// `service`.
+/// What `appProtocol` of a port stands for (KEP-1435, KEP-3726); what it does not know is served as HTTP/1.1, with a
+/// note on `service`.
 pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, context: &mut Context<'_>) -> Protocol {
     let Some(name) = app_protocol.filter(|name| !name.is_empty()) else { return Protocol::Http1 };
     match name {

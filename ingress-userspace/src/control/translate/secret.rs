@@ -49,7 +49,8 @@ pub(super) fn certificate(
     None
 }
 
-/// The certificate in Secret `name` for names without one of their own, or `None` and the reason reported on the Secret.
+/// The certificate in Secret `name` for names without one of their own, or `None` and the reason reported on the
+/// Secret.
 pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<Certificate>> {
     let Some(stored) = context.secret(name) else {
         let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
@@ -70,7 +71,8 @@ pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<A
     }
 }
 
-/// Says what is wrong with the OCSP response of a Secret, if it has one: it cannot be used, or is out of date by the hour.
+/// Says what is wrong with the OCSP response of a Secret, if it has one: it cannot be used, or is out of date by the
+/// hour.
 fn tell_of_staple(name: &ObjectName, stored: &Stored<Secret>, certificate: &Certificate, context: &mut Context<'_>) {
     let Some(response) = field(&stored.object, staple::FIELD) else { return };
     let problem = match (&certificate.staple, staple::read(response, &certificate.chain)) {

@@ -87,7 +87,8 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
     ))
 }
 
-/// The upstream behind the first TCP port of service `name`; `None` and the reason reported on `object` if there is none.
+/// The upstream behind the first TCP port of service `name`; `None` and the reason reported on `object` if there is
+/// none.
 pub(super) fn first(name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
     let Some(service) = context.service(name) else {
         let message = format!("service `{name}` does not exist; create it or correct its name");

@@ -1,4 +1,5 @@
-//! Recognises the Ingresses that cert-manager makes to answer the HTTP challenges of a certificate authority. It answers none.
+//! Recognises the Ingresses that cert-manager makes to answer the HTTP challenges of a certificate authority. It
+//! answers none.
 
 use k8s_openapi::api::networking::v1::{HTTPIngressPath, Ingress};
 
@@ -19,8 +20,8 @@ const LABEL: &str = "acme.cert-manager.io/http01-solver";
 // === impl Standing ===
 
 impl Standing {
-    /// The label alone would let anybody take any path from an older Ingress, so each path must be one of a challenge, and
-    /// nothing else may be asked for.
+    /// The label alone would let anybody take any path from an older Ingress, so each path must be one of a challenge,
+    /// and nothing else may be asked for.
     pub(super) fn of(ingress: &Ingress) -> Self {
         let is_labelled =
             ingress.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).is_some_and(|v| v == "true");

@@ -1,5 +1,5 @@
-//! Reads OCSP responses (RFC 6960): whether one is about a certificate, and from when to when it holds. It knows no clock, and
-//! verifies no signature: clients do, who alone know whom they trust.
+//! Reads OCSP responses (RFC 6960): whether one is about a certificate, and from when to when it holds. It knows no
+//! clock, and verifies no signature: clients do, who alone know whom they trust.
 
 use std::sync::Arc;
 

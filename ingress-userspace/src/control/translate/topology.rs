@@ -1,8 +1,8 @@
 //! Chooses the endpoints that topology hints mean for this node. It neither writes hints nor reads conditions.
 //!
-//! The rule is kube-proxy's (KEP-2433, KEP-3015; k/k pkg/proxy/topology.go): hints count only if every ready endpoint has
-//! them and at least one names this node, or else its zone; hints for nodes go before those for zones. Where one hint is
-//! missing the set is about to change, and an incomplete set would leave all requests to a few endpoints.
+//! The rule is kube-proxy's (KEP-2433, KEP-3015; k/k pkg/proxy/topology.go): hints count only if every ready endpoint
+//! has them and at least one names this node, or else its zone; hints for nodes go before those for zones. Where one
+//! hint is missing the set is about to change, and an incomplete set would leave all requests to a few endpoints.
 
 use std::collections::BTreeSet;
 

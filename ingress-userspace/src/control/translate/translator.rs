@@ -1,5 +1,5 @@
-//! Translates a cluster again and again, and each time only what has changed. It knows the parts and their order, not how each
-//! is made.
+//! Translates a cluster again and again, and each time only what has changed. It knows the parts and their order, not
+//! how each is made.
 //!
 //! ```text
 //! Cluster ──differences──> dependencies ──records──> stale parts ──┐
@@ -36,8 +36,8 @@ use crate::{
     },
 };
 
-/// Translates one state of a cluster after the other. What it says of each is what [`translate`](super::translate) says of it
-/// alone.
+/// Translates one state of a cluster after the other. What it says of each is what [`translate`](super::translate) says
+/// of it alone.
 pub struct Translator {
     options: Arc<Options>,
     /// What was translated last; `None` before the first time.
@@ -370,8 +370,8 @@ impl Translator {
         }
     }
 
-    /// Brings the upstreams of the table up to date. A rule that lost to an older one may have been the only one with its
-    /// upstream, so that it is gathered and not used.
+    /// Brings the upstreams of the table up to date. A rule that lost to an older one may have been the only one with
+    /// its upstream, so that it is gathered and not used.
     fn supply(&mut self, memo: &Memo, keys: BTreeSet<UpstreamKey>) {
         for key in keys {
             let gathered = memo.upstreams.get(&key).and_then(|(_, gathered)| gathered.upstream.as_ref());

@@ -7,8 +7,8 @@ use crate::model::Networks;
 /// Limits of each client, which is one IPv4 address or one /64 of IPv6; on each node by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Under whose name requests are counted, `namespace/name`: those of all rules with the same one count together, and go on
-    /// to count when anything else of the limit changes.
+    /// Under whose name requests are counted, `namespace/name`: those of all rules with the same one count together,
+    /// and go on to count when anything else of the limit changes.
     pub owner: Arc<str>,
     pub per_second: Option<Rate>,
     pub per_minute: Option<Rate>,

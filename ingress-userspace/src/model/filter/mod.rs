@@ -36,14 +36,14 @@ use super::{ClientCertificates, PathMatch};
 
 /// A step between match and action.
 ///
-/// A rule has them in the order of this list, which is the order in which they are applied: addresses are checked before
-/// anything is told about what is behind them, limits hold before anything is worked for, a preflight is answered before anybody is asked who they are, as it carries
-/// no credentials, and what is changed is changed last.
+/// A rule has them in the order of this list, which is the order in which they are applied: addresses are checked
+/// before anything is told about what is behind them, limits hold before anything is worked for, a preflight is
+/// answered before anybody is asked who they are, as it carries no credentials, and what is changed is changed last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Answers a request that came over plain HTTP with a redirect to HTTPS (308 keeps the method, RFC 9110, 15.4.9), except
-    /// below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP, and for paths
-    /// that one of `except` matches.
+    /// Answers a request that came over plain HTTP with a redirect to HTTPS (308 keeps the method, RFC 9110, 15.4.9),
+    /// except below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP,
+    /// and for paths that one of `except` matches.
     RedirectHttps { status: u16, except: Arc<[PathMatch]> },
     /// Answers 403 to requests that came over plain HTTP, and 400 to those without the certificate that is asked for.
     ClientCertificate(Arc<ClientCertificates>),

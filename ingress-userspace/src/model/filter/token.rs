@@ -1,4 +1,5 @@
-//! A JSON Web Token that clients must show (RFC 7519). It verifies none. Key sets never show in `Debug`, as keys may be secret.
+//! A JSON Web Token that clients must show (RFC 7519). It verifies none. Key sets never show in `Debug`, as keys may be
+//! secret.
 
 use std::{fmt, sync::Arc};
 

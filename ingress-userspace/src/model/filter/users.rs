@@ -61,8 +61,9 @@ const MAX_SHA_ROUNDS: u32 = 500_000;
 // === impl Users ===
 
 impl Users {
-    /// Reads `name:hash` lines, with a comment behind a further `:`; empty ones and those that begin with `#` are none. Returns
-    /// the lines that cannot be read, from 1, beside the users of the others. Of several lines for one name, the first counts.
+    /// Reads `name:hash` lines, with a comment behind a further `:`; empty ones and those that begin with `#` are none.
+    /// Returns the lines that cannot be read, from 1, beside the users of the others. Of several lines for one name,
+    /// the first counts.
     #[must_use]
     pub fn of_file(text: &str) -> (Self, Vec<(usize, HashError)>) {
         let (mut users, mut problems) = (Vec::new(), Vec::new());
@@ -108,8 +109,8 @@ impl Users {
         Some(&self.users[at].1)
     }
 
-    /// The hash of somebody else, the same one every time, for a name that is nobody's: to compute it takes the time that it
-    /// would take if there were such a user. `None` if there are no users.
+    /// The hash of somebody else, the same one every time, for a name that is nobody's: to compute it takes the time
+    /// that it would take if there were such a user. `None` if there are no users.
     #[must_use]
     pub fn decoy(&self, name: &str) -> Option<&PasswordHash> {
         let mut hasher = DefaultHasher::new();

@@ -1,5 +1,5 @@
-//! The access log: one line for each request, when its response has ended. Nothing waits for it: a line that finds the queue
-//! full is dropped and counted.
+//! The access log: one line for each request, when its response has ended. Nothing waits for it: a line that finds the
+//! queue full is dropped and counted.
 
 use std::{
     cell::{Cell, RefCell},
@@ -47,8 +47,8 @@ struct Entry {
 #[derive(Clone, Default)]
 pub(super) struct Line(Rc<RefCell<Option<Entry>>>);
 
-/// A request that is served. One that is dropped before its response begins is told as nginx tells it, under a status of its
-/// own: the client has left.
+/// A request that is served. One that is dropped before its response begins is told as nginx tells it, under a status
+/// of its own: the client has left.
 pub(super) struct Telling<'c> {
     conn: &'c Conn,
     trust: &'c Trust,

@@ -1,12 +1,13 @@
-//! Asks endpoints how they are, and tells those that send requests: one thread for the process, one task for each endpoint that
-//! is to be checked. Requests read the verdict, a flag of the endpoint, and wait for nothing.
+//! Asks endpoints how they are, and tells those that send requests: one thread for the process, one task for each
+//! endpoint that is to be checked. Requests read the verdict, a flag of the endpoint, and wait for nothing.
 //!
 //! ```text
 //! Shared::publish ──▶ Checker ── one task per endpoint ──▶ ask ──▶ pod
 //!                                      └──▶ Health (flag) ◀── pick, on the workers
 //! ```
 //!
-//! Nobody is known to be ill: an endpoint gets requests until as many checks in a row as its threshold says have failed.
+//! Nobody is known to be ill: an endpoint gets requests until as many checks in a row as its threshold says have
+//! failed.
 
 use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, thread, time::Duration};
 

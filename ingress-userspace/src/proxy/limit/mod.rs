@@ -1,8 +1,8 @@
-//! Limits of clients, counted for all workers together: requests by time and in flight, and connections. What it is told to
-//! limit, and for whom, are others' decisions.
+//! Limits of clients, counted for all workers together: requests by time and in flight, and connections. What it is
+//! told to limit, and for whom, are others' decisions.
 //!
-//! A client is an IPv4 address or a /64 of IPv6, which is what one subscriber has. Memory is bounded, whoever comes: rates have a
-//! table of a fixed size ([`rate`]), and what is in flight is bounded by what carries it ([`count`]).
+//! A client is an IPv4 address or a /64 of IPv6, which is what one subscriber has. Memory is bounded, whoever comes:
+//! rates have a table of a fixed size ([`rate`]), and what is in flight is bounded by what carries it ([`count`]).
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -69,8 +69,8 @@ impl Limiter {
         }
     }
 
-    /// Counts a request of `client` at `now`, a time since any fixed moment. What it returns is to be kept for as long as the request
-    /// is in flight.
+    /// Counts a request of `client` at `now`, a time since any fixed moment. What it returns is to be kept for as long
+    /// as the request is in flight.
     ///
     /// # Errors
     /// If it is one too many; it does not count then.

@@ -1,10 +1,10 @@
-//! Rates by GCRA, the algorithm of ATM networks (ITU-T I.371): per client and rate one moment, at which all that it has asked for
-//! will have been in order. A request may come as much before that as its burst allows, and moves it on by one interval. That
-//! is the leaky bucket of nginx' `limit_req` with `nodelay`, kept in one number.
+//! Rates by GCRA, the algorithm of ATM networks (ITU-T I.371): per client and rate one moment, at which all that it has
+//! asked for will have been in order. A request may come as much before that as its burst allows, and moves it on by
+//! one interval. That is the leaky bucket of nginx' `limit_req` with `nodelay`, kept in one number.
 //!
-//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, the client goes
-//! whose moment comes first: it would be forgotten next anyway, and whoever asks for much stays longest. So a crowd of addresses
-//! can at worst forget those who ask for no more than each of the crowd does.
+//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, the
+//! client goes whose moment comes first: it would be forgotten next anyway, and whoever asks for much stays longest. So
+//! a crowd of addresses can at worst forget those who ask for no more than each of the crowd does.
 
 use std::{
     sync::{

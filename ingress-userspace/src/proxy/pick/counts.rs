@@ -30,7 +30,8 @@ pub enum CheckResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamView {
     pub key: crate::model::UpstreamKey,
-    /// Endpoints that get requests, that are ejected, and that checks have found wanting; one that is both counts as the latter.
+    /// Endpoints that get requests, that are ejected, and that checks have found wanting; one that is both counts as
+    /// the latter.
     pub fit: usize,
     pub ejected: usize,
     pub unwell: usize,

@@ -1,4 +1,5 @@
-//! What is known of how an endpoint is: by requests that failed there, and by checks. It decides nothing and asks nobody.
+//! What is known of how an endpoint is: by requests that failed there, and by checks. It decides nothing and asks
+//! nobody.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},

@@ -1,8 +1,8 @@
 //! Chooses the endpoint for a request, passing over endpoints that failed of late. It opens no connection.
 //!
-//! Failures of requests eject an endpoint for a time that doubles with each further failure, and one success clears it, as
-//! its [`Ejection`](crate::model::Ejection) says. Requests that were under way together and fail together are one failure.
-//! Endpoints that checks find wanting get no requests either. When no endpoint is fit, all get requests.
+//! Failures of requests eject an endpoint for a time that doubles with each further failure, and one success clears it,
+//! as its [`Ejection`](crate::model::Ejection) says. Requests that were under way together and fail together are one
+//! failure. Endpoints that checks find wanting get no requests either. When no endpoint is fit, all get requests.
 
 use std::{
     net::SocketAddr,
@@ -196,8 +196,8 @@ impl UpstreamState {
         entered.map(Some).inspect_err(|full| self.common.counts.refuse(*full))
     }
 
-    /// An endpoint as [`UpstreamState::pick`] has it, with what counts the request there, if anybody looks at that. `None` also if
-    /// none has room.
+    /// An endpoint as [`UpstreamState::pick`] has it, with what counts the request there, if anybody looks at that.
+    /// `None` also if none has room.
     pub(super) fn engage(
         &self,
         choice: Choice,
@@ -229,8 +229,9 @@ impl UpstreamState {
         self.common.counts.retries.fetch_add(1, Relaxed);
     }
 
-    /// An endpoint that is fit, has room and was not tried already, as `choice` has it; if none that remains is fit, one of
-    /// those. `None` when every endpoint, or enough of them, have been tried. The clock is read only if an endpoint has failed.
+    /// An endpoint that is fit, has room and was not tried already, as `choice` has it; if none that remains is fit,
+    /// one of those. `None` when every endpoint, or enough of them, have been tried. The clock is read only if an
+    /// endpoint has failed.
     pub(super) fn pick(&self, choice: Choice, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
         if tried.count >= count.min(tried.max) {

@@ -1,4 +1,5 @@
-//! Consistent hashing: the same key leads to the same endpoint, on every node, and few keys move when endpoints come or go.
+//! Consistent hashing: the same key leads to the same endpoint, on every node, and few keys move when endpoints come or
+//! go.
 
 use std::net::SocketAddr;
 

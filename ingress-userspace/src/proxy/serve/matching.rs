@@ -56,14 +56,15 @@ impl<'r> Matching<'r> {
         if headers.contains_key(header::VIA) && via::is_loop(headers) {
             return Err(host(error::loop_detected()));
         }
-        // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if any.
+        // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if
+        // any.
         let path = match uri.path() {
             "*" if *method == Method::OPTIONS => Cow::Borrowed("*"),
             path => path::normalise(path).map_err(|refused| host(error::path(refused)))?,
         };
         let found = snapshot.routes.find(&authority.host, &path);
-        // To us an escaped slash is none, to many a pod it is: where that leads by another rule, one of the two was meant to be
-        // gone round.
+        // To us an escaped slash is none, to many a pod it is: where that leads by another rule, one of the two was
+        // meant to be gone round.
         if let Some(other) = path::with_escaped_slashes(&path)
             && !found.matched.is_same(&snapshot.routes.find(&authority.host, &other).matched)
         {

@@ -48,8 +48,8 @@ pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Res
     let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
     let bodiless = parts.method == Method::HEAD;
-    // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a body may
-    // still be served while the next, which is it, waits.
+    // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a
+    // body may still be served while the next, which is it, waits.
     let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
     let client = match opened {
         Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),

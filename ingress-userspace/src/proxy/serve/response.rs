@@ -50,8 +50,8 @@ pub(super) fn relay(response: Response<Source>, bodiless: bool, mut in_flight: I
     Response::from_parts(parts, body)
 }
 
-/// The page that stands in for a pod's response, or an answer of our own if it cannot be had. Of what the pod said, the status
-/// stays, and how to authenticate if that is what it asks for.
+/// The page that stands in for a pod's response, or an answer of our own if it cannot be had. Of what the pod said, the
+/// status stays, and how to authenticate if that is what it asks for.
 pub(super) async fn replace(
     response: Response<Source>,
     pages: &ErrorPages,

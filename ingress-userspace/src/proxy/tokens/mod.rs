@@ -1,7 +1,7 @@
 //! Verifies JSON Web Tokens (RFC 7519), and judges what they say. It finds no keys.
 //!
-//! The signature is the work: which claims a token has, and which key has signed it, is remembered by a tag of its bytes. All else
-//! is judged anew each time, so that a token ends with its time, and with the key that is taken away.
+//! The signature is the work: which claims a token has, and which key has signed it, is remembered by a tag of its
+//! bytes. All else is judged anew each time, so that a token ends with its time, and with the key that is taken away.
 //!
 //! What a key may be used for follows from the key and never from the token, which can only choose among that: its
 //! `alg` and `kid` are an attacker's until the signature is verified.

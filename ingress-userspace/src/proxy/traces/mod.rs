@@ -1,6 +1,6 @@
-//! Traces of requests: one span for each that is sampled, from its head to the end of its response. A span that is over goes
-//! through a queue to a thread of its own ([`export`]); nothing waits for that, and what finds the queue full is dropped and
-//! counted.
+//! Traces of requests: one span for each that is sampled, from its head to the end of its response. A span that is over
+//! goes through a queue to a thread of its own ([`export`]); nothing waits for that, and what finds the queue full is
+//! dropped and counted.
 //!
 //! ```text
 //! traceparent ──▶ Trace::begin ──▶ traceparent for the pod

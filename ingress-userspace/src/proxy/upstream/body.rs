@@ -1,4 +1,5 @@
-//! The body of a response: reads the socket when polled, sends the rest of the request meanwhile, and gives the connection back.
+//! The body of a response: reads the socket when polled, sends the rest of the request meanwhile, and gives the
+//! connection back.
 
 use std::{
     fmt,
@@ -20,8 +21,8 @@ const LARGE_FROM: u64 = 32 * 1024;
 
 /// The body of an upstream's response.
 ///
-/// Frames are slices of what was read; nothing is copied. An error means that the body is not whole: it must reach the client
-/// as a broken connection, never as an end. After the end or an error there is nothing more.
+/// Frames are slices of what was read; nothing is copied. An error means that the body is not whole: it must reach the
+/// client as a broken connection, never as an end. After the end or an error there is nothing more.
 pub struct ResponseBody<B> {
     /// None once the connection has gone back or was closed.
     transfer: Option<Transfer<B>>,

@@ -1,4 +1,5 @@
-//! One connection to an endpoint, plain or TLS: non-blocking reads and writes, and the time-out of whoever waits for them.
+//! One connection to an endpoint, plain or TLS: non-blocking reads and writes, and the time-out of whoever waits for
+//! them.
 
 use std::{
     fmt,
@@ -92,7 +93,8 @@ impl Connection {
         pool.keep(self);
     }
 
-    /// Whether it is open and silent, as far as the reactor knows by now: no system call unless something happened to it.
+    /// Whether it is open and silent, as far as the reactor knows by now: no system call unless something happened to
+    /// it.
     pub(super) fn is_silent(&mut self) -> bool {
         self.stream.is_silent()
     }

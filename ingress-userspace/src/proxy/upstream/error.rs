@@ -24,8 +24,8 @@ pub enum ConnectError {
 
 /// An exchange that brought no response head, with what a decision to retry needs (RFC 9110, 9.2.2; RFC 9112, 9.3.1).
 ///
-/// A request that was not `written` may go elsewhere whatever its method. One that was `written` may go elsewhere if its
-/// method is idempotent. In both cases only with `unsent`, and hardly ever more than once.
+/// A request that was not `written` may go elsewhere whatever its method. One that was `written` may go elsewhere if
+/// its method is idempotent. In both cases only with `unsent`, and hardly ever more than once.
 pub struct Failure<B> {
     pub error: ExchangeError,
     /// The request's body, if nothing was taken from it and not one byte of a response arrived.
@@ -62,7 +62,8 @@ pub enum ExchangeError {
     Io(#[source] io::Error),
 }
 
-/// Why a response body broke off: what was forwarded so far is not whole, so the client's connection must not end cleanly.
+/// Why a response body broke off: what was forwarded so far is not whole, so the client's connection must not end
+/// cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("upstream closed the connection before the end of its response")]

@@ -20,12 +20,14 @@ use super::{
 
 /// Sends one request and returns as soon as the response head is there.
 ///
-/// `write_head` appends the request line and the header fields, each with its line end, but neither `content-length` nor
-/// `transfer-encoding` nor the empty line: framing follows from `body` (exact size hint: `content-length`, none: `chunked`,
-/// nothing to send: `content-length: 0` for POST, PUT and PATCH). What it appends must hold no hop-by-hop fields.
+/// `write_head` appends the request line and the header fields, each with its line end, but neither `content-length`
+/// nor `transfer-encoding` nor the empty line: framing follows from `body` (exact size hint: `content-length`, none:
+/// `chunked`, nothing to send: `content-length: 0` for POST, PUT and PATCH). What it appends must hold no hop-by-hop
+/// fields.
 ///
-/// The head and the first frame of the body go out in one write. A body that is not finished when the response begins goes on
-/// while the [`ResponseBody`] is polled. Dropping the future, or the response body before its end, closes the connection.
+/// The head and the first frame of the body go out in one write. A body that is not finished when the response begins
+/// goes on while the [`ResponseBody`] is polled. Dropping the future, or the response body before its end, closes the
+/// connection.
 ///
 /// # Errors
 /// [`Failure`] if there is no well-formed final response head within `limits`; the connection is closed then.
@@ -62,8 +64,8 @@ pub enum Upgraded<B> {
     Declined(Response<ResponseBody<B>>),
 }
 
-/// Sends a WebSocket handshake, whose head `write_head` appends as for [`exchange`], and which has no body. `accept` is what
-/// its key calls for.
+/// Sends a WebSocket handshake, whose head `write_head` appends as for [`exchange`], and which has no body. `accept` is
+/// what its key calls for.
 ///
 /// # Errors
 /// As [`exchange`]; also if the upstream switches protocols otherwise than was asked for.
@@ -150,7 +152,8 @@ where
         }
     }
 
-    /// Ends the exchange after the end of the response: the connection serves again if both sides are done with each other.
+    /// Ends the exchange after the end of the response: the connection serves again if both sides are done with each
+    /// other.
     pub(super) fn end(mut self, cx: &mut Context<'_>, keep_alive: bool) {
         let sent = !self.broken && matches!(self.poll_send(cx), Ok(Sending::Finished));
         if keep_alive && sent && !self.broken && self.buffer.is_empty() {

@@ -176,7 +176,8 @@ impl Decoder {
             self.state = State::End;
             return Ok(Decoded::End);
         }
-        // Parsing again only after another line end keeps bytes that trickle in from costing the square of their number.
+        // Parsing again only after another line end keeps bytes that trickle in from costing the square of their
+        // number.
         let complete = buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n'));
         self.scanned = buffer.len();
         if complete && let Some(trailers) = head::parse_trailers(buffer, self.headers_max, TRAILERS_MAX)? {

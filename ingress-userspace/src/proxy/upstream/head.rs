@@ -252,8 +252,8 @@ pub(super) fn parse_trailers(
     fields(section, &spans[..count], |name, _| Ok(is_trailer(name))).map(Some).map_err(|_invalid| Malformed::Trailer)
 }
 
-/// Notes where the fields lie; `None` if any line ends otherwise than in CRLF. The parser accepts a line feed alone, others do
-/// not, and what two parsers read differently is not forwarded.
+/// Notes where the fields lie; `None` if any line ends otherwise than in CRLF. The parser accepts a line feed alone,
+/// others do not, and what two parsers read differently is not forwarded.
 fn locate(
     buffer: &[u8],
     length: usize,
@@ -368,8 +368,8 @@ pub(super) fn retain_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that `Connection` nominates. Those that framing, routing or authorisation rely on stay all the same:
-/// `Connection: set-cookie` must not turn one response into another.
+/// Removes the fields that `Connection` nominates. Those that framing, routing or authorisation rely on stay all the
+/// same: `Connection: set-cookie` must not turn one response into another.
 fn strip_nominated(headers: &mut HeaderMap) {
     let nominated: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)

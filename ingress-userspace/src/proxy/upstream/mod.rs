@@ -1,9 +1,9 @@
-//! The upstream side: one HTTP/1.1 exchange over one connection, plain or TLS, polled in the task of the request that needs
-//! it; `h2` has the same for HTTP/2, on hyper.
+//! The upstream side: one HTTP/1.1 exchange over one connection, plain or TLS, polled in the task of the request that
+//! needs it; `h2` has the same for HTTP/2, on hyper.
 //!
 //! Pods are addressed by socket address; picking one, retrying and answering errors is the caller's. HTTP/1.1 has no
-//! channel, no lock and no task of its own (ADR 0002); hyper's tasks for HTTP/2 run on the worker. Nothing here is `Send`, because
-//! a worker is one thread.
+//! channel, no lock and no task of its own (ADR 0002); hyper's tasks for HTTP/2 run on the worker. Nothing here is
+//! `Send`, because a worker is one thread.
 //!
 //! ```text
 //! Pool ── idle / connect ──▶ Connection ── exchange ──▶ Response<ResponseBody>
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! `head` and `framing` are pure (bytes in, values out) and are what the fuzz target `upstream_response` drives;
-//! `upload` sends, `exchange` and `body` read, `stream` and `tls` carry, `connection` waits, `tunnel` copies after a WebSocket
-//! handshake, `pool` and `buffer` keep what can be used again.
+//! `upload` sends, `exchange` and `body` read, `stream` and `tls` carry, `connection` waits, `tunnel` copies after a
+//! WebSocket handshake, `pool` and `buffer` keep what can be used again.
 //!
 //! Time-outs cost no timer per read: see `timer`.
 
@@ -33,8 +33,8 @@ pub use tunnel::{Passed, Tunnel, TunnelError, watch};
 pub struct Limits {
     /// Longest wait for a new connection, TLS handshake and all; 5 s.
     pub connect_timeout: Duration,
-    /// Longest wait between two reads once the request is sent; 60 s. While the client still owes a part of the request's body,
-    /// it is the client that is waited for, and `client_timeout` runs instead.
+    /// Longest wait between two reads once the request is sent; 60 s. While the client still owes a part of the
+    /// request's body, it is the client that is waited for, and `client_timeout` runs instead.
     pub read_timeout: Duration,
     /// Longest wait for more of the request's body while the upstream says nothing either; 60 s.
     pub client_timeout: Duration,

@@ -23,10 +23,11 @@ pub struct Pool(Rc<Shared>);
 pub struct PoolOptions {
     /// Idle connections kept per endpoint; 32. One more closes the oldest.
     pub idle_per_endpoint: usize,
-    /// Idle connections kept in all; 1024. One more closes the oldest. Each costs a file descriptor here and one in the pod.
+    /// Idle connections kept in all; 1024. One more closes the oldest. Each costs a file descriptor here and one in the
+    /// pod.
     pub idle_total: usize,
-    /// How long one is kept; 60 s, to the second in which [`Pool::prune`] is called. Should be below what the pods' servers
-    /// keep, or requests meet connections that are being closed.
+    /// How long one is kept; 60 s, to the second in which [`Pool::prune`] is called. Should be below what the pods'
+    /// servers keep, or requests meet connections that are being closed.
     pub idle_timeout: Duration,
 }
 
@@ -78,8 +79,8 @@ impl Pool {
         self.0.options.get()
     }
 
-    /// The idle connection to `target` that was used last, if one is still open and silent. One that has something to read
-    /// was closed or speaks unasked, and is dropped.
+    /// The idle connection to `target` that was used last, if one is still open and silent. One that has something to
+    /// read was closed or speaks unasked, and is dropped.
     #[must_use]
     pub fn idle(&self, target: Target<'_>) -> Option<Connection> {
         let lane = target.lane();
@@ -201,8 +202,8 @@ impl Idle {
         entries.len()
     }
 
-    /// The newest. A lane without connections stays in the map until the next [`Pool::prune`], because it is likely to get
-    /// this one back.
+    /// The newest. A lane without connections stays in the map until the next [`Pool::prune`], because it is likely to
+    /// get this one back.
     fn take(&mut self, lane: Lane) -> Option<Connection> {
         let entry = self.lanes.get_mut(&lane)?.pop_back()?;
         self.total -= 1;

@@ -1,8 +1,9 @@
 //! The time-out of whoever waits for an upstream. It reads no socket.
 //!
-//! A wait that ends in time, which is nearly every one, arms no timer: there is one timer that outlives the exchanges of a
-//! connection, is armed when there is none to run out soon enough, and when it runs out looks whether the wait of that moment is
-//! really that old, and else is armed anew. A busy connection so touches the timer wheel once per time-out, not once per read.
+//! A wait that ends in time, which is nearly every one, arms no timer: there is one timer that outlives the exchanges
+//! of a connection, is armed when there is none to run out soon enough, and when it runs out looks whether the wait of
+//! that moment is really that old, and else is armed anew. A busy connection so touches the timer wheel once per
+//! time-out, not once per read.
 
 use std::{
     future::Future,

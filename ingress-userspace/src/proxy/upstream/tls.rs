@@ -1,8 +1,8 @@
 //! TLS towards endpoints (ADR 0011). It chooses no endpoint and opens no TCP connection.
 //!
-//! Without a policy, certificates are not verified: pods rarely have one that names them, and nothing in an Ingress says whom to
-//! trust, so this keeps eavesdroppers out, not impostors. That the endpoint holds the key of the certificate it shows is checked
-//! all the same. No server name is sent then, as ingress-nginx sends none by default.
+//! Without a policy, certificates are not verified: pods rarely have one that names them, and nothing in an Ingress
+//! says whom to trust, so this keeps eavesdroppers out, not impostors. That the endpoint holds the key of the
+//! certificate it shows is checked all the same. No server name is sent then, as ingress-nginx sends none by default.
 
 use std::{
     fmt, io,
@@ -48,7 +48,8 @@ impl Connector {
     /// The connector for endpoints that speak `protocol`.
     ///
     /// # Errors
-    /// If an authority cannot be used, or the key of the certificate cannot or is not its own. Texts never quote the key.
+    /// If an authority cannot be used, or the key of the certificate cannot or is not its own. Texts never quote the
+    /// key.
     pub fn new(protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Result<Self, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let provider = crate::proxy::tls::provider();
@@ -107,8 +108,8 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Sessions are kept by server name. This one is never sent; it tells the ports of an address apart, which belong to different
-/// servers. `invalid` is nobody's (RFC 6761, 6.4).
+/// Sessions are kept by server name. This one is never sent; it tells the ports of an address apart, which belong to
+/// different servers. `invalid` is nobody's (RFC 6761, 6.4).
 fn session_name(address: SocketAddr) -> Result<ServerName<'static>, rustls_pki_types::InvalidDnsNameError> {
     let host = address.ip().to_string().replace([':', '.'], "-");
     ServerName::try_from(format!("ip-{host}-port-{}.invalid", address.port()))

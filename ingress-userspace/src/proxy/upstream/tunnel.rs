@@ -1,9 +1,9 @@
-//! Bytes both ways between a client's stream and an endpoint's, once they speak another protocol. What the bytes mean is
-//! not looked at.
+//! Bytes both ways between a client's stream and an endpoint's, once they speak another protocol. What the bytes mean
+//! is not looked at.
 //!
-//! Neither side is cut off for its silence: a WebSocket may say nothing for hours. Dead peers are found by TCP keep-alive; a
-//! side that does not take what is sent to it, and one that goes on after the other has ended but says nothing, have the time of
-//! a stalled exchange.
+//! Neither side is cut off for its silence: a WebSocket may say nothing for hours. Dead peers are found by TCP
+//! keep-alive; a side that does not take what is sent to it, and one that goes on after the other has ended but says
+//! nothing, have the time of a stalled exchange.
 
 use std::{
     io,
@@ -166,7 +166,8 @@ impl Flow {
                 End::Open => match read_into(from, cx, &mut self.buffer, false) {
                     Poll::Pending => return Ok(Waits::Read),
                     Poll::Ready(Ok(0)) => self.end = End::Read,
-                    // TLS that ends without `close_notify`, as browsers end it. The frames say whether anything is missing.
+                    // TLS that ends without `close_notify`, as browsers end it. The frames say whether anything is
+                    // missing.
                     Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => self.end = End::Read,
                     Poll::Ready(read) => *taken += read?,
                 },
@@ -180,7 +181,8 @@ impl Flow {
     }
 }
 
-/// Lets the kernel find out whether the peer of a tunnel is still there. A socket that refuses this is as good as closed.
+/// Lets the kernel find out whether the peer of a tunnel is still there. A socket that refuses this is as good as
+/// closed.
 pub fn watch(tcp: &TcpStream) {
     if let Err(error) = SockRef::from(tcp).set_tcp_keepalive(&KEEPALIVE) {
         tracing::debug!(error = &error as &dyn std::error::Error, "no keep-alive");

@@ -196,8 +196,8 @@ where
 // === impl Sending ===
 
 impl Sending {
-    /// How long whoever is waited for may take, and what it is if that is too long. `waiting` is what an endpoint that has the
-    /// whole request owes.
+    /// How long whoever is waited for may take, and what it is if that is too long. `waiting` is what an endpoint that
+    /// has the whole request owes.
     pub(super) fn limit(self, limits: &Limits, waiting: Waiting) -> (Duration, TransferError) {
         match self {
             Self::Blocked => (limits.send_timeout, TransferError::Timeout(Waiting::Send)),

@@ -13,8 +13,8 @@ const DIGESTS: [HeaderName; 4] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// The coding for the body of this response, of `length` bytes if that is known; its head says so then. That of an answer to
-/// HEAD says what it would say to GET.
+/// The coding for the body of this response, of `length` bytes if that is known; its head says so then. That of an
+/// answer to HEAD says what it would say to GET.
 pub fn compress<'c>(
     compression: &'c Compression,
     subject: &Subject<'_>,

@@ -81,8 +81,8 @@ pub struct Edits<'f> {
     pub target: Option<String>,
     /// `Host` instead of the client's.
     pub host: Option<&'f HeaderValue>,
-    /// Fields that somebody has found out about the request, instead of the client's: none, one or more of a name. What is in
-    /// `headers` goes before them.
+    /// Fields that somebody has found out about the request, instead of the client's: none, one or more of a name. What
+    /// is in `headers` goes before them.
     pub found: Vec<(HeaderName, Option<HeaderValue>)>,
     /// Fields, in the order in which they are changed.
     pub headers: Vec<&'f HeaderEdit>,
@@ -95,8 +95,8 @@ impl Edits<'_> {
         self.found.is_empty() && self.headers.is_empty()
     }
 
-    /// Whether fields of the client, or of the proxy, that have `name` go, or one that pods may take for the same: CGI and
-    /// what descends from it (RFC 3875, 4.1.18) do not tell `_` from `-`.
+    /// Whether fields of the client, or of the proxy, that have `name` go, or one that pods may take for the same: CGI
+    /// and what descends from it (RFC 3875, 4.1.18) do not tell `_` from `-`.
     #[must_use]
     pub fn replace(&self, name: &str) -> bool {
         let is_found = |name: &str| self.found.iter().any(|(found, _)| is_alias(found.as_str(), name));

@@ -68,7 +68,8 @@ fn headers_and_cookies_choose() {
     }
 }
 
-/// What a client gets that sends back the cookies it was set last, from its first request on; and how many cookies were set.
+/// What a client gets that sends back the cookies it was set last, from its first request on; and how many cookies were
+/// set.
 fn stay(site: &Site, requests: usize) -> (Vec<String>, usize) {
     let (mut cookie, mut set) = (String::new(), 0);
     let answers = (0..requests).map(|_| {

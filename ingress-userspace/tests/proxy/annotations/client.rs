@@ -1,4 +1,5 @@
-//! Who the client is: trusted hops and the PROXY protocol, from settings to what pods, filters and redirects make of it.
+//! Who the client is: trusted hops and the PROXY protocol, from settings to what pods, filters and redirects make of
+//! it.
 
 use std::{io::Write as _, net::SocketAddr, time::Instant};
 

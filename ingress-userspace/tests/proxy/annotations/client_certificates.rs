@@ -1,4 +1,5 @@
-//! Certificates of clients: who comes in, what pods are told, and what becomes of connections that were made for another host.
+//! Certificates of clients: who comes in, what pods are told, and what becomes of connections that were made for
+//! another host.
 
 use std::sync::Arc;
 

@@ -36,7 +36,8 @@ fn client(seen: &Arc<AnyCertificate>, version: &'static rustls::SupportedProtoco
     Arc::new(config)
 }
 
-/// What `says` says of `about`: DER by hand, as a responder makes it, but for the signature, which is the client's to verify.
+/// What `says` says of `about`: DER by hand, as a responder makes it, but for the signature, which is the client's to
+/// verify.
 fn response(says: &Authority, about: &Issued, status: &[u8], from: &str, until: Option<&str>) -> Vec<u8> {
     fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let body = parts.concat();

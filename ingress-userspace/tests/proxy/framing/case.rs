@@ -12,11 +12,12 @@
 //! - `+`: it goes on; `-`: it is closed;
 //! - `*`: it is closed, and the pod may have seen the beginning of the request, but never its end;
 //! - `?`, behind a status: it may be answered before the connection is closed, or not;
-//! - `.`: the client ends its side after the bytes; there may be a response, but the pod sees no whole request but those before.
+//! - `.`: the client ends its side after the bytes; there may be a response, but the pod sees no whole request but
+//!   those before.
 //!
-//! The fourth column, if there is one, is what the pod sees. (Of pods' responses: the connection is the pod's, `*` is a response
-//! that is begun and broken off, `.` is one after which the pod closes, and the fourth column is the body that the client gets.)
-//! Escapes: `\r \n \t \0 \\ \|`, `\xNN`, and `\*NNN(text)`, which is
+//! The fourth column, if there is one, is what the pod sees. (Of pods' responses: the connection is the pod's, `*` is a
+//! response that is begun and broken off, `.` is one after which the pod closes, and the fourth column is the body that
+//! the client gets.) Escapes: `\r \n \t \0 \\ \|`, `\xNN`, and `\*NNN(text)`, which is
 //! `text` so many times.
 
 /// What follows the last response.

@@ -45,7 +45,8 @@ pub(super) const BAD_CODINGS: &[&str] = &[
     "=chunked", "chunked=", "trailers", "x\\tchunked", "cow",
 ];
 
-/// How the only coding may be written, and how not. What is not `chunked` leaves the end of the body unknown (RFC 9112, 6.3).
+/// How the only coding may be written, and how not. What is not `chunked` leaves the end of the body unknown (RFC 9112,
+/// 6.3).
 fn codings() -> Vec<Case> {
     let places = [
         ("alone", "Transfer-Encoding:{}"),
@@ -83,7 +84,8 @@ pub(super) const BAD_SIZES: &[&str] = &[
     "fffffffffffffffff", "ffffffffffffffff", "fffffffffffffffd", "8000000000000000", "7fffffffffffffff", "100000003", "\\r3", "3\\r\\r", "{3}",
 ];
 
-/// Lines before a chunk of three bytes (RFC 9112, 7.1). White space before an extension, which a reader may skip, is refused.
+/// Lines before a chunk of three bytes (RFC 9112, 7.1). White space before an extension, which a reader may skip, is
+/// refused.
 fn sizes() -> Vec<Case> {
     let request = |value: &str| [CHUNKED, &unescape(value), b"\r\nabc\r\n0\r\n\r\n"].concat();
     let good = GOOD_SIZES

@@ -1,10 +1,11 @@
 //! The corpus of request framing (RFC 9110, 9112, and what is known of request smuggling), against a pod that records.
 //!
-//! To add a case, add a line to the file of its topic in `requests` (`case` says how), or a value to a table of `generated`. What holds for every
-//! case, sent whole and byte by byte:
+//! To add a case, add a line to the file of its topic in `requests` (`case` says how), or a value to a table of
+//! `generated`. What holds for every case, sent whole and byte by byte:
 //! - what a pod gets is a request that all readers read alike: one framing, one host, nothing after it;
 //! - no byte of a refused request gets to a pod, of one whose body is malformed never the end;
-//! - a bad request gets 4xx, never 5xx, and no request after it on its connection is served, unless its framing was sound;
+//! - a bad request gets 4xx, never 5xx, and no request after it on its connection is served, unless its framing was
+//!   sound;
 //! - requests on another connection do not notice.
 
 mod case;
@@ -192,7 +193,8 @@ impl Answers {
 
 /// Runs all cases and tells of all that are not served as they should.
 fn check(cases: &[Case]) {
-    // Bytes of a request that has begun may come to the pod when the next case is under way: they have a bench of their own.
+    // Bytes of a request that has begun may come to the pod when the next case is under way: they have a bench of their
+    // own.
     let (mut strict, mut lenient) = (Bench::new(), Bench::new());
     let mut wrong = Vec::new();
     for case in cases {

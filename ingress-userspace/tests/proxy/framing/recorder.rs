@@ -76,7 +76,8 @@ fn record(mut stream: TcpStream, log: &Mutex<Log>) {
     }
 }
 
-/// The first request in `bytes` as `METHOD target host framing:body`, and how long it is; `None` if it is not whole yet.
+/// The first request in `bytes` as `METHOD target host framing:body`, and how long it is; `None` if it is not whole
+/// yet.
 ///
 /// # Errors
 /// At whatever two readers might read differently.

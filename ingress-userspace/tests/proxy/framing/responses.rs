@@ -1,8 +1,8 @@
-//! The corpus of pods' responses: what two readers could read differently gets to no client as a response, and a pod's connection on
-//! which it came is not used again.
+//! The corpus of pods' responses: what two readers could read differently gets to no client as a response, and a pod's
+//! connection on which it came is not used again.
 //!
-//! A case is sent by a pod that is asked for `/case`, whole and byte by byte. Then another client asks for `/after`: the pod says
-//! whether it is asked on the connection of the case.
+//! A case is sent by a pod that is asked for `/case`, whole and byte by byte. Then another client asks for `/after`:
+//! the pod says whether it is asked on the connection of the case.
 
 use std::{net::Shutdown, sync::mpsc, time::Duration};
 
@@ -46,8 +46,8 @@ const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn sizes() -> Vec<Case> {
     let response = |value: &str| [CHUNKED, &unescape(value), b"\r\nabc\r\n0\r\n\r\n"].concat();
-    // Not those that are sizes, if huge ones: what follows them is a body. White space behind a size is let pass in pods' responses, as
-    // some servers pad (RFC 9112, 7.1.1).
+    // Not those that are sizes, if huge ones: what follows them is a body. White space behind a size is let pass in
+    // pods' responses, as some servers pad (RFC 9112, 7.1.1).
     let bad = BAD_SIZES.iter().filter(|size| !HUGE_SIZES.contains(size));
     let expect = |size: &str| if ["3\\t", "3 ;x"].contains(&size) { "200" } else { "200*" };
     bad.map(|value| Case::new(format!("size: `{value}`"), response(value), expect(value))).collect()
@@ -63,7 +63,8 @@ fn ends() -> Vec<Case> {
     // Those that are not of ASCII may be in reasons and values.
     for (name, end) in ENDS.iter().filter(|(_, end)| end.is_ascii()) {
         for (at, line) in head.iter().enumerate() {
-            // White space behind a value, or a reason, is none of it; a line end too many behind the head is in the body.
+            // White space behind a value, or a reason, is none of it; a line end too many behind the head is in the
+            // body.
             let is_sound = if line.is_empty() { *name == "CR LF LF" } else { end.starts_with(' ') };
             if !is_sound {
                 let response = format!("{}abc", with(&head, at, end));
@@ -107,8 +108,9 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
         }
         let _is_awaited = ended.send(());
     });
-    // Where the proxy waits for more, it must be seen to; elsewhere a slow machine must not be taken for a slow pod. A fault in a head
-    // that came in pieces may be found when it ends, and that of a case need not (hyper looks for the end alone until then).
+    // Where the proxy waits for more, it must be seen to; elsewhere a slow machine must not be taken for a slow pod. A
+    // fault in a head that came in pieces may be found when it ends, and that of a case need not (hyper looks for the
+    // end alone until then).
     let may_wait = matches!(sent, Sent::Bytewise) && case.statuses == [502];
     let must_wait = case.then == Then::Begun || case.statuses.contains(&504);
     let read_timeout = Duration::from_millis(match (must_wait, may_wait) {

@@ -1,11 +1,11 @@
-//! What RFC 9113 (and RFC 7541 below it) says an endpoint must do, frame by frame. Each case names its section, sends bytes on a
-//! connection of its own, and says which answers are right.
+//! What RFC 9113 (and RFC 7541 below it) says an endpoint must do, frame by frame. Each case names its section, sends
+//! bytes on a connection of its own, and says which answers are right.
 //!
-//! To add a case, add a line to a table of `connection` or `message`. What holds for each: no request that is malformed gets to a
-//! pod, and what does get there is a request that all readers read alike (the pod is the one of `framing`).
+//! To add a case, add a line to a table of `connection` or `message`. What holds for each: no request that is malformed
+//! gets to a pod, and what does get there is a request that all readers read alike (the pod is the one of `framing`).
 //!
-//! Where h2 does not do what must be done, and nothing above it can, the case says so, and why that is harmless ([`Deviation`]): it is
-//! then what happens that is expected, so that a version that does better is noticed.
+//! Where h2 does not do what must be done, and nothing above it can, the case says so, and why that is harmless
+//! ([`Deviation`]): it is then what happens that is expected, so that a version that does better is noticed.
 
 mod connection;
 mod message;
@@ -45,8 +45,8 @@ enum Expect {
     Resets(&'static [Code]),
     /// Either, where the RFC leaves it open, or says that one may be made of the other.
     Errs(&'static [Code]),
-    /// The request is malformed (8.1.1): a stream error, which may become one of the connection (5.4.1), or a response that refuses
-    /// it, and no pod sees it.
+    /// The request is malformed (8.1.1): a stream error, which may become one of the connection (5.4.1), or a response
+    /// that refuses it, and no pod sees it.
     Malformed,
     /// It is in order: the request is answered, and if a text is given, the pod sees that.
     Served(&'static str),

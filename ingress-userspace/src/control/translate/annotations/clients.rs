@@ -1,4 +1,5 @@
-//! What an Ingress asks of the certificates of clients. It does not know hosts: what it asks for holds for each of its hosts.
+//! What an Ingress asks of the certificates of clients. It does not know hosts: what it asks for holds for each of its
+//! hosts.
 
 use std::sync::Arc;
 

@@ -217,8 +217,8 @@ impl Url {
         self.target
     }
 
-    /// Its upstream and `Host`. `None` if that is the host of the request, or if it may not be reached or is not there, which is
-    /// reported on `object` as a fault of `annotation`.
+    /// Its upstream and `Host`. `None` if that is the host of the request, or if it may not be reached or is not there,
+    /// which is reported on `object` as a fault of `annotation`.
     pub(super) fn upstream(
         &self,
         annotation: &str,
@@ -315,7 +315,8 @@ fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<Auth
     Ok(AuthService::Upstream { key, host })
 }
 
-/// The upstream of a name outside the cluster, or of an address; `None` and the reason reported on `object` if it is refused.
+/// The upstream of a name outside the cluster, or of an address; `None` and the reason reported on `object` if it is
+/// refused.
 fn outside(
     annotation: &str,
     host: &str,

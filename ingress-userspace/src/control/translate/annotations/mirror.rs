@@ -68,8 +68,8 @@ impl AskedMirror {
         Ok(())
     }
 
-    /// What rules of the Ingress `name` have, if the mirror may be reached. What is wrong with it is reported on `object`; it
-    /// protects nothing, so that they are served without.
+    /// What rules of the Ingress `name` have, if the mirror may be reached. What is wrong with it is reported on
+    /// `object`; it protects nothing, so that they are served without.
     pub(super) fn filter(self, name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<Filter> {
         let Self { target, body, host } = self;
         let url = match target? {

@@ -98,8 +98,8 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
     policy::make(asked, service, &ObjectName::of(&ingress.metadata), object, context)
 }
 
-/// The objects, beside Services and certificates, that the annotations of `ingress` name, as far as an Ingress may name them:
-/// those of its namespace.
+/// The objects, beside Services and certificates, that the annotations of `ingress` name, as far as an Ingress may name
+/// them: those of its namespace.
 pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> {
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let annotations = by_key(ingress, prefix);

@@ -1,4 +1,5 @@
-//! Annotations of ingress-nginx that are known but not honoured, as tables: what to say of each. It says nothing itself.
+//! Annotations of ingress-nginx that are known but not honoured, as tables: what to say of each. It says nothing
+//! itself.
 
 use super::fits;
 
@@ -29,8 +30,8 @@ const SNIPPETS: &str =
     "write annotations as `response-headers` or `denylist-source-range` instead, configuration is never taken as text";
 const FIREWALL: &str = "put a web application firewall in front of the services that need one";
 
-/// Keys that protect what is behind a rule, and what to do instead; `*` at the end stands for any rest. Snippets are among
-/// them because `deny`, `auth_request` and the like are written in them.
+/// Keys that protect what is behind a rule, and what to do instead; `*` at the end stands for any rest. Snippets are
+/// among them because `deny`, `auth_request` and the like are written in them.
 const PROTECTIVE: &[(&str, &str)] = &[
     ("auth-*", REMOVE),
     ("basic-auth*", REMOVE),

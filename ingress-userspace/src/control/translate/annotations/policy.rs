@@ -1,4 +1,5 @@
-//! Brings together what one Ingress asks for: which filters its rules have, how they forward, and whether they may be served.
+//! Brings together what one Ingress asks for: which filters its rules have, how they forward, and whether they may be
+//! served.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! What an Ingress asks of TLS with its pods: whom to believe, what to show, which name to send. It does not know whether TLS is
-//! spoken to them at all.
+//! What an Ingress asks of TLS with its pods: whom to believe, what to show, which name to send. It does not know
+//! whether TLS is spoken to them at all.
 
 use std::sync::Arc;
 
@@ -117,7 +117,8 @@ impl AskedTls {
 // === impl Terms ===
 
 impl Terms {
-    /// What holds for the pods of a service that is called `name`; `None` if that is no name that a certificate could have.
+    /// What holds for the pods of a service that is called `name`; `None` if that is no name that a certificate could
+    /// have.
     pub(in crate::control::translate) fn of_service(&self, name: &str) -> Option<UpstreamTls> {
         let Self { authorities, certificate, name: own, sends_name } = self;
         let name = match own {

@@ -78,7 +78,8 @@ pub(super) struct Hsts {
 /// The controller whose defaults apply to classes that are taken over from it.
 const NGINX: &str = "k8s.io/ingress-nginx";
 
-/// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that names it.
+/// What the options and the classes of `context` set. Problems are reported on the ConfigMap, or on the class that
+/// names it.
 pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     let (mut globals, last) = read(context);
     let config_map = last.clone();

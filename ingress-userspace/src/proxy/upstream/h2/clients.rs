@@ -1,4 +1,5 @@
-//! The HTTP/2 connections of one worker, by endpoint: few, each with many streams. It chooses no endpoint and sends nothing.
+//! The HTTP/2 connections of one worker, by endpoint: few, each with many streams. It chooses no endpoint and sends
+//! nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -27,8 +28,9 @@ use crate::proxy::upstream::{BoxError, ConnectError, Pool, Target, Transport, co
 const WINDOW: u32 = 64 * 1024;
 /// The same for all streams of a connection: clients that take nothing must not use up what others need.
 const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
-/// Streams that were given up and of which frames may still be under way. What comes for others is an error, and h2 ends a
-/// connection after a number of those, as a peer's attack; but these are the clients' doing, and the peer is a pod.
+/// Streams that were given up and of which frames may still be under way. What comes for others is an error, and h2
+/// ends a connection after a number of those, as a peer's attack; but these are the clients' doing, and the peer is a
+/// pod.
 const RESETS_REMEMBERED: usize = 1024;
 /// Connections to one endpoint; streams beyond what they hold go to the one that has the fewest.
 const CONNECTIONS_MAX: usize = 8;
@@ -44,8 +46,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// …and has this long to give it.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connections of one worker thread; clones share them. Connecting, and how long idle ones are kept, is as the [`Pool`]'s
-/// options say.
+/// The connections of one worker thread; clones share them. Connecting, and how long idle ones are kept, is as the
+/// [`Pool`]'s options say.
 pub struct Clients<B>(Rc<Shared<B>>);
 
 struct Shared<B> {

@@ -1,13 +1,13 @@
-//! HTTP/2 to endpoints, in the clear by prior knowledge or over TLS (RFC 9113, 3.2 and 3.3; ADR 0011): hyper's client, one
-//! stream per request.
+//! HTTP/2 to endpoints, in the clear by prior knowledge or over TLS (RFC 9113, 3.2 and 3.3; ADR 0011): hyper's client,
+//! one stream per request.
 //!
 //! ```text
 //! Clients ── Lease on a connection ──▶ exchange ──▶ Response<ResponseBody>
 //!    hyper's tasks (connection, body of the request) run on the worker's LocalSet ─┘
 //! ```
 //!
-//! The interface is that of the HTTP/1.1 exchange: same head, same limits, same failures. It makes no choice of endpoint and
-//! sends nothing twice.
+//! The interface is that of the HTTP/1.1 exchange: same head, same limits, same failures. It makes no choice of
+//! endpoint and sends nothing twice.
 
 mod body;
 mod clients;
@@ -33,14 +33,14 @@ use super::{
 };
 use upload::Handle;
 
-/// Sends one request on a stream of its own and returns as soon as the response head is there; see [`super::exchange()`] for
-/// `write_head`, except that it may also append `te: trailers` (RFC 9113, 8.2.2).
+/// Sends one request on a stream of its own and returns as soon as the response head is there; see
+/// [`super::exchange()`] for `write_head`, except that it may also append `te: trailers` (RFC 9113, 8.2.2).
 ///
 /// Dropping the future, or the response body before its end, resets the stream.
 ///
 /// # Errors
-/// [`Failure`] if there is no response head within `limits`. A request that the endpoint refused, or that a GOAWAY of the
-/// endpoint left out (RFC 9113, 6.8 and 8.7), counts as not written.
+/// [`Failure`] if there is no response head within `limits`. A request that the endpoint refused, or that a GOAWAY of
+/// the endpoint left out (RFC 9113, 6.8 and 8.7), counts as not written.
 pub async fn exchange<B>(
     mut lease: Lease<B>,
     limits: Limits,

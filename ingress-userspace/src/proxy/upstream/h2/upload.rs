@@ -1,5 +1,5 @@
-//! The request's body between us and hyper's task that sends it: shared, so that a request that was not begun can be taken
-//! back, and that it shows who is waited for.
+//! The request's body between us and hyper's task that sends it: shared, so that a request that was not begun can be
+//! taken back, and that it shows who is waited for.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -33,13 +33,13 @@ struct State<B> {
     tasks: Tasks,
 }
 
-/// The task that sends an upload, once there is one. A body that waits for the endpoint's window is not polled, so that ending
-/// its task is the only way to end its stream.
+/// The task that sends an upload, once there is one. A body that waits for the endpoint's window is not polled, so that
+/// ending its task is the only way to end its stream.
 type Task = OnceCell<AbortHandle>;
 
-/// Brings uploads and hyper's tasks together: hyper polls a body once before it makes the task that goes on with it, and the next
-/// one it makes then is that. For a body that needed no task it is the one that waits for the response, in which nobody is
-/// interested either once the upload is dropped.
+/// Brings uploads and hyper's tasks together: hyper polls a body once before it makes the task that goes on with it,
+/// and the next one it makes then is that. For a body that needed no task it is the one that waits for the response, in
+/// which nobody is interested either once the upload is dropped.
 #[derive(Clone, Default)]
 pub(super) struct Tasks(Rc<RefCell<Option<Rc<Task>>>>);
 

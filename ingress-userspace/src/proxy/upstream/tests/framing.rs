@@ -108,7 +108,8 @@ fn check(case: Case, piece: usize) {
             peer.request().await;
             for piece in bytes.chunks(piece) {
                 peer.send(piece).await;
-                // So that pieces arrive as such, more or less; that each split gives the same is the pure test's to show.
+                // So that pieces arrive as such, more or less; that each split gives the same is the pure test's to
+                // show.
                 tokio::task::yield_now().await;
             }
             if !close {

@@ -156,7 +156,8 @@ fn an_answer_is_read_though_the_upstream_stopped_reading() {
         .await;
         let body = Full::new(Bytes::from(vec![b'x'; 8 << 20]));
         let pool = pool();
-        // Whether the answer or the reset that follows it is met first is the kernel's; never is it taken for something else.
+        // Whether the answer or the reset that follows it is met first is the kernel's; never is it taken for something
+        // else.
         match send(&pool, &origin, Method::POST, body).await {
             Ok(response) => assert_eq!(response.status(), 403),
             Err(failure) => assert!(matches!(failure.error, ExchangeError::Reset), "{:?}", failure.error),
