@@ -159,8 +159,11 @@ impl Teller {
 
     /// `None` if nothing is told of requests for this target.
     pub(super) fn skip(teller: &mut Option<Self>, target: &str) {
+        let Some(known) = teller else { return };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
-        *teller = teller.take().filter(|teller| !teller.log.skip.iter().any(|skip| skip.matches(path)));
+        if known.log.skip.iter().any(|skip| skip.matches(path)) {
+            *teller = None;
+        }
     }
 
     /// It is about to be forwarded. Returns what counts its body.

@@ -258,9 +258,12 @@ fn edit(edits: &HeaderEdits, subject: &Subject<'_>, headers: &mut HeaderMap) {
 
 fn redirect_https(status: u16, except: &[PathMatch], subject: &Subject<'_>) -> Verdict<'static> {
     let Subject { host, target, secure, https_port, .. } = *subject;
-    let path = path(target);
     // `*` is no path: there is nowhere to redirect it to.
-    if secure || target == "*" || path.starts_with(ACME_CHALLENGE) || except.iter().any(|except| except.matches(path)) {
+    if secure || target == "*" {
+        return Verdict::Continue;
+    }
+    let path = path(target);
+    if path.starts_with(ACME_CHALLENGE) || except.iter().any(|except| except.matches(path)) {
         return Verdict::Continue;
     }
     let location = match https_port {
