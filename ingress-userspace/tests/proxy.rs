@@ -26,6 +26,8 @@ mod https;
 mod messages;
 #[path = "proxy/overload.rs"]
 mod overload;
+#[path = "proxy/parked.rs"]
+mod parked;
 #[path = "proxy/pki.rs"]
 mod pki;
 #[path = "proxy/requests.rs"]

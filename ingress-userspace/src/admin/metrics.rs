@@ -177,6 +177,7 @@ impl Scrape {
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let StatsView {
             connections: _,
+            parked: _,
             accepted,
             accept_errors,
             handshake_errors,
@@ -286,6 +287,11 @@ impl Scrape {
                 hosts_over_capacity as u64,
             ),
             ("client_connections", "Client connections open now, handshakes included", self.proxy.connections as u64),
+            (
+                "client_connections_parked",
+                "Client connections that wait for a request with little more than a socket",
+                self.proxy.parked as u64,
+            ),
         ] {
             gauge(encoder, name, help, value)?;
         }

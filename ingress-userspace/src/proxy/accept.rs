@@ -16,7 +16,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::{conn::Conn, listen::Entrance, open::open, server::Signal, stream, worker::Worker};
+use super::{conn::Conn, listen::Entrance, park, server::Signal, stream, worker::Worker};
 
 /// Connections taken before others on the worker get a turn.
 const BATCH: usize = 32;
@@ -77,15 +77,14 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     // Fails if the client is gone already.
     let Ok(local) = stream.local_addr() else { return };
     let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
-    let guard = worker.enter(&conn);
-    tokio::task::spawn_local(async move {
-        match entrance {
-            Entrance::Http | Entrance::Https => open(conn, stream).await,
-            // Boxed, so that other connections do not carry its size.
-            Entrance::Streams => Box::pin(stream::serve(conn, stream)).await,
-        }
-        drop(guard);
-    });
+    let entered = worker.enter(&conn);
+    match entrance {
+        Entrance::Http | Entrance::Https => tokio::task::spawn_local(park::Task::new(conn, stream, entered)),
+        Entrance::Streams => tokio::task::spawn_local(async move {
+            stream::serve(conn, stream).await;
+            drop(entered);
+        }),
+    };
 }
 
 async fn failed(worker: &Worker, listener: &TcpListener, reserve: &mut Reserve, error: &io::Error) {

@@ -34,8 +34,13 @@ use crate::{
 /// What a connection has to do with certificates of its client.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// Set where any host asked for certificates during the handshake.
-    greeting: OnceCell<Greeting>,
+    /// Set where any host asked for certificates during the handshake. Boxed, as few connections have one.
+    greeting: OnceCell<Box<Greeted>>,
+}
+
+#[derive(Debug)]
+struct Greeted {
+    greeting: Greeting,
     latest: RefCell<Option<Rc<Identity>>>,
 }
 
@@ -65,7 +70,7 @@ pub(super) struct Misdirected;
 
 impl Client {
     pub(super) fn greeted(&self, greeting: Greeting) {
-        drop(self.greeting.set(greeting));
+        drop(self.greeting.set(Box::new(Greeted { greeting, latest: RefCell::default() })));
     }
 
     /// Who the client is to `host`; `None` if that asks for nothing.
@@ -78,13 +83,13 @@ impl Client {
             return Ok(None);
         }
         let policy = host.and_then(HostEntry::clients);
-        let greeting = self.greeting.get();
-        let greeted = greeting.and_then(|greeting| snapshot.routes.host(&greeting.server_name)?.clients());
-        match (policy, greeting) {
+        let known = self.greeting.get().map(|known| &**known);
+        let greeted = known.and_then(|known| snapshot.routes.host(&known.greeting.server_name)?.clients());
+        match (policy, known) {
             _ if policy != greeted => Err(Misdirected),
             (None, _) => Ok(None),
-            (Some(policy), Some(greeting)) if greeting.asked => {
-                let mut latest = self.latest.borrow_mut();
+            (Some(policy), Some(Greeted { greeting, latest })) if greeting.asked => {
+                let mut latest = latest.borrow_mut();
                 let known = latest.as_ref().filter(|known| known.policy == *policy);
                 let identity = known.cloned().unwrap_or_else(|| Rc::new(Identity::of(&greeting.chain, policy)));
                 *latest = Some(Rc::clone(&identity));

@@ -21,10 +21,12 @@ use super::{
     progress::Progress,
     shared::FlowTable,
     tunnel::Tunnel,
+    warm::Warmth,
     worker::Worker,
 };
 
-/// What a connection is, for its requests, its byte stream and its worker.
+/// What a connection is, for its requests, its byte stream and its worker. Each that is parked has one, so that what
+/// few need is kept elsewhere.
 pub(super) struct Conn {
     pub(super) worker: Rc<Worker>,
     pub(super) remote: SocketAddr,
@@ -39,15 +41,23 @@ pub(super) struct Conn {
     protocol: Cell<Protocol>,
     handshake: Cell<Handshake>,
     /// What follows the 101 that hyper is about to send.
-    tunnel: RefCell<Option<Box<Tunnel>>>,
-    pub(super) offers: Offers,
-    /// Tasks of HTTP/2 streams whose request, and of tunnels whose copying, has not begun.
-    spawned: RefCell<Vec<Spawned>>,
+    tunnel: Cell<Option<Box<Tunnel>>>,
+    /// Of HTTP/2 alone.
+    streams: OnceCell<Box<Streams>>,
     /// Host of the latest request, as entered in the flow table.
     host: Cell<Option<HostId>>,
     order: Cell<Order>,
+    pub(super) warmth: Cell<Warmth>,
     /// Set by the connection's task, so that an order wakes it.
-    waker: RefCell<Option<Waker>>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// What is known of the streams of a connection.
+#[derive(Default)]
+struct Streams {
+    offers: Offers,
+    /// Tasks of those whose request, and of tunnels whose copying, has not begun.
+    spawned: RefCell<Vec<Spawned>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +105,8 @@ impl Conn {
             settings: worker.settings(),
             protocol: Cell::new(Protocol::Http1),
             handshake: Cell::new(Handshake::None),
-            tunnel: RefCell::new(None),
-            offers: Offers::default(),
-            spawned: RefCell::default(),
+            tunnel: Cell::new(None),
+            streams: OnceCell::new(),
             peer: OnceCell::new(),
             worker,
             remote,
@@ -105,7 +114,8 @@ impl Conn {
             secure,
             host: Cell::new(None),
             order: Cell::new(Order::Serve),
-            waker: RefCell::new(None),
+            warmth: Cell::new(Warmth::Cold),
+            waker: Cell::new(None),
         })
     }
 
@@ -122,6 +132,9 @@ impl Conn {
     /// Begins a request for `host`: counts it and tells the kernel whose packets the connection's are.
     pub(super) fn begin(self: &Rc<Self>, host: HostId) -> InFlight {
         self.progress.begin_request();
+        if self.warmth.get() == Warmth::Warm {
+            self.warmth.set(Warmth::Used);
+        }
         if self.protocol.get() == Protocol::NewHttp2 {
             self.protocol.set(Protocol::Http2);
             if !self.worker.keeps_alive() {
@@ -145,21 +158,30 @@ impl Conn {
         if !self.is_http2() {
             return Stream::None;
         }
-        let mut spawned = self.spawned.borrow_mut();
+        let mut spawned = self.streams().spawned.borrow_mut();
         let own = task::try_id().and_then(|id| spawned.iter().position(|spawned| spawned.task.id() == id));
         own.map_or(Stream::None, |own| Stream::Open(spawned.swap_remove(own).task))
     }
 
     /// The task that sends what a tunnel has for the client: that of the stream on which it was asked for made it.
     pub(super) fn take_spawned_by(&self, stream: task::Id) -> Option<AbortHandle> {
-        let mut spawned = self.spawned.borrow_mut();
+        let mut spawned = self.streams().spawned.borrow_mut();
         let found = spawned.iter().position(|spawned| spawned.by == Some(stream))?;
         Some(spawned.swap_remove(found).task)
     }
 
     /// hyper made `task`, for a stream or what a tunnel has for it.
     pub(super) fn spawned(&self, task: AbortHandle) {
-        self.spawned.borrow_mut().push(Spawned { by: task::try_id(), task });
+        self.streams().spawned.borrow_mut().push(Spawned { by: task::try_id(), task });
+    }
+
+    fn streams(&self) -> &Streams {
+        self.streams.get_or_init(Box::default)
+    }
+
+    /// Frames of responses that wait for the client, if it has streams.
+    pub(super) fn offers(&self) -> Option<&Offers> {
+        self.streams.get().map(|streams| &streams.offers)
     }
 
     /// Orders only ever become stricter.
@@ -186,6 +208,34 @@ impl Conn {
 
     pub(super) fn ordered(&self) -> Order {
         self.order.get()
+    }
+
+    /// Whether it is HTTP/1 between two requests, and nothing but the bytes of the next one, or its end, is to be
+    /// expected.
+    pub(super) fn is_resting(&self) -> bool {
+        self.progress.is_resting()
+            && self.protocol.get() == Protocol::Http1
+            && self.handshake.get() == Handshake::None
+            && self.order.get() == Order::Serve
+    }
+
+    /// It is to be parked if it still rests when its task has woken up.
+    pub(super) fn call(&self) {
+        self.warmth.set(Warmth::Called);
+        self.wake();
+    }
+
+    /// Whether it is to be parked, now that its task has done what there was to do.
+    pub(super) fn is_to_be_parked(self: &Rc<Self>) -> bool {
+        let rests = self.is_resting();
+        if rests {
+            self.worker.warm.rests(self, self.worker.options.warm_max);
+        }
+        if self.warmth.get() != Warmth::Called {
+            return false;
+        }
+        self.warmth.set(Warmth::Cold);
+        rests
     }
 
     /// The head of a WebSocket handshake was read.
@@ -215,7 +265,7 @@ impl Conn {
 
     /// After the answer that hyper sends next, the connection is a tunnel.
     pub(super) fn switch(&self, tunnel: Tunnel) {
-        *self.tunnel.borrow_mut() = Some(Box::new(tunnel));
+        self.tunnel.set(Some(Box::new(tunnel)));
     }
 
     pub(super) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
@@ -223,9 +273,11 @@ impl Conn {
     }
 
     fn wake(&self) {
-        if let Some(waker) = self.waker.borrow().as_ref() {
+        let waker = self.waker.take();
+        if let Some(waker) = &waker {
             waker.wake_by_ref();
         }
+        self.waker.set(waker);
     }
 
     fn flows(&self) -> Option<&dyn FlowTable> {
@@ -234,11 +286,8 @@ impl Conn {
 
     /// Keeps the task's waker; a task that is polled by the same executor keeps the same one.
     pub(super) fn listen(&self, cx: &Context<'_>) {
-        let mut waker = self.waker.borrow_mut();
-        match &mut *waker {
-            Some(known) => known.clone_from(cx.waker()),
-            None => *waker = Some(cx.waker().clone()),
-        }
+        let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
+        self.waker.set(known.or_else(|| Some(cx.waker().clone())));
     }
 }
 
@@ -254,4 +303,14 @@ impl Drop for Conn {
 
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_connection_has_is_little() {
+        assert!(size_of::<Conn>() <= 224, "{} bytes", size_of::<Conn>());
+    }
 }

@@ -118,12 +118,16 @@ impl InFlight {
 
     /// A frame of the response is handed over.
     pub(super) fn offer(&mut self) {
-        self.stream.offer(&self.conn.offers, self.conn.worker.now());
+        if let Some(offers) = self.conn.offers() {
+            self.stream.offer(offers, self.conn.worker.now());
+        }
     }
 
     /// More of the response is asked for.
     pub(super) fn resume(&mut self) {
-        self.stream.resume(&self.conn.offers);
+        if let Some(offers) = self.conn.offers() {
+            self.stream.resume(offers);
+        }
     }
 
     /// The client stopped sending.

@@ -2,9 +2,11 @@
 //! [`Snapshot`]s.
 //!
 //! ```text
-//! listen ─▶ accept ─▶ open ─▶ wire (scan, frames) ─▶ speak (hyper) ─▶ serve ─▶ authority ─▶ path ─▶ route ─▶ filter
-//!                                                                        │
-//!                                          client ◀── body ◀── error / headers ◀── forward ─▶ pick ─▶ upstream ─▶ pod
+//! listen ─▶ accept ─▶ open (tls) ─▶ park ─▶ wire (scan, frames) ─▶ speak (hyper) ─▶ serve ─┐
+//!               ┌──────────────────────────────────────────────────────────────────────────┘
+//!               └▶ authority ─▶ path ─▶ route ─▶ filter ─▶ forward ─▶ pick ─▶ upstream ─▶ pod
+//!                                                             │
+//!                             client ◀── body ◀── error / headers
 //! ```
 //!
 //! Streams leave that way at `accept` or `open` (`stream`), and UDP services have one of their own (`datagrams`).
@@ -43,6 +45,7 @@ mod mirror;
 mod offers;
 mod open;
 mod options;
+mod park;
 mod passwords;
 mod path;
 mod pick;
@@ -66,6 +69,7 @@ mod traces;
 mod tunnel;
 pub mod upstream;
 mod via;
+mod warm;
 mod websocket;
 mod wire;
 mod worker;

@@ -1,4 +1,4 @@
-//! Opens a connection: learns whose it is, shakes hands, and hands it to HTTP.
+//! Opens a connection: learns whose it is, and shakes hands. It speaks no HTTP.
 
 use std::{
     io,
@@ -19,49 +19,48 @@ use super::{
     client_certificates::Greeting,
     conn::Conn,
     limit::Counted,
+    park::{Io, Opened},
     proxy_protocol::{self, Header},
     refusal::Refusal,
     snapshot::Snapshot,
-    speak::{http1, http2},
     stream, tls,
 };
 
-/// Opens a connection, and serves it to its end.
-pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) {
+/// Opens a connection; `None` if it is not to be served, or was passed on.
+pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened> {
+    let refused = &conn.worker.shared.stats.refused;
     if conn.settings.trust.proxy_protocol && meet(&conn, &mut stream).await.is_none() {
-        return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
+        refused.count(Refusal::ProxyProtocol);
+        return None;
     }
-    let _counted = match count(&conn) {
-        Ok(counted) => counted,
-        Err(why) => return conn.worker.shared.stats.refused.count(why),
-    };
-    if !conn.secure {
-        return http1(stream, |tcp| tcp, conn).await;
-    }
+    let counted = count(&conn).map_err(|why| refused.count(why)).ok()?;
+    let io = if conn.secure { Io::Tls(Box::new(shake_hands(&conn, stream).await?)) } else { Io::Plain(stream) };
+    Some(Opened { io, counted })
+}
+
+/// `None` if that fails, or if the connection is passed on as it is.
+async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream<TcpStream>> {
     let deadline = Instant::now() + conn.worker.options.handshake_timeout;
     let passes = conn.worker.snapshot().routes.pass_through();
     if passes {
         // Boxed, as below.
-        match Box::pin(stream::pass_through(&conn, stream, deadline)).await {
-            Some(ours) => stream = ours,
-            None => return,
-        }
+        stream = Box::pin(stream::pass_through(conn, stream, deadline)).await?;
     }
     let snapshot = conn.worker.snapshot();
     let accepted = if snapshot.routes.ask_clients() || snapshot.settings.handshakes.rejects_unknown_names {
         // Boxed, so that where nothing depends on the name nothing carries its size.
-        timeout_at(deadline, Box::pin(accept_by_name(&conn, stream, &snapshot))).await
+        timeout_at(deadline, Box::pin(accept_by_name(conn, stream, &snapshot))).await
     } else {
         drop(snapshot);
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(conn.worker.shared.tls.of(&conn.settings)));
         timeout_at(deadline, acceptor.accept(stream)).await
     };
     match accepted {
-        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => http2(stream, Vec::new(), conn).await,
-        Ok(Ok(stream)) => http1(stream, |tls| tls.get_ref().0, conn).await,
+        Ok(Ok(stream)) => Some(stream),
         failed => {
             conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
             tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
+            None
         }
     }
 }

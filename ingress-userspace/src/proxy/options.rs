@@ -18,6 +18,12 @@ pub struct Options {
     pub handshake_timeout: Duration,
     /// Idle connections kept per worker. Default 4096.
     pub upstream_idle_total: usize,
+    /// HTTP/1 connections of clients per worker that are kept warm between two requests: with buffers and all, some 20
+    /// KiB each, for the next one. Others are parked. Those whose requests come close together do not count. Default
+    /// 64.
+    pub warm_max: usize,
+    /// How long they are kept warm, to a tick of the worker. Default 1 s.
+    pub park_after: Duration,
     /// While draining: how long idle connections stay open, so that clients may send one more request and learn from
     /// its answer (`Connection: close`) that the connection ends, rather than lose a request to a close. Default 5 s.
     pub drain_idle: Duration,
@@ -32,6 +38,8 @@ impl Default for Options {
             headers_max: 100,
             handshake_timeout: Duration::from_secs(5),
             upstream_idle_total: 4096,
+            warm_max: 64,
+            park_after: Duration::from_secs(1),
             drain_idle: Duration::from_secs(5),
         }
     }

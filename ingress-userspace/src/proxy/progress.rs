@@ -1,7 +1,10 @@
 //! How far a client's connection has come, and when it has taken too long. Plain cells, read by the worker's tick: no
 //! timer per connection or request.
 
-use std::{cell::Cell, time::Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use crate::model::Settings;
 
@@ -96,6 +99,16 @@ impl Progress {
         self.active.get() == 0 && self.place.get() == Place::Between
     }
 
+    /// Whether it is idle, has no more bytes for now, and none that wait for the client.
+    pub(super) fn is_resting(&self) -> bool {
+        self.is_idle() && self.reading.get() && !self.is_blocked()
+    }
+
+    /// How long it has been idle, if it is.
+    pub(super) fn rested(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since.get())
+    }
+
     pub(super) fn due(&self, now: Instant, settings: &Settings) -> Due {
         let passed = now.saturating_duration_since(self.since.get());
         if self.unwritten.get().is_some_and(|since| now.saturating_duration_since(since) >= settings.stall_timeout) {
@@ -116,8 +129,6 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn settings() -> Settings {
@@ -165,6 +176,34 @@ mod tests {
         check(&[(0, between), (0, begin), (1000, end)], 1075, Due::Idle);
         check(&[(0, between)], 134, Due::Idle);
         check(&[(0, between)], 135, Due::Stalled);
+    }
+
+    #[test]
+    fn what_rests_has_nothing_under_way() {
+        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
+        let head: Step<'_> = &|p, now| p.read(Place::Head, now);
+        let pending: Step<'_> = &|p, now| p.read_pending(now);
+        let begin: Step<'_> = &|p, _| p.begin_request();
+        let end: Step<'_> = &|p, now| p.end_request(now);
+        let stuck: Step<'_> = &|p, now| p.write_pending(now);
+        let wrote: Step<'_> = &|p, _| p.wrote();
+        let cases: [(&[Step<'_>], bool); 8] = [
+            (&[], false),
+            (&[between], false),
+            (&[between, pending], true),
+            (&[between, begin, pending], false),
+            (&[between, begin, pending, end], true),
+            (&[between, begin, pending, stuck, end], false),
+            (&[between, begin, pending, stuck, end, wrote], true),
+            (&[between, pending, head, pending], false),
+        ];
+        for (number, (steps, expect)) in cases.into_iter().enumerate() {
+            let now = Instant::now();
+            let progress = Progress::new(now);
+            steps.iter().for_each(|step| step(&progress, now));
+            assert_eq!(progress.is_resting(), expect, "case {number}");
+            assert_eq!(progress.rested(now + Duration::from_secs(3)), Duration::from_secs(3));
+        }
     }
 
     #[test]

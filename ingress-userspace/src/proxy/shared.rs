@@ -75,6 +75,7 @@ pub struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     pub(super) connections: AtomicUsize,
+    pub(super) parked: AtomicUsize,
     pub(super) accepted: AtomicU64,
     pub(super) accept_errors: AtomicU64,
     pub(super) handshake_errors: AtomicU64,
@@ -91,6 +92,8 @@ pub(super) struct Stats {
 pub struct StatsView {
     /// Client connections open now, handshakes included.
     pub connections: usize,
+    /// Those among them that are parked: they wait for their first or next request with little more than a socket.
+    pub parked: usize,
     /// Client connections accepted.
     pub accepted: u64,
     /// Connections lost at accept, among them those shed for lack of file descriptors.
@@ -200,6 +203,7 @@ impl Shared {
     pub fn stats(&self) -> StatsView {
         let Stats {
             connections,
+            parked,
             accepted,
             accept_errors,
             handshake_errors,
@@ -212,6 +216,7 @@ impl Shared {
         } = &self.stats;
         StatsView {
             connections: connections.load(Relaxed),
+            parked: parked.load(Relaxed),
             accepted: accepted.load(Relaxed),
             accept_errors: accept_errors.load(Relaxed),
             handshake_errors: handshake_errors.load(Relaxed),

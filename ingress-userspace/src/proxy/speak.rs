@@ -36,8 +36,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// What hyper takes for [`super::Options::headers_max`] if it is told nothing.
 const HYPER_HEADERS_MAX: usize = 100;
 
-/// Speaks HTTP/1.1, or HTTP/2 if the client begins with that. `tcp` is the socket below `stream`.
-pub(super) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, conn: Rc<Conn>)
+/// Speaks HTTP/1.1, or HTTP/2 if the client begins with that. `tcp` is the socket below `stream`, which is given back
+/// if the connection is to be parked, with nothing taken from it that is not answered.
+pub(super) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, conn: Rc<Conn>) -> Option<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -62,13 +63,21 @@ where
     let _forgotten = Forget(&conn);
     let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;
     if ended == Ended::Cut {
-        return;
+        return None;
     }
     let http1::Parts { io, read_buf, .. } = hyper.into_parts();
     let mut wire = io.into_inner();
+    if ended == Ended::Resting {
+        let (stream, held) = wire.into_parts();
+        // Between two requests there can be line ends alone, which mean nothing (RFC 9112, 2.2). Should there ever be
+        // more, it is not read a second time as what it may not be.
+        let is_whole = held.is_empty() && read_buf.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        return is_whole.then_some(stream);
+    }
     if wire.is_http2() {
         let (stream, early) = wire.into_parts();
-        return Box::pin(http2(stream, early, Rc::clone(&conn))).await;
+        Box::pin(http2(stream, early, Rc::clone(&conn))).await;
+        return None;
     }
     match conn.take_tunnel() {
         None => shut_down(&conn, &mut wire).await,
@@ -80,6 +89,7 @@ where
             Box::pin(tunnel.run(&conn, tunnel::Client { stream, tcp, early })).await;
         }
     }
+    None
 }
 
 /// Ends a connection in order. hyper has done so, except where a request on it ever asked for an upgrade: whatever the
@@ -113,6 +123,8 @@ impl Drop for Forget<'_> {
 enum Ended {
     /// All that it had to say is said.
     Whole,
+    /// Not yet: it is to be parked.
+    Resting,
     /// By an error or an order.
     Cut,
 }
@@ -138,13 +150,13 @@ pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     until_ordered(&conn, hyper, |hyper| hyper.graceful_shutdown()).await;
 }
 
-/// Polls `hyper` to its end and obeys orders in between.
-async fn until_ordered<H>(conn: &Conn, mut hyper: Pin<&mut H>, finish: impl Fn(Pin<&mut H>)) -> Ended
+/// Polls `hyper` to its end, or until it is to be parked, and obeys orders in between.
+async fn until_ordered<H>(conn: &Rc<Conn>, mut hyper: Pin<&mut H>, finish: impl Fn(Pin<&mut H>)) -> Ended
 where
     H: Future<Output = hyper::Result<()>>,
 {
     let mut finishing = false;
-    let result = std::future::poll_fn(|cx| {
+    std::future::poll_fn(|cx| {
         conn.listen(cx);
         match conn.ordered() {
             Order::Serve => {}
@@ -153,19 +165,23 @@ where
                 finishing = true;
                 finish(hyper.as_mut());
             }
-            Order::Close => return Poll::Ready(None),
+            Order::Close => return Poll::Ready(Ended::Cut),
         }
-        hyper.as_mut().poll(cx).map(Some)
+        match hyper.as_mut().poll(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ended::Whole),
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(
+                    remote = %conn.remote,
+                    error = &error as &dyn std::error::Error,
+                    "connection ended with an error"
+                );
+                Poll::Ready(Ended::Cut)
+            }
+            Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
+            Poll::Pending => Poll::Pending,
+        }
     })
-    .await;
-    match result {
-        Some(Ok(())) => Ended::Whole,
-        None => Ended::Cut,
-        Some(Err(error)) => {
-            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "connection ended with an error");
-            Ended::Cut
-        }
-    }
+    .await
 }
 
 /// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's `LocalSet` owns them.

@@ -60,7 +60,9 @@ impl<IO> Wire<IO> {
     /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would
     /// understand (RFC 9113, 3.3).
     pub(super) fn http1(io: IO, conn: Rc<Conn>) -> Self {
-        let phase = if !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
+        // What was parked between two requests has begun long ago.
+        let begins = !conn.progress.is_idle();
+        let phase = if begins && !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
         let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
         Self { io, conn, follows, phase, held: Vec::new(), linger: None }
     }
@@ -324,7 +326,17 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
             return Poll::Ready(Ok(()));
         }
         if this.linger.is_none() {
-            ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
+            match Pin::new(&mut this.io).poll_shutdown(cx) {
+                // The farewell of TLS waits, too.
+                Poll::Pending => {
+                    this.conn.progress.write_pending(this.conn.worker.now());
+                    return Poll::Pending;
+                }
+                Poll::Ready(result) => {
+                    this.conn.progress.wrote();
+                    result?;
+                }
+            }
             this.linger = Some(if this.is_amid_request() { LINGER_MAX } else { 0 });
             this.conn.progress.linger(this.conn.worker.now());
         }

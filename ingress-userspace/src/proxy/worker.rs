@@ -38,6 +38,7 @@ use super::{
     snapshot::Snapshot,
     stream::Pipes,
     upstream::{Pool, PoolOptions, h2},
+    warm::Warm,
 };
 
 /// What the connections of one worker share. One thread: cells and `Rc`, no locks.
@@ -48,6 +49,7 @@ pub(super) struct Worker {
     pub(super) http2: h2::Clients<RequestBody>,
     pub(super) durations: Arc<Durations>,
     pub(super) pipes: Pipes,
+    pub(super) warm: Warm,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -93,6 +95,7 @@ impl Worker {
             http2,
             durations,
             pipes: Pipes::default(),
+            warm: Warm::default(),
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
@@ -162,14 +165,15 @@ impl Worker {
         Entered { worker: Rc::clone(self), id }
     }
 
-    /// Ends connections that are over their time, and lets go of an old snapshot that no request has replaced.
+    /// Ends connections that are over their time, has those parked that have rested for long enough, and lets go of an
+    /// old snapshot that no request has replaced.
     fn tick(&self) {
         self.pulse.beat();
         let now = Instant::now();
         self.now.set(now);
         let mut timed_out = 0;
         for conn in self.connections.borrow().values() {
-            timed_out += conn.offers.expire(now, conn.settings.stall_timeout);
+            timed_out += conn.offers().map_or(0, |offers| offers.expire(now, conn.settings.stall_timeout));
             match conn.progress.due(now, &conn.settings) {
                 Due::Nothing => {}
                 Due::Idle => conn.order(Order::Finish),
@@ -180,6 +184,7 @@ impl Worker {
             }
         }
         self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
+        self.warm.expire(now, self.options.park_after);
         self.relieve();
         self.pool.prune(now);
         self.http2.prune(now);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use crate::support::{Client, DEADLINE, Origin, Proxy, Table, wait_until};
 
 /// Drains in a thread of its own; the result comes when the workers have ended.
-fn drain(proxy: &mut Proxy, timeout: Duration) -> thread::JoinHandle<Drained> {
+pub(crate) fn drain(proxy: &mut Proxy, timeout: Duration) -> thread::JoinHandle<Drained> {
     let mut server = proxy.server.take().expect("running");
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
@@ -16,7 +16,7 @@ fn drain(proxy: &mut Proxy, timeout: Duration) -> thread::JoinHandle<Drained> {
     })
 }
 
-fn refuses(proxy: &Proxy) -> bool {
+pub(crate) fn refuses(proxy: &Proxy) -> bool {
     std::net::TcpStream::connect(proxy.http).is_err()
 }
 

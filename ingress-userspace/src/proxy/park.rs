@@ -1,0 +1,182 @@
+//! A client's connection as a task: opened, then served whenever there is something to serve, and *parked* in between.
+//!
+//! ```text
+//! Opening ─▶ Serving ─▶ Parked      what is parked: the socket, the session of TLS, its `Conn`, this task
+//!    └───────────▲─────────┘▲
+//!                └──────────┴─ bytes, an end, an order
+//! ```
+//!
+//! Most connections of a node do nothing at most times, and then hyper still has buffers for them. So nothing that
+//! reads requests is made before there are bytes to read, and it is given back when the connection has come to rest
+//! (`warm` says when). The task, and with it all that counts the connection, stays the same. HTTP/2 and tunnels are
+//! served to their end.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    sync::atomic::Ordering::Relaxed,
+    task::{Context, Poll, ready},
+};
+
+use tokio::{io::ReadBuf, net::TcpStream};
+use tokio_rustls::server::TlsStream;
+
+use super::{
+    conn::{Conn, Order},
+    limit::Counted,
+    open::open,
+    speak::{http1, http2},
+    worker::Entered,
+};
+
+/// What the bytes of a client come over.
+pub(super) enum Io {
+    Plain(TcpStream),
+    /// Boxed, so that others do not carry its size.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection that is open.
+pub(super) struct Opened {
+    pub(super) io: Io,
+    /// Counts it for its client, if those are limited.
+    pub(super) counted: Option<Counted>,
+}
+
+/// A connection from its acceptance to its end.
+pub(super) struct Task {
+    stage: Stage,
+    conn: Rc<Conn>,
+    _counted: Option<Counted>,
+    _entered: Entered,
+}
+
+/// What is large is boxed: the task is as large as its largest stage, and what is parked should be small.
+enum Stage {
+    /// `None` comes of it if the connection is not to be served.
+    Opening(Pin<Box<dyn Future<Output = Option<Opened>>>>),
+    Serving(Serving),
+    Parked(Parked),
+}
+
+/// `None` comes of it at the end of the connection; else it rests.
+type Serving = Pin<Box<dyn Future<Output = Option<Io>>>>;
+
+/// A connection that waits for bytes, its end or an order.
+struct Parked {
+    /// Taken when it goes on.
+    io: Option<Io>,
+    conn: Rc<Conn>,
+}
+
+// === impl Task ===
+
+impl Task {
+    pub(super) fn new(conn: Rc<Conn>, tcp: TcpStream, entered: Entered) -> Self {
+        let opening = Box::pin(open(Rc::clone(&conn), tcp));
+        Self { stage: Stage::Opening(opening), conn, _counted: None, _entered: entered }
+    }
+}
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            let next = match &mut this.stage {
+                Stage::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                    Some(Opened { io, counted }) => {
+                        this._counted = counted;
+                        Some(Stage::opened(io, &this.conn))
+                    }
+                    None => None,
+                },
+                Stage::Serving(serving) => ready!(serving.as_mut().poll(cx)).map(|io| Stage::parked(io, &this.conn)),
+                Stage::Parked(parked) => ready!(parked.poll(cx)).map(|io| Stage::Serving(serve(io, &this.conn))),
+            };
+            match next {
+                Some(next) => this.stage = next,
+                None => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// TLS may have taken the first request from the socket along with the end of the handshake.
+    fn opened(io: Io, conn: &Rc<Conn>) -> Self {
+        match io {
+            Io::Plain(_) => Self::parked(io, conn),
+            Io::Tls(_) => Self::Serving(serve(io, conn)),
+        }
+    }
+
+    fn parked(io: Io, conn: &Rc<Conn>) -> Self {
+        conn.worker.shared.stats.parked.fetch_add(1, Relaxed);
+        Self::Parked(Parked { io: Some(io), conn: Rc::clone(conn) })
+    }
+}
+
+fn serve(io: Io, conn: &Rc<Conn>) -> Serving {
+    let conn = Rc::clone(conn);
+    match io {
+        Io::Plain(tcp) => Box::pin(async move { http1(tcp, |tcp| tcp, conn).await.map(Io::Plain) }),
+        Io::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => Box::pin(async move {
+            http2(tls, Vec::new(), conn).await;
+            None
+        }),
+        Io::Tls(tls) => Box::pin(async move { http1(tls, |tls| tls.get_ref().0, conn).await.map(Io::Tls) }),
+    }
+}
+
+// === impl Parked ===
+
+impl Parked {
+    /// Ready when there is something to serve, which may be no more than a farewell; `None` if not even that.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Io>> {
+        self.conn.listen(cx);
+        match self.conn.ordered() {
+            Order::Serve => {
+                if let Some(io) = &self.io {
+                    // Asked of the kernel: the runtime takes an accepted socket for readable before it knows. Whoever
+                    // reads meets an end or an error again.
+                    drop(ready!(io.tcp().poll_peek(cx, &mut ReadBuf::new(&mut [0]))));
+                }
+            }
+            Order::Finish => {}
+            Order::Close => self.io = None,
+        }
+        Poll::Ready(self.io.take())
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.conn.worker.shared.stats.parked.fetch_sub(1, Relaxed);
+    }
+}
+
+// === impl Io ===
+
+impl Io {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_task_of_what_is_parked_is_little() {
+        assert!(size_of::<Task>() <= 128, "{} bytes", size_of::<Task>());
+    }
+}

@@ -1,0 +1,332 @@
+//! Connections that rest are parked, and nobody notices. In most tests as soon as they rest, so that each request meets
+//! a parked one.
+
+use std::{
+    net::Shutdown,
+    num::NonZeroU32,
+    sync::{Mutex, mpsc},
+    time::Duration,
+};
+
+use ingress_userspace::{
+    model::Settings,
+    proxy::{Drained, Options, Pressure, Refusal, Usage},
+};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    drain::{drain, refuses},
+    frames::{HEADERS, NONE, PREFACE, Raw, SETTINGS, frame, get},
+    support::{Client, DEADLINE, Origin, Proxy, Table, wait_until},
+    tls::{config, connect},
+    ws,
+};
+
+const SHORT: Duration = Duration::from_millis(100);
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
+
+/// Nothing stays warm.
+fn at_once() -> Options {
+    Options { warm_max: 0, ..Options::default() }
+}
+
+/// A worker that looks after time every 10 ms.
+fn brisk() -> Settings {
+    Settings { stall_timeout: Duration::from_millis(40), ..Settings::default() }
+}
+
+fn proxy(origin: &Origin, settings: Settings) -> Proxy {
+    Proxy::start_with(&Table::default().host("a.test", &[origin.address]).settings(settings), &at_once(), None)
+}
+
+fn wait_parked(proxy: &Proxy, count: usize) {
+    wait_until(&format!("{count} are parked"), || proxy.shared.stats().parked == count);
+}
+
+fn wait_open(proxy: &Proxy, count: usize) {
+    wait_until(&format!("{count} are open"), || proxy.shared.stats().connections == count);
+}
+
+/// A client whose connection is parked after a request.
+fn parked(proxy: &Proxy) -> Client {
+    let mut client = proxy.client();
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    wait_parked(proxy, 1);
+    client
+}
+
+#[test]
+fn a_parked_connection_answers_its_next_request() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = proxy.client();
+    for _ in 0..5 {
+        // Before its first request, too.
+        wait_parked(&proxy, 1);
+        assert_eq!(client.get("a.test", "/").text(), "pod");
+    }
+    let stats = proxy.shared.stats();
+    assert_eq!((stats.accepted, stats.connections), (1, 1));
+    assert_eq!(proxy.count(1).requests.success, 5);
+}
+
+#[test]
+fn no_request_is_lost_however_it_meets_the_parking() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = proxy.client();
+    for _ in 0..300 {
+        assert_eq!(client.get("a.test", "/").text(), "pod");
+    }
+    assert_eq!(proxy.shared.stats().accepted, 1);
+}
+
+#[tokio::test]
+async fn a_parked_connection_over_tls_answers_its_next_request() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut stream = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
+    for _ in 0..3 {
+        stream.write_all(REQUEST.as_bytes()).await.expect("sent");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\npod") {
+            let count = stream.read_buf(&mut answer).await.expect("read");
+            assert!(count > 0, "{}", answer.escape_ascii());
+        }
+        wait_parked(&proxy, 1);
+    }
+    // The farewell of TLS is said in both directions.
+    stream.shutdown().await.expect("shut down");
+    assert_eq!(stream.read(&mut [0]).await.expect("an end in order"), 0);
+    wait_open(&proxy, 0);
+    assert_eq!(proxy.shared.stats().parked, 0);
+}
+
+#[test]
+fn requests_may_come_together_or_in_pieces() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = parked(&proxy);
+    client.send(REQUEST.repeat(20));
+    assert!((0..20).all(|_| client.response().text() == "pod"));
+    wait_parked(&proxy, 1);
+
+    client.send("GET / HTTP/1.1\r\nHo");
+    wait_parked(&proxy, 0);
+    // The worker turns to others meanwhile.
+    parked(&proxy);
+    wait_open(&proxy, 1);
+    assert_eq!(client.send("st: a.test\r\n\r\n").response().text(), "pod");
+    wait_parked(&proxy, 1);
+
+    // The beginning of one comes with the end of another.
+    client.send(format!("{REQUEST}GET / HT"));
+    assert_eq!(client.response().text(), "pod");
+    assert_eq!(client.send("TP/1.1\r\nHost: a.test\r\n\r\n").response().text(), "pod");
+    wait_parked(&proxy, 1);
+
+    client.send("\r\n\r\n");
+    assert_eq!(client.send(REQUEST).response().text(), "pod");
+    let body = "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n\r\n";
+    assert_eq!(client.send(body).response().text(), "pod");
+    wait_parked(&proxy, 1);
+    assert_eq!(client.send(REQUEST).response().text(), "pod");
+    assert_eq!(proxy.shared.stats().refused_framing, 0);
+}
+
+#[test]
+fn what_is_under_way_is_not_parked() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::start(move |peer| {
+        while peer.request().is_some() {
+            wait.lock().expect("unpoisoned").recv().expect("told to go on");
+            peer.answer("pod");
+        }
+    });
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = proxy.client();
+    client.send(REQUEST);
+    wait_until("the pod has the request", || origin.heads().len() == 1);
+    let mut other = proxy.client();
+    assert_eq!(other.get("none.test", "/").status, 404);
+    wait_parked(&proxy, 1);
+    drop(other);
+    wait_open(&proxy, 1);
+    assert_eq!(proxy.shared.stats().parked, 0);
+    go.send(()).expect("sent");
+    assert_eq!(client.response().text(), "pod");
+    wait_parked(&proxy, 1);
+}
+
+#[test]
+fn those_that_have_rested_longest_are_parked_first() {
+    let origin = Origin::answering("pod");
+    let table = Table::default().host("a.test", &[origin.address]);
+    let options = Options { warm_max: 2, park_after: DEADLINE, ..Options::default() };
+    let proxy = Proxy::start_with(&table, &options, None);
+    let mut clients: Vec<_> = (0..6).map(|_| proxy.client()).collect();
+    wait_parked(&proxy, 6);
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.get("a.test", "/").text(), "pod");
+        // The others are still to come, and two stay warm.
+        wait_parked(&proxy, if number < 2 { 5 - number } else { 4 });
+    }
+    // The last ones are the warm ones: their requests park and wake nobody.
+    for client in &mut clients[4..] {
+        assert_eq!(client.get("a.test", "/").text(), "pod");
+        assert_eq!(proxy.shared.stats().parked, 4);
+    }
+}
+
+#[test]
+fn what_is_warm_is_parked_after_its_time() {
+    let origin = Origin::answering("pod");
+    let table = Table::default().host("a.test", &[origin.address]).settings(brisk());
+    let options = Options { park_after: SHORT, ..Options::default() };
+    let proxy = Proxy::start_with(&table, &options, None);
+    let mut client = parked(&proxy);
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    wait_parked(&proxy, 1);
+}
+
+#[test]
+fn time_outs_hold_for_what_is_parked() {
+    let origin = Origin::answering("pod");
+    let idle = proxy(&origin, Settings { idle_timeout: SHORT, ..Settings::default() });
+    let mut client = idle.client();
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    assert!(client.is_closed());
+    wait_open(&idle, 0);
+    assert_eq!((idle.shared.stats().timed_out, idle.shared.stats().parked), (0, 0));
+
+    let head = proxy(&origin, Settings { head_timeout: SHORT, ..Settings::default() });
+    assert!(head.client().is_closed());
+    let mut client = head.client();
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    wait_parked(&head, 1);
+    // Its time begins with the first byte of the next head, which comes later than a head may take.
+    std::thread::sleep(2 * SHORT);
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    wait_parked(&head, 1);
+    assert!(client.send("GET / HT").is_closed());
+    wait_open(&head, 0);
+    assert_eq!(head.shared.stats().timed_out, 2);
+}
+
+#[test]
+fn a_drain_ends_parked_connections() {
+    let origin = Origin::answering("pod");
+    let table = Table::default().host("a.test", &[origin.address]);
+    let options = Options { drain_idle: Duration::from_millis(50), ..at_once() };
+    let mut proxy = Proxy::start_with(&table, &options, None);
+    let mut client = parked(&proxy);
+    let drained = drain(&mut proxy, DEADLINE);
+    assert!(client.is_closed());
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
+
+    // Until then each may ask once more.
+    let options = Options { drain_idle: DEADLINE, ..at_once() };
+    let mut proxy = Proxy::start_with(&table, &options, None);
+    let mut client = parked(&proxy);
+    let drained = drain(&mut proxy, DEADLINE);
+    wait_until("new connections are refused", || refuses(&proxy));
+    let last = client.get("a.test", "/");
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    assert!(client.is_closed());
+    assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
+}
+
+#[test]
+fn clients_that_go_are_noticed() {
+    type Leave = fn(Client);
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let leave: [Leave; 3] = [
+        drop,
+        |client| SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).expect("set"),
+        |mut client| {
+            client.stream.shutdown(Shutdown::Write).expect("shut down");
+            assert!(client.is_closed());
+        },
+    ];
+    for leave in leave {
+        leave(parked(&proxy));
+        wait_open(&proxy, 0);
+        let fresh = proxy.client();
+        wait_parked(&proxy, 1);
+        leave(fresh);
+        wait_open(&proxy, 0);
+        assert_eq!(proxy.shared.stats().parked, 0);
+    }
+}
+
+#[test]
+fn when_memory_is_critical_parked_connections_are_closed() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, brisk());
+    let mut client = parked(&proxy);
+    assert_eq!(proxy.shared.weigh(Usage { used: 95, limit: Some(100) }), Pressure::Critical);
+    assert!(client.is_closed());
+    wait_open(&proxy, 0);
+}
+
+#[test]
+fn a_parked_connection_counts_for_its_client() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings { connections_per_client: NonZeroU32::new(1), ..Settings::default() });
+    let mut client = parked(&proxy);
+    let at = Refusal::ALL.iter().position(|why| *why == Refusal::ClientConnections).expect("known");
+    for refused in 1..=2 {
+        assert!(proxy.client().is_closed());
+        wait_until("it is counted", || proxy.shared.stats().refused[at] == refused);
+        assert_eq!(client.get("a.test", "/").text(), "pod");
+        wait_parked(&proxy, 1);
+    }
+    drop(client);
+    wait_open(&proxy, 0);
+    parked(&proxy);
+}
+
+#[test]
+fn http2_may_begin_after_a_long_silence() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = Raw::connect(&proxy);
+    wait_parked(&proxy, 1);
+    client.send(&[PREFACE, &frame(SETTINGS, NONE, 0, &[]), &get(1)].concat());
+    assert_eq!(client.until(HEADERS).payload[0], 0x88, ":status 200");
+    wait_until("the request is over", || proxy.count(1).active == 0);
+    assert_eq!(proxy.shared.stats().parked, 0);
+}
+
+#[test]
+fn a_parked_connection_may_become_a_websocket() {
+    let origin = Origin::start(|peer| {
+        while let Some(head) = peer.head() {
+            if head.contains("upgrade: websocket") {
+                peer.send(format!("{}hello", ws::SWITCH));
+                while peer.more() {
+                    let received = peer.take();
+                    peer.send(received);
+                }
+                return;
+            }
+            peer.answer("pod");
+        }
+    });
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = parked(&proxy);
+    // Nobody answers for this host, and the connection goes on as it was.
+    assert_eq!(client.send(ws::handshake().replace("a.test", "none.test")).response().status, 404);
+    wait_parked(&proxy, 1);
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    wait_parked(&proxy, 1);
+    client.send(ws::handshake()).head();
+    assert_eq!(client.at_least(5), b"hello");
+    assert_eq!(client.send("ping").at_least(4), b"ping");
+    assert_eq!(proxy.shared.stats().parked, 0);
+    drop(client);
+    wait_open(&proxy, 0);
+}
