@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Order of a start: the probe socket, load or adopt the kernel part, open listeners, give up privileges, read the
-//! configuration, publish the first snapshot, start workers, and only then take the listener slots over, so that a predecessor
-//! serves until this process can. Order of an end: not ready, offer the node to another process, no new connections, let the
-//! open ones end, go. Pins and counters stay for the next start.
+//! configuration, publish the first snapshot, start workers, and only then take the listener slots over, so that a
+//! predecessor serves until this process can. Order of an end: not ready, offer the node to another process, no new
+//! connections, let the open ones end, go. Pins and counters stay for the next start.
 
 mod kernel;
 mod publish;
@@ -92,11 +92,6 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         Some(kernel) if kernel.steers() => ListenMode::Slots,
         _ => ListenMode::Bind { address: Ipv6Addr::UNSPECIFIED.into(), http_port, https_port },
     };
-    if mode != ListenMode::Slots
-        && let Some(name) = &control_options.translate.tcp_services
-    {
-        warn!(%name, "TCP services need `--steer auto`: with ports that are bound, none of their ports is open");
-    }
     let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;
@@ -137,6 +132,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             result = operate(&mut control, kernel.as_mut(), &shared, &view, &wanted) => result,
             never = proxy::keep_datagram_ports_open(server, has_company) => match never {},
+            // Elsewhere connections to any port come to the same listeners.
+            never = proxy::keep_stream_ports_open(server), if mode != ListenMode::Slots => match never {},
         }
     };
     let (result, timeout) = until_asked_to_end(work, &view, &mut signals, shutdown_grace).await;
@@ -163,8 +160,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     result
 }
 
-/// Does `work` until a signal comes, and for `grace` after it, unready; or until it ends by itself. Also says how long the
-/// drain may take, if not as long as it is set to: a second signal leaves it no time.
+/// Does `work` until a signal comes, and for `grace` after it, unready; or until it ends by itself. Also says how long
+/// the drain may take, if not as long as it is set to: a second signal leaves it no time.
 async fn until_asked_to_end(
     work: impl Future<Output = anyhow::Result<()>>,
     view: &View,
@@ -315,7 +312,8 @@ impl Admin {
     }
 }
 
-/// Counters in ordinary memory, for a process without the kernel part. They live as long as the process, as the workers do.
+/// Counters in ordinary memory, for a process without the kernel part. They live as long as the process, as the workers
+/// do.
 fn heap_cells(capacity: u32) -> &'static [HostL7Cell] {
     Box::leak((0..capacity).map(|_| HostL7Cell::default()).collect())
 }

@@ -4,6 +4,8 @@
 mod annotations;
 #[path = "proxy/authorities.rs"]
 mod authorities;
+#[path = "proxy/bound_ports.rs"]
+mod bound_ports;
 #[path = "proxy/counters.rs"]
 mod counters;
 #[path = "proxy/datagrams.rs"]
@@ -14,6 +16,8 @@ mod drain;
 mod frames;
 #[path = "proxy/framing/mod.rs"]
 mod framing;
+#[path = "proxy/free_ports.rs"]
+mod free_ports;
 #[path = "proxy/grpc.rs"]
 mod grpc;
 #[path = "proxy/h2c.rs"]

@@ -6,8 +6,8 @@ use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
     proxy::{
-        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Full, LimitStats, Refusal, SpanFate,
-        StatsView, UpstreamView,
+        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Full, LimitStats, PortStatsView,
+        Refusal, SpanFate, StatsView, UpstreamView,
     },
     route::MeterView,
 };
@@ -82,6 +82,7 @@ impl Collector for Scrape {
         self.encode_totals(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
         self.encode_datagrams(&mut encoder)?;
+        self.encode_ports(&mut encoder)?;
         self.encode_status(&mut encoder)?;
         self.encode_control(&mut encoder)
     }
@@ -191,6 +192,8 @@ impl Scrape {
             tokens_verified,
             refused,
             datagrams: _,
+            tcp_ports: _,
+            udp_ports: _,
             pressure,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
         } = self.proxy;
@@ -236,17 +239,31 @@ impl Scrape {
     }
 
     fn encode_datagrams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let DatagramStatsView { sessions, to_pods, to_clients, open_ports, closed_ports, dropped } =
-            self.proxy.datagrams;
+        let DatagramStatsView { sessions, to_pods, to_clients, dropped } = self.proxy.datagrams;
         let help = "Datagrams of UDP services that were brought to the other side, by which that is";
         counters(encoder, "datagrams", help, by("to", ["pod", "client"], [to_pods, to_clients]))?;
         let help = "Datagrams of UDP services that went no further, by reason";
         let rows = by("reason", Dropped::ALL.map(Dropped::as_str), dropped);
         counters(encoder, "datagrams_dropped", help, rows)?;
-        gauge(encoder, "datagram_sessions", "Sessions of UDP services open now", sessions as u64)?;
-        let help = "Ports of UDP services, by state; why one cannot be opened, the log says";
-        let rows = by("state", ["open", "closed"], [open_ports as u64, closed_ports as u64]);
-        gauges(encoder, "udp_ports", help, rows)
+        gauge(encoder, "datagram_sessions", "Sessions of UDP services open now", sessions as u64)
+    }
+
+    fn encode_ports(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, help, PortStatsView { open, closed }) in [
+            (
+                "tcp_ports",
+                "Ports of TCP services that are bound, by state; why one cannot be opened, the log says",
+                self.proxy.tcp_ports,
+            ),
+            (
+                "udp_ports",
+                "Ports of UDP services, by state; why one cannot be opened, the log says",
+                self.proxy.udp_ports,
+            ),
+        ] {
+            gauges(encoder, name, help, by("state", ["open", "closed"], [open as u64, closed as u64]))?;
+        }
+        Ok(())
     }
 
     fn encode_status(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -59,12 +59,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig", help_heading = "Source")]
     pub(crate) manifests: Option<PathBuf>,
 
-    /// Use this kubeconfig; the default is $KUBECONFIG or ~/.kube/config if there is one, else the pod's service account.
+    /// Use this kubeconfig; the default is $KUBECONFIG or ~/.kube/config if there is one, else the pod's service
+    /// account.
     #[arg(long, value_name = "FILE", help_heading = "Source")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Class that is ours by its name in the annotation `kubernetes.io/ingress.class`, and, with manifests that hold no
-    /// IngressClass, in `ingressClassName`. Otherwise an IngressClass is ours by its controller, see --controller-class.
+    /// IngressClass, in `ingressClassName`. Otherwise an IngressClass is ours by its controller,
+    /// see --controller-class.
     #[arg(long, value_name = "NAME", default_value = "xdp", help_heading = "Source")]
     pub(crate) ingress_class: String,
 
@@ -85,13 +87,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) watch_namespace: Option<String>,
 
-    /// Save the configuration that is served in this file, and serve it if the API server has not told all of it 3 s after
-    /// the next start. Best on a tmpfs of the node, in a directory that exists. Default: such a start waits.
+    /// Save the configuration that is served in this file, and serve it if the API server has not told all of it 3 s
+    /// after the next start. Best on a tmpfs of the node, in a directory that exists. Default: such a start waits.
     #[arg(long, value_name = "FILE", conflicts_with = "manifests", help_heading = "Source")]
     pub(crate) snapshot_file: Option<PathBuf>,
 
-    /// Keep private keys of certificates and hashes of passwords there, too: whoever can read the file has them. Default: until
-    /// the API server is back, their hosts get the default certificate and their rules answer 503.
+    /// Keep private keys of certificates and hashes of passwords there, too: whoever can read the file has them.
+    /// Default: until the API server is back, their hosts get the default certificate and their rules answer 503.
     #[arg(long, requires = "snapshot_file", help_heading = "Source")]
     pub(crate) snapshot_private_keys: bool,
 
@@ -107,18 +109,19 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) default_ssl_certificate: Option<ObjectName>,
 
-    /// ConfigMap of TCP services: each row opens a port of the node, `port: "namespace/service:port"`, with `:PROXY` behind it
-    /// where clients begin with a header of the PROXY protocol, and another `:PROXY` where pods want one.
+    /// ConfigMap of TCP services: each row opens a port of the node, `port: "namespace/service:port"`, with `:PROXY`
+    /// behind it where clients begin with a header of the PROXY protocol, and another `:PROXY` (or `:PROXY-V2`) where
+    /// pods want one.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) tcp_services_configmap: Option<ObjectName>,
 
-    /// ConfigMap of UDP services: each row opens a port of the node, `port: "namespace/service:port"`. Ports below 1024 need
-    /// CAP_NET_BIND_SERVICE.
+    /// ConfigMap of UDP services: each row opens a port of the node, `port: "namespace/service:port"`. Ports below 1024
+    /// need CAP_NET_BIND_SERVICE.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) udp_services_configmap: Option<ObjectName>,
 
-    /// Accepted for ingress-nginx' sake: hosts with the annotation `ssl-passthrough` are always passed through, and others pay
-    /// nothing for it.
+    /// Accepted for ingress-nginx' sake: hosts with the annotation `ssl-passthrough` are always passed through, and
+    /// others pay nothing for it.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Routing")]
     pub(crate) enable_ssl_passthrough: bool,
@@ -144,8 +147,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", env = "NODE_NAME", help_heading = "Routing")]
     pub(crate) node_name: Option<String>,
 
-    /// Write addresses to the status of the Ingresses served. Events are written, and a leader is elected, in either case. Of
-    /// no effect with manifests.
+    /// Write addresses to the status of the Ingresses served. Events are written, and a leader is elected, in either
+    /// case. Of no effect with manifests.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
           require_equals = true, action = ArgAction::Set, help_heading = "Status")]
     pub(crate) update_status: bool,
@@ -164,8 +167,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ADDR", value_delimiter = ',', help_heading = "Status")]
     pub(crate) publish_status_address: Vec<Address>,
 
-    /// Show the internal IPs of nodes even if they have external ones, and the external ones only of nodes without internal
-    /// ones.
+    /// Show the internal IPs of nodes even if they have external ones, and the external ones only of nodes without
+    /// internal ones.
     #[arg(long, help_heading = "Status")]
     pub(crate) report_node_internal_ip_address: bool,
 
@@ -234,8 +237,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Proxy")]
     pub(crate) drain_timeout: Duration,
 
-    /// How long to go on serving after SIGTERM, unready, before the drain begins: for load balancers that learn of it late.
-    /// It comes before `--drain-timeout`; together they must stay below the pod's terminationGracePeriodSeconds.
+    /// How long to go on serving after SIGTERM, unready, before the drain begins: for load balancers that learn of it
+    /// late. It comes before `--drain-timeout`; together they must stay below the pod's terminationGracePeriodSeconds.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = "Proxy")]
     pub(crate) shutdown_grace_period: Duration,
 

@@ -60,4 +60,4 @@ pub use traces::{Sampler, TraceRule, Traces};
 pub use tree::Tree;
 pub use trust::Trust;
 pub use upkeep::{Caps, Check, Ejection, Question, Upkeep};
-pub use upstream::{Endpoint, Protocol, Upstream, UpstreamKey, UpstreamTls, Verify};
+pub use upstream::{Endpoint, Protocol, ProxyVersion, Upstream, UpstreamKey, UpstreamTls, Verify};

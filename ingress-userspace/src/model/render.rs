@@ -53,18 +53,18 @@ impl fmt::Display for RouteTable {
         if let Some(certificate) = fallback_certificate {
             writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
         }
-        for (port, StreamService { upstream, accepts_proxy_protocol, sends_proxy_protocol }) in streams {
+        for (port, StreamService { upstream, accepts_proxy_protocol, introduction }) in streams {
             write!(f, "stream {port} -> {upstream}")?;
             if *accepts_proxy_protocol {
                 f.write_str(" accepts-proxy-protocol")?;
             }
-            if *sends_proxy_protocol {
-                f.write_str(" sends-proxy-protocol")?;
+            if let Some(version) = introduction {
+                write!(f, " sends-proxy-protocol={version}")?;
             }
             writeln!(f)?;
         }
         for (key, upstream) in upstreams {
-            let Upstream { protocol, tls, upkeep: _, endpoints } = &**upstream;
+            let Upstream { protocol, tls, upkeep: _, introduction, endpoints } = &**upstream;
             let endpoints: Vec<_> = endpoints.iter().map(|e| e.address.to_string()).collect();
             match protocol {
                 Protocol::Http1 => write!(f, "upstream {key}")?,
@@ -72,6 +72,9 @@ impl fmt::Display for RouteTable {
             }
             if let Some(tls) = tls {
                 write!(f, " {tls}")?;
+            }
+            if let Some(version) = introduction {
+                write!(f, " proxy-protocol={version}")?;
             }
             writeln!(f, " [{}]", endpoints.join(", "))?;
         }

@@ -3,7 +3,7 @@
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
-use super::UpstreamKey;
+use super::{ProxyVersion, UpstreamKey};
 
 /// A port of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,8 +26,8 @@ pub struct StreamService {
     pub upstream: UpstreamKey,
     /// Whether connections begin with a header of the PROXY protocol. Of UDP never.
     pub accepts_proxy_protocol: bool,
-    /// Whether connections to endpoints begin with one. Of UDP never.
-    pub sends_proxy_protocol: bool,
+    /// The version of the introduction that connections to endpoints begin with, if they do. Of UDP never.
+    pub introduction: Option<ProxyVersion>,
 }
 
 /// What holds for all stream services alike.

@@ -23,6 +23,8 @@ pub struct Upstream {
     pub tls: Option<Arc<UpstreamTls>>,
     /// `None` is the default.
     pub upkeep: Option<Arc<Upkeep>>,
+    /// The version of the introduction that connections begin with, if they do.
+    pub introduction: Option<ProxyVersion>,
     /// Sorted by address, without duplicates; empty answers 503.
     pub endpoints: Vec<Endpoint>,
 }
@@ -57,6 +59,15 @@ pub struct UpstreamTls {
 pub struct Verify {
     pub authorities: Arc<Authorities>,
     pub name: ServerName<'static>,
+}
+
+/// Version of the PROXY protocol in which an endpoint is told whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// One pod's address.
@@ -110,6 +121,15 @@ impl Protocol {
             Self::Http1 | Self::H2c => false,
             Self::Https | Self::H2 => true,
         }
+    }
+}
+
+impl fmt::Display for ProxyVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //! none makes it spin.
 
 use std::{
+    cell::Cell,
     fs::File,
     io,
     net::SocketAddr,
@@ -31,7 +32,6 @@ pub(super) async fn run(
     entrance: Entrance,
     mut signal: watch::Receiver<Signal>,
 ) {
-    let mut reserve = Reserve::new();
     loop {
         let first = tokio::select! {
             biased;
@@ -39,7 +39,7 @@ pub(super) async fn run(
             accepted = listener.accept() => accepted,
         };
         if let Err(error) = first.map(|accepted| begin(&worker, accepted, entrance)) {
-            failed(&worker, &listener, &mut reserve, &error).await;
+            failed(&worker, &listener, &error).await;
         }
         take(&worker, &listener, entrance);
         tokio::task::yield_now().await;
@@ -87,12 +87,12 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
     };
 }
 
-async fn failed(worker: &Worker, listener: &TcpListener, reserve: &mut Reserve, error: &io::Error) {
+async fn failed(worker: &Worker, listener: &TcpListener, error: &io::Error) {
     worker.shared.stats.accept_errors.fetch_add(1, Relaxed);
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => {
             tracing::warn!("no file descriptors left; shedding a connection and the idle ones to endpoints");
-            reserve.shed(listener);
+            worker.reserve.shed(listener);
             worker.pool.clear();
             worker.http2.clear();
             worker.pipes.clear();
@@ -104,20 +104,24 @@ async fn failed(worker: &Worker, listener: &TcpListener, reserve: &mut Reserve, 
     }
 }
 
-/// A file descriptor kept back: without one a waiting connection could not even be refused.
-struct Reserve(Option<File>);
+/// A file descriptor that a worker keeps back: without one a waiting connection could not even be refused.
+pub(super) struct Reserve(Cell<Option<File>>);
 
 impl Reserve {
-    fn new() -> Self {
-        Self(File::open("/dev/null").ok())
+    pub(super) fn new() -> Self {
+        Self(Cell::new(Self::open()))
     }
 
     /// Takes one waiting connection and closes it, so that its client knows.
-    fn shed(&mut self, listener: &TcpListener) {
-        self.0 = None;
+    fn shed(&self, listener: &TcpListener) {
+        self.0.set(None);
         let mut cx = Context::from_waker(Waker::noop());
         drop(listener.poll_accept(&mut cx));
-        *self = Self::new();
+        self.0.set(Self::open());
+    }
+
+    fn open() -> Option<File> {
+        File::open("/dev/null").ok()
     }
 }
 
@@ -145,7 +149,11 @@ mod tests {
         let connection = worker
             .pool
             .connect(
-                Target { address: endpoint.local_addr().expect("address"), transport: Transport::Plain },
+                Target {
+                    address: endpoint.local_addr().expect("address"),
+                    transport: Transport::Plain,
+                    introduction: None,
+                },
                 Duration::from_secs(5),
             )
             .await
@@ -165,7 +173,7 @@ mod tests {
         for (code, kept) in [(libc::EMFILE, 0), (libc::ENFILE, 0), (libc::ECONNABORTED, 1)] {
             let (worker, _peer) = worker().await;
             let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
-            failed(&worker, &listener, &mut Reserve::new(), &io::Error::from_raw_os_error(code)).await;
+            failed(&worker, &listener, &io::Error::from_raw_os_error(code)).await;
             assert_eq!(worker.pool.idle_total(), kept, "{code}");
         }
     }
@@ -176,11 +184,11 @@ mod tests {
         let address = listener.local_addr().expect("address");
         let _first = TcpStream::connect(address).await.expect("connected");
         let mut second = TcpStream::connect(address).await.expect("connected");
-        let mut reserve = Reserve::new();
+        let reserve = Reserve::new();
         // Makes the runtime know that connections wait, as an `accept` that failed for lack of descriptors would have.
         let _accepted = listener.accept().await.expect("accepted");
         reserve.shed(&listener);
         assert_eq!(second.read(&mut [0]).await.expect("closed in order"), 0);
-        assert!(reserve.0.is_some());
+        assert!(reserve.0.take().is_some());
     }
 }

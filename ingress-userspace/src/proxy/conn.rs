@@ -3,14 +3,14 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     task::{Context, Waker},
 };
 
 use tokio::task::{self, AbortHandle};
 
-use crate::model::{HostId, Settings};
+use crate::model::{HostId, ProxyVersion, Settings};
 
 use super::{
     client::Peer,
@@ -19,6 +19,7 @@ use super::{
     in_flight::InFlight,
     offers::{Offers, Stream},
     progress::Progress,
+    proxy_protocol::{Header, Introduction},
     shared::FlowTable,
     tunnel::Tunnel,
     warm::Warmth,
@@ -33,6 +34,9 @@ pub(super) struct Conn {
     pub(super) local: SocketAddr,
     pub(super) secure: bool,
     peer: OnceCell<Peer>,
+    /// Where the peer's connection came from and went to, if a header of the PROXY protocol has told. Boxed, so that
+    /// other connections do not carry its size.
+    ends: OnceCell<Box<(SocketAddr, SocketAddr)>>,
     /// What its client showed in the handshake.
     pub(super) shown: client_certificates::Client,
     pub(super) progress: Progress,
@@ -108,6 +112,7 @@ impl Conn {
             tunnel: Cell::new(None),
             streams: OnceCell::new(),
             peer: OnceCell::new(),
+            ends: OnceCell::new(),
             worker,
             remote,
             local,
@@ -124,9 +129,19 @@ impl Conn {
         self.peer.get_or_init(|| Peer::new(self.remote.ip(), self.secure, self.local.port()))
     }
 
-    /// A header of the PROXY protocol says who is. Whether nobody has asked before.
-    pub(super) fn meet(&self, peer: Peer) -> bool {
-        self.peer.set(peer).is_ok()
+    /// A header of the PROXY protocol says who is: whoever came from `source` to `destination`. Whether nobody has
+    /// asked before.
+    pub(super) fn meet(&self, source: SocketAddr, destination: SocketAddr) -> bool {
+        let peer = Peer::proxied(source.ip(), self.secure, destination.port());
+        self.peer.set(peer).is_ok() && self.ends.set(Box::new((source, destination))).is_ok()
+    }
+
+    /// What a connection to an endpoint begins with that is for `client`. Of one that a hop has named, nobody knows the
+    /// port.
+    pub(super) fn introduction(&self, version: ProxyVersion, client: IpAddr) -> Introduction {
+        let (source, destination) = self.ends.get().map_or((self.remote, self.local), |ends| **ends);
+        let source = if source.ip() == client { source } else { SocketAddr::new(client, 0) };
+        Introduction { version, header: Header::Proxied { source, destination } }
     }
 
     /// Begins a request for `host`: counts it and tells the kernel whose packets the connection's are.

@@ -40,7 +40,7 @@ pub(super) async fn page(
     let head = asking.head(&question, &edits);
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
     let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
-    let forwarded = forward(&conn.worker, snapshot.limits(forwarding), backend, plan, &head, body).await;
+    let forwarded = forward(conn, snapshot.limits(forwarding), backend, plan, &head, body).await;
     match forwarded {
         Ok((Forwarded::Response(mut response), served)) if is_page(response.status()) => {
             *response.status_mut() = status;

@@ -27,13 +27,13 @@ use crate::{
 use super::{
     authenticate::Asking,
     client::Client,
+    conn::Conn,
     error::{self, Answer},
     headers::Head,
     path,
     pick::{Choice, Tried, UpstreamState},
     remembered::{Remembered, Tag},
     upstream::{self, ConnectError, Limits, ResponseBody, Target},
-    worker::Worker,
 };
 
 /// From the question to the end of its answer, unless the rule's endpoints have less.
@@ -200,7 +200,7 @@ async fn converse(
         request_id,
         handshake: None,
     };
-    let response = exchange(&conn.worker, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
+    let response = exchange(conn, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
     let (parts, mut body) = response.into_parts();
     let mut left = BODY_MAX;
     while let Some(frame) = body.frame().await {
@@ -248,7 +248,7 @@ fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<H
 
 /// The head of an answer, from an endpoint that takes a connection.
 async fn exchange(
-    worker: &Worker,
+    conn: &Conn,
     limits: Limits,
     upstream: &UpstreamState,
     head: &Head<'_>,
@@ -257,9 +257,11 @@ async fn exchange(
         Protocol::Http1 | Protocol::Https => upstream.transport(),
         Protocol::H2c | Protocol::H2 => return None,
     };
+    let worker = &conn.worker;
+    let introduction = upstream.introduction().map(|version| conn.introduction(version, head.client.address));
     let mut tried = Tried::up_to(TRIES);
     while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
-        let target = Target { address: endpoint.address(), transport };
+        let target = Target { address: endpoint.address(), transport, introduction: introduction.as_ref() };
         for kept in [worker.pool.idle(target), None] {
             let was_kept = kept.is_some();
             let connection = match kept {
@@ -275,8 +277,13 @@ async fn exchange(
                     }
                 },
             };
-            let asked = upstream::exchange(connection, limits, head.method(), |out| head.write(out), Empty::new());
-            match asked.await {
+            let write = |out: &mut Vec<u8>| {
+                head.write(out);
+                if introduction.is_some() {
+                    out.extend_from_slice(b"connection: close\r\n");
+                }
+            };
+            match upstream::exchange(connection, limits, head.method(), write, Empty::new()).await {
                 Ok(response) => {
                     endpoint.succeeded();
                     return Some(response);

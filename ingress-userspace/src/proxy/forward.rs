@@ -21,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     body::{RequestBody, Source},
+    conn::Conn,
     headers::Head,
     pick::{Busy, Choice, Full, Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2},
@@ -92,13 +93,16 @@ pub(super) struct Held {
 /// # Errors
 /// If no endpoint brought one.
 pub(super) async fn forward<'u>(
-    worker: &Worker,
+    conn: &Conn,
     limits: Limits,
     upstream: &'u UpstreamState,
     Plan { choice, retry }: Plan<'_>,
     head: &Head<'_>,
     mut body: RequestBody,
 ) -> Result<(Forwarded, Served<'u>), ForwardError> {
+    let worker = &*conn.worker;
+    // Boxed, so that requests of other rules do not carry its size.
+    let introduction = upstream.introduction().map(|version| Box::new(conn.introduction(version, head.client.address)));
     let place = upstream.enter(limits.connect_timeout).await.map_err(ForwardError::Full)?;
     let mut tried = Tried::up_to(retry.tries);
     let mut was_closed = false;
@@ -109,7 +113,8 @@ pub(super) async fn forward<'u>(
     loop {
         let spare = retry.repeats_answers().then(|| body.spare()).flatten();
         let begun = (choice == Choice::Ewma).then(Instant::now);
-        let way = (endpoint, Target { address: endpoint.address(), transport: upstream.transport() });
+        let (address, transport) = (endpoint.address(), upstream.transport());
+        let way = (endpoint, Target { address, transport, introduction: introduction.as_deref() });
         let attempted = match upstream.protocol() {
             Protocol::Http1 | Protocol::Https => attempt(worker, limits, retry, way, head, body).await,
             // Boxed, so that the common case does not carry its size.
@@ -232,12 +237,18 @@ async fn exchange(
     body: RequestBody,
 ) -> Result<Forwarded, Failure<RequestBody>> {
     let Some(Handshake { accept, key: _ }) = head.handshake else {
+        let is_introduced = connection.is_introduced();
         let write = |out: &mut Vec<u8>| {
             head.write(out);
-            if head.takes_trailers() {
-                // What is said to one connection only is named as such (RFC 9110, 10.1.4).
-                out.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
-            }
+            // What is said to one connection only is named as such (RFC 9110, 10.1.4); one that is for this request
+            // alone says so (RFC 9112, 9.6).
+            let fields: &[u8] = match (is_introduced, head.takes_trailers()) {
+                (true, true) => b"connection: close, te\r\nte: trailers\r\n",
+                (true, false) => b"connection: close\r\n",
+                (false, true) => b"connection: te\r\nte: trailers\r\n",
+                (false, false) => b"",
+            };
+            out.extend_from_slice(fields);
         };
         let response = upstream::exchange(connection, limits, head.method(), write, body).await?;
         return Ok(Forwarded::Response(response.map(Source::Http1)));

@@ -36,7 +36,8 @@ pub struct ListenOptions {
 pub struct WorkerListeners {
     pub http: TcpListener,
     pub https: TcpListener,
-    /// For the ports of all TCP services, which accepted connections tell. Only with [`ListenMode::Slots`].
+    /// For the ports of all TCP services, which accepted connections tell. Only with [`ListenMode::Slots`]; else each
+    /// port gets listeners of its own while the workers run.
     pub streams: Option<TcpListener>,
 }
 
@@ -86,6 +87,14 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
                 .collect())
         }
     }
+}
+
+/// A listener for each of `workers` on `port` of all addresses of the node. It is an error if any process has the port.
+pub(super) fn bind_port(port: u16, workers: usize) -> io::Result<Vec<TcpListener>> {
+    let address = SocketAddr::new(unspecified(), port);
+    // As in `listen_shared`.
+    drop(socket(address, Sharing::Alone)?);
+    (0..workers).map(|_| socket(address, Sharing::ReusePort)).collect()
 }
 
 /// The address that stands for all of the node, of both families where there are both.

@@ -131,7 +131,8 @@ async fn send(
         Protocol::H2c | Protocol::H2 => return None,
     };
     let endpoint = upstream.pick(Choice::Next, || worker.now_ms(), &mut Tried::up_to(1))?;
-    let target = Target { address: endpoint.address(), transport };
+    // No annotation says of a mirror that it wants to know whose a connection is.
+    let target = Target { address: endpoint.address(), transport, introduction: None };
     let write = |out: &mut Vec<u8>| out.extend_from_slice(&head);
     if let Some(kept) = worker.pool.idle(target) {
         match upstream::exchange(kept, limits, method, write, body).await {

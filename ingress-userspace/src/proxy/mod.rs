@@ -9,7 +9,8 @@
 //!                             client ◀── body ◀── error / headers
 //! ```
 //!
-//! Streams leave that way at `accept` or `open` (`stream`), and UDP services have one of their own (`datagrams`).
+//! Streams leave that way at `accept` or `open` (`stream`), and UDP services have one of their own (`datagrams`). Where
+//! ports of either are bound, `ports` opens and closes them.
 //!
 //! A [`Server`] has one thread per worker; all that the threads share is [`Shared`]. A request loads the current
 //! snapshot once and keeps it to its end. Requests that hyper itself refuses (bytes that are no request) name no host
@@ -49,6 +50,7 @@ mod park;
 mod passwords;
 mod path;
 mod pick;
+mod ports;
 mod progress;
 pub mod proxy_protocol;
 mod pulse;
@@ -77,7 +79,7 @@ mod worker;
 pub use access_log::{Sink, SinkGuard};
 pub use authority::{Authority, AuthorityError};
 pub use certificates::{CertificateProblem, Certificates};
-pub use datagrams::{DatagramStatsView, Dropped, OpenError, keep_open as keep_datagram_ports_open};
+pub use datagrams::{DatagramStatsView, Dropped};
 pub use durations::{DURATION_BOUNDS, DurationsView};
 pub use limit::LimitStats;
 pub use listen::{ListenError, ListenMode, ListenOptions, WorkerListeners, bind};
@@ -85,6 +87,7 @@ pub use memory::{Memory, Pressure, Usage};
 pub use options::Options;
 pub use path::{PathError, normalise};
 pub use pick::{CheckResult, Full, UpstreamView};
+pub use ports::{PortStatsView, keep_datagram_ports_open, keep_stream_ports_open};
 pub use pulse::Pulse;
 pub use refusal::Refusal;
 pub use server::{Drained, Server, StartError};

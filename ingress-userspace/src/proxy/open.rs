@@ -15,7 +15,6 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 use crate::route::HostEntry;
 
 use super::{
-    client::Peer,
     client_certificates::Greeting,
     conn::Conn,
     limit::Counted,
@@ -29,7 +28,7 @@ use super::{
 /// Opens a connection; `None` if it is not to be served, or was passed on.
 pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened> {
     let refused = &conn.worker.shared.stats.refused;
-    if conn.settings.trust.proxy_protocol && meet(&conn, &mut stream).await.is_none() {
+    if conn.settings.trust.proxy_protocol && !meet(&conn, &mut stream).await {
         refused.count(Refusal::ProxyProtocol);
         return None;
     }
@@ -77,24 +76,20 @@ pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
 }
 
-/// Learns from the header of the PROXY protocol whose connection it is, and says what stands there. `None` if the
-/// connection may not be served.
-pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> Option<Header> {
+/// Learns from the header of the PROXY protocol whose connection it is, and says whether the connection may be served.
+pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
     let trust = &conn.settings.trust;
     if !trust.admits_proxy(conn.remote.ip()) {
-        return None;
+        return false;
     }
     match tokio::time::timeout(trust.proxy_protocol_timeout, proxy_protocol::read(stream)).await {
-        Ok(Ok(Header::Local)) => Some(Header::Local),
-        Ok(Ok(Header::Proxied { source, destination })) => {
-            let client = Peer::proxied(source.ip(), conn.secure, destination.port());
-            conn.meet(client).then_some(Header::Proxied { source, destination })
-        }
+        Ok(Ok(Header::Local)) => true,
+        Ok(Ok(Header::Proxied { source, destination })) => conn.meet(source, destination),
         Ok(Err(error)) => {
             tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "no client is known");
-            None
+            false
         }
-        Err(_elapsed) => None,
+        Err(_elapsed) => false,
     }
 }
 

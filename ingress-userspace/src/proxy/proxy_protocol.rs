@@ -1,15 +1,17 @@
 //! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header, reads
 //! one off a connection, not a byte more, and writes one for pods. It believes nobody; who may send one is
-//! [`crate::model::Trust`]'s to say.
+//! [`crate::model::Trust`]'s to say, and who gets one its rule's or port's.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use tokio::{io::AsyncReadExt, net::TcpStream};
+
+use crate::model::ProxyVersion;
 
 /// Longest header of version 1, as its specification says.
 pub const V1_MAX: usize = 107;
@@ -28,6 +30,13 @@ pub enum Header {
     Local,
     /// It speaks for a client at `source`, who connected to `destination`.
     Proxied { source: SocketAddr, destination: SocketAddr },
+}
+
+/// What a connection to an endpoint begins with, before TLS, where the endpoint wants to know whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    pub version: ProxyVersion,
+    pub header: Header,
 }
 
 /// A header, and how many bytes it has.
@@ -162,15 +171,48 @@ fn at(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address.to_canonical(), port)
 }
 
-/// The header, of version 1, that says for whom a connection is.
-#[must_use]
-pub fn header(source: SocketAddr, destination: SocketAddr) -> String {
-    let (protocol, addresses) = match (source.ip(), destination.ip()) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => ("TCP4", [source.into(), destination.into()]),
-        (source, destination) => ("TCP6", [source, destination].map(|address| IpAddr::V6(mapped(address)))),
-    };
-    let [from, to] = addresses;
-    format!("PROXY {protocol} {from} {to} {} {}\r\n", source.port(), destination.port())
+impl Introduction {
+    /// The header as it is sent.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let Self { version, header } = *self;
+        match (version, header) {
+            (ProxyVersion::V1, Header::Local) => b"PROXY UNKNOWN\r\n".to_vec(),
+            (ProxyVersion::V1, Header::Proxied { source, destination }) => {
+                let ports = (source.port(), destination.port());
+                match pair(source.ip(), destination.ip()) {
+                    Pair::V4(source, destination) => line("TCP4", source, destination, ports),
+                    Pair::V6(source, destination) => line("TCP6", source, destination, ports),
+                }
+            }
+            (ProxyVersion::V2, Header::Local) => binary(0x20, 0x00, &[]),
+            (ProxyVersion::V2, Header::Proxied { source, destination }) => {
+                let ports = [source.port().to_be_bytes(), destination.port().to_be_bytes()].concat();
+                match pair(source.ip(), destination.ip()) {
+                    Pair::V4(source, destination) => {
+                        binary(0x21, 0x11, &[&source.octets()[..], &destination.octets(), &ports].concat())
+                    }
+                    Pair::V6(source, destination) => {
+                        binary(0x21, 0x21, &[&source.octets()[..], &destination.octets(), &ports].concat())
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two addresses as a header can say them: of one family.
+enum Pair {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+fn pair(source: IpAddr, destination: IpAddr) -> Pair {
+    match (source.to_canonical(), destination.to_canonical()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Pair::V4(source, destination),
+        // Of two families: neither is left out where the other is mapped.
+        (source, destination) => Pair::V6(mapped(source), mapped(destination)),
+    }
 }
 
 fn mapped(address: IpAddr) -> Ipv6Addr {
@@ -178,6 +220,17 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
     }
+}
+
+fn line(protocol: &str, source: impl fmt::Display, destination: impl fmt::Display, ports: (u16, u16)) -> Vec<u8> {
+    let (source_port, destination_port) = ports;
+    format!("PROXY {protocol} {source} {destination} {source_port} {destination_port}\r\n").into_bytes()
+}
+
+fn binary(command: u8, transport: u8, addresses: &[u8]) -> Vec<u8> {
+    // 36 bytes at most.
+    let length = addresses.len() as u8;
+    [SIGNATURE, &[command, transport, 0, length], addresses].concat()
 }
 
 /// Reads the header that `stream` begins with. What follows it stays in the socket, for whoever speaks next: the bytes
@@ -254,17 +307,51 @@ mod tests {
         check(&v2(0x20, 0, &[0; V2_MAX - V2_FIXED]), Header::Local);
     }
 
+    /// `header` as it is written in `version`, and read again as `meant`.
+    fn check_written(version: ProxyVersion, header: Header, expect: &[u8], meant: Header) {
+        let written = Introduction { version, header }.bytes();
+        assert_eq!(written.escape_ascii().to_string(), expect.escape_ascii().to_string());
+        check(&written, meant);
+    }
+
     #[test]
-    fn what_is_written_is_read_as_it_was_meant() {
+    fn lines_are_read_as_they_were_meant() {
         for (source, destination, expect) in [
             ("192.0.2.1:4711", "198.51.100.1:80", "PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n"),
             ("[2001:db8::1]:1", "[2001:db8::2]:65535", "PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n"),
             ("192.0.2.1:1", "[2001:db8::2]:2", "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 1 2\r\n"),
+            ("[2001:db8::1]:0", "192.0.2.2:2", "PROXY TCP6 2001:db8::1 ::ffff:192.0.2.2 0 2\r\n"),
         ] {
-            let written = header(source.parse().expect("an address"), destination.parse().expect("an address"));
-            assert_eq!(written, expect);
-            check(written.as_bytes(), proxied(source, destination));
+            let header = proxied(source, destination);
+            check_written(ProxyVersion::V1, header, expect.as_bytes(), header);
         }
+        let mapped = proxied("[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:2");
+        let plain = proxied("192.0.2.1:1", "192.0.2.2:2");
+        check_written(ProxyVersion::V1, mapped, b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", plain);
+        check_written(ProxyVersion::V1, Header::Local, b"PROXY UNKNOWN\r\n", Header::Local);
+    }
+
+    /// Section 2.2 of the specification, byte by byte.
+    #[test]
+    fn binary_headers_are_those_of_the_specification() {
+        const BEGIN: &[u8] = b"\x0D\x0A\x0D\x0A\x00\x0D\x0A\x51\x55\x49\x54\x0A";
+        const FIRST: &[u8] = b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01";
+        const SECOND: &[u8] = b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x02";
+        const MAPPED: &[u8] = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01";
+        let check = |header, rest: &[&[u8]], meant| {
+            check_written(ProxyVersion::V2, header, &[BEGIN, &rest.concat()].concat(), meant);
+        };
+        let v4 = proxied("192.0.2.1:4711", "198.51.100.1:80");
+        let v4_bytes: &[&[u8]] = &[b"\x21\x11\0\x0c", b"\xc0\x00\x02\x01", b"\xc6\x33\x64\x01", b"\x12\x67\x00\x50"];
+        check(v4, v4_bytes, v4);
+        check(proxied("[::ffff:192.0.2.1]:4711", "[::ffff:198.51.100.1]:80"), v4_bytes, v4);
+        let v6 = proxied("[2001:db8::1]:65535", "[2001:db8::2]:443");
+        check(v6, &[b"\x21\x21\0\x24", FIRST, SECOND, b"\xff\xff\x01\xbb"], v6);
+        let mixed = proxied("192.0.2.1:0", "[2001:db8::2]:443");
+        check(mixed, &[b"\x21\x21\0\x24", MAPPED, SECOND, b"\0\0\x01\xbb"], mixed);
+        let mixed = proxied("[2001:db8::1]:1", "192.0.2.1:2");
+        check(mixed, &[b"\x21\x21\0\x24", FIRST, MAPPED, b"\0\x01\0\x02"], mixed);
+        check(Header::Local, &[b"\x20\x00\0\0"], Header::Local);
     }
 
     #[test]

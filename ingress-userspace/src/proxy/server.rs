@@ -10,13 +10,14 @@ use std::{
 
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, oneshot, watch},
+    sync::{oneshot, watch},
 };
 
 use super::{
-    check, datagrams,
+    check,
     listen::{Entrance, WorkerListeners},
     options::Options,
+    ports,
     shared::Shared,
     traces,
     worker::{self, Worker},
@@ -42,8 +43,8 @@ struct Running {
     thread: thread::JoinHandle<()>,
     /// How many connections the worker cut off.
     done: oneshot::Receiver<usize>,
-    /// Which UDP ports it serves.
-    orders: mpsc::Sender<datagrams::Order>,
+    /// Which bound ports it serves.
+    orders: ports::Orders,
 }
 
 /// What the workers are to do.
@@ -102,7 +103,7 @@ impl Server {
         let runtime = |source| StartError::Runtime { number, source };
         let (rt, listeners) = runtime_with(listeners).map_err(runtime)?;
         let (report, done) = oneshot::channel();
-        let (orders, ordered) = mpsc::channel(datagrams::ORDERS);
+        let (orders, ordered) = ports::orders();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
@@ -132,9 +133,9 @@ impl Server {
     }
 
     /// Gives each worker one of `orders`.
-    pub(super) async fn order(&self, orders: impl IntoIterator<Item = datagrams::Order>) {
+    pub(super) async fn order<S: ports::Socket>(&self, orders: impl IntoIterator<Item = ports::Order<S>>) {
         for (running, order) in self.workers.iter().zip(orders) {
-            if running.orders.send(order).await.is_err() {
+            if S::orders(&running.orders).send(order).await.is_err() {
                 tracing::debug!("a worker that has ended gets no orders");
             }
         }

@@ -29,6 +29,7 @@ use super::{
     memory::{Pressure, Usage},
     passwords::Passwords,
     pick::UpstreamView,
+    ports::{PortStats, PortStatsView},
     pulse::Pulse,
     refusal::{Refusal, Refusals},
     snapshot::Snapshot,
@@ -85,6 +86,9 @@ pub(super) struct Stats {
     pub(super) mirrors_cut: AtomicU64,
     pub(super) refused: Refusals,
     pub(super) datagrams: DatagramStats,
+    /// Of TCP services, where those are bound.
+    pub(super) tcp_ports: PortStats,
+    pub(super) udp_ports: PortStats,
 }
 
 /// The totals of all workers at one moment.
@@ -120,6 +124,10 @@ pub struct StatsView {
     /// Connections closed before their first request, in the order of [`Refusal::ALL`].
     pub refused: [u64; Refusal::ALL.len()],
     pub datagrams: DatagramStatsView,
+    /// Ports of TCP services, where nothing steers those.
+    pub tcp_ports: PortStatsView,
+    /// Ports of UDP services.
+    pub udp_ports: PortStatsView,
     pub limits: LimitStats,
     /// How scarce memory is.
     pub pressure: Pressure,
@@ -213,6 +221,8 @@ impl Shared {
             mirrors_cut,
             refused,
             datagrams,
+            tcp_ports,
+            udp_ports,
         } = &self.stats;
         StatsView {
             connections: connections.load(Relaxed),
@@ -230,6 +240,8 @@ impl Shared {
             tokens_verified: self.tokens.verified(),
             refused: refused.load(),
             datagrams: datagrams.load(),
+            tcp_ports: tcp_ports.load(),
+            udp_ports: udp_ports.load(),
             limits: self.limiter.stats(),
             pressure: self.pressure(),
         }

@@ -223,7 +223,7 @@ impl Upstreams {
         previous: Option<&Arc<UpstreamState>>,
         upstream: &Upstream,
     ) -> Result<Option<Arc<Connector>>, CertificateProblem> {
-        let Upstream { protocol, tls, upkeep: _, endpoints: _ } = upstream;
+        let Upstream { protocol, tls, upkeep: _, introduction: _, endpoints: _ } = upstream;
         if !protocol.is_over_tls() {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     ops::Deref,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -14,14 +14,14 @@ use arc_swap::ArcSwap;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
-    task::{JoinSet, LocalSet},
+    task::{AbortHandle, JoinSet, LocalSet},
     time::MissedTickBehavior,
 };
 
 use crate::model::Settings;
 
 use super::{
-    accept,
+    accept::{self, Reserve},
     body::RequestBody,
     clock,
     conn::{Conn, Order},
@@ -30,6 +30,7 @@ use super::{
     listen::Entrance,
     memory::Pressure,
     options::Options,
+    ports::{self, Ordered},
     progress::Due,
     pulse::Pulse,
     refusal::Refusal,
@@ -50,6 +51,7 @@ pub(super) struct Worker {
     pub(super) durations: Arc<Durations>,
     pub(super) pipes: Pipes,
     pub(super) warm: Warm,
+    pub(super) reserve: Reserve,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -96,6 +98,7 @@ impl Worker {
             durations,
             pipes: Pipes::default(),
             warm: Warm::default(),
+            reserve: Reserve::new(),
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
@@ -232,13 +235,14 @@ pub(super) fn run(
     runtime: &tokio::runtime::Runtime,
     worker: &Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
-    orders: mpsc::Receiver<datagrams::Order>,
+    ordered: Ordered,
     signal: watch::Receiver<Signal>,
 ) -> usize {
     let local = LocalSet::new();
+    let Ordered { tcp, udp } = ordered;
     local.block_on(runtime, async {
-        let datagrams = datagrams::run(Rc::clone(worker), orders, signal.clone());
-        tokio::join!(serve(Rc::clone(worker), listeners, signal), datagrams);
+        let datagrams = datagrams::run(Rc::clone(worker), udp, signal.clone());
+        tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams);
     });
     let cut = worker.connections.borrow().len();
     // Dropping the set drops the tasks of the connections that are left, and with them what they hold.
@@ -247,14 +251,43 @@ pub(super) fn run(
     cut
 }
 
-async fn serve(worker: Rc<Worker>, listeners: Vec<(Entrance, TcpListener)>, mut signal: watch::Receiver<Signal>) {
+async fn serve(
+    worker: Rc<Worker>,
+    listeners: Vec<(Entrance, TcpListener)>,
+    mut ordered: mpsc::Receiver<ports::Order<std::net::TcpListener>>,
+    mut signal: watch::Receiver<Signal>,
+) {
     let mut accepting = JoinSet::new();
+    // Ports of TCP services that are bound, each with what accepts its connections.
+    let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
     for (entrance, listener) in listeners {
         accepting.spawn_local(accept::run(Rc::clone(&worker), listener, entrance, signal.clone()));
     }
     let deadline = loop {
         tokio::select! {
             () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
+            Some(order) = ordered.recv() => match order {
+                ports::Order::Open { port, socket, held } => match TcpListener::from_std(socket) {
+                    Ok(listener) => {
+                        let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
+                        let task = accepting.spawn_local(async move {
+                            run.await;
+                            drop(held);
+                        });
+                        open.insert(port, task);
+                    }
+                    // For lack of memory or descriptors. Another worker's listener serves, or the port is opened again.
+                    Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
+                },
+                // What waits in its backlog leads nowhere any more.
+                ports::Order::Close { port } => {
+                    if let Some(task) = open.remove(&port) {
+                        task.abort();
+                    }
+                }
+            },
+            // Those of ports that were closed.
+            Some(_ended) = accepting.join_next() => {}
             // A closed channel means that the server is gone without a word: stop.
             changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
                 Signal::Serve => {}

@@ -11,6 +11,7 @@ use ingress_common::Total;
 use xtask::lab::{
     Namespace, Process,
     client::Ask,
+    controller::DataPath,
     load::{Connections, Load},
     topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
     until, until_within,
@@ -54,11 +55,18 @@ fn manifests(net: &Net, rows: &[(u16, &str)]) {
 
 /// [`Net::serving`] with TCP services.
 fn serving(name: &str, rows: &[(u16, &str)]) -> Option<(Net, Process)> {
+    serving_over(name, None, rows)
+}
+
+/// The same by another path of packets, if one is given.
+fn serving_over(name: &str, path: Option<DataPath>, rows: &[(u16, &str)]) -> Option<(Net, Process)> {
     let net = Net::build(name)?;
     net.write("web.yaml", &net.site("web", &[0, 1]));
     mirror(&net.topology.pods[0].namespace);
     manifests(&net, rows);
-    let mut command = net.options("first", 9110).command();
+    let mut options = net.options("first", 9110);
+    options.path = path.unwrap_or(options.path);
+    let mut command = options.command();
     command.args(["--tcp-services-configmap", "default/tcp"]);
     let process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
     let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success()).then_some(());
@@ -161,4 +169,49 @@ fn ports_come_and_go_without_disturbing_others() {
     assert_eq!(report.failed, 0, "{:?}", report.reasons);
     let counts = net.settled();
     assert_eq!(counts.received(), counts.total(Total::Accepted));
+}
+
+#[test]
+fn where_nothing_steers_ports_are_bound() {
+    let path = DataPath::Bind { http: 80, https: 443 };
+    let Some((net, mut proxy)) = serving_over("bound", Some(path), &[(25, "default/db:5432::PROXY")]) else { return };
+    let client = &net.topology.client;
+    let exchange = |family, port: u16| -> anyhow::Result<(u16, String)> {
+        let mut stream = connect(client, (node_addr(family), port).into())?;
+        stream.write_all(b"ping")?;
+        let local = stream.local_addr()?.port();
+        Ok((local, finish(stream)?))
+    };
+    let answers = |port| exchange(Family::V4, port).is_ok_and(|(_, answer)| answer.ends_with("ping")).then_some(());
+    let are_open = |count: usize| {
+        let metrics = net.admin("/metrics").ok()?;
+        let line = format!("xdp_ingress_tcp_ports{{state=\"open\"}} {count}");
+        String::from_utf8_lossy(&metrics.text).lines().any(|known| known == line).then_some(())
+    };
+    // The main thread, which has no privileges any more but what it needs, opens it after the workers have begun.
+    until("the port is open", || are_open(1)).unwrap_or_else(|_| panic!("{}", proxy.log_tail(20)));
+    for (family, address, version) in
+        [(Family::V4, IpAddr::from(CLIENT_V4), "TCP4"), (Family::V6, CLIENT_V6.into(), "TCP6")]
+    {
+        let (from, answer) = exchange(family, 25).expect("an answer");
+        assert_eq!(answer, format!("PROXY {version} {address} {} {from} 25\r\nping", node_addr(family)));
+    }
+    let mut open = connect(client, (node_addr(Family::V4), 25).into()).expect("connected");
+    open.write_all(b"be").expect("sent");
+
+    manifests(&net, &[(25, "default/db:5432::PROXY"), (5432, "default/db:5432")]);
+    until("the new port", || answers(5432)).expect("a port is added");
+    answers(25).expect("the other is there");
+    manifests(&net, &[(5432, "default/db:5432")]);
+    let is_refused = |port: u16| connect(client, (node_addr(Family::V4), port).into()).is_err().then_some(());
+    until("the old port is gone", || is_refused(25)).expect("a port is removed");
+    until("that is told", || are_open(1)).expect("one is left");
+    answers(5432).expect("the other is there");
+    let (answer, _) = net.ask(client, http(Family::V4), &Ask::get("web.test", "/"));
+    assert!(answer.status.is_success(), "HTTP is served");
+
+    open.write_all(b"fore").expect("a stream outlives its port");
+    assert!(finish(open).expect("an answer").ends_with("\r\nbefore"));
+    proxy.terminate(Duration::from_secs(10)).expect("it ends");
+    is_refused(5432).expect("the port is closed");
 }

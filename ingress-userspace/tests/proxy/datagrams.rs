@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU16, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -24,13 +24,16 @@ use ingress_userspace::{
     },
     model::{HostId, RouteTable},
     proxy::{
-        self, DatagramStatsView, Drained, Dropped, ListenMode, ListenOptions, Server, Shared, Snapshot,
+        self, DatagramStatsView, Drained, Dropped, ListenMode, ListenOptions, PortStatsView, Server, Shared, Snapshot,
         keep_datagram_ports_open,
     },
 };
 use tokio::sync::oneshot;
 
-use crate::support::{DEADLINE, wait_until};
+use crate::{
+    free_ports::free_port,
+    support::{DEADLINE, wait_until},
+};
 
 /// Workers that share the ports.
 const WORKERS: usize = 2;
@@ -127,16 +130,6 @@ fn table(rows: &[Row<'_>], settings: &str) -> RouteTable {
     translation.table
 }
 
-/// A port that is free, of both families, and that no socket gets that does not name it.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_240 + u16::try_from(std::process::id() % 200).expect("small") * 100;
-    (0..1_000)
-        .map(|_| first + NEXT.fetch_add(1, SeqCst))
-        .find(|port| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port)).is_ok())
-        .expect("a free port")
-}
-
 struct Service {
     shared: Arc<Shared>,
     drain: Option<oneshot::Sender<Duration>>,
@@ -187,8 +180,11 @@ impl Service {
 
     /// Waits until so many ports, and all that there should be, are open.
     fn wait_open(&self, count: usize) {
-        let ports = || (self.stats().open_ports, self.stats().closed_ports);
-        wait_until("the ports are open", || ports() == (count, 0));
+        wait_until("the ports are open", || self.ports() == PortStatsView { open: count, closed: 0 });
+    }
+
+    fn ports(&self) -> PortStatsView {
+        self.shared.stats().udp_ports
     }
 
     fn stats(&self) -> DatagramStatsView {
@@ -454,7 +450,7 @@ fn a_port_that_another_has_is_opened_when_it_is_free() {
     other.set_reuse_port(true).expect("shared");
     other.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0])).into()).expect("bound");
     service.publish(&[row(0), row(1)], "");
-    wait_until("one of them is open", || (service.stats().open_ports, service.stats().closed_ports) == (1, 1));
+    wait_until("one of them is open", || service.ports() == PortStatsView { open: 1, closed: 1 });
     assert_eq!(Client::of(ports[1]).ask("x").0, "a");
     drop(other);
     service.publish(&[row(0), row(1)], "keep-alive: \"20\"");

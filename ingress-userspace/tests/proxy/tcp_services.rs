@@ -10,8 +10,8 @@ use std::{
 use ingress_common::{HostL7, Requests};
 use ingress_userspace::{
     model::{
-        Endpoint, Networks, Settings, StreamPort, StreamRetry, StreamService, StreamSettings, Transport, Trust,
-        Upstream, UpstreamKey,
+        Endpoint, Networks, ProxyVersion, Settings, StreamPort, StreamRetry, StreamService, StreamSettings, Transport,
+        Trust, Upstream, UpstreamKey,
     },
     proxy::Options,
 };
@@ -22,7 +22,7 @@ use crate::support::{DEADLINE, Origin, Proxy, STREAMS, Table, wait_until};
 #[derive(Clone, Copy, Default)]
 struct Header {
     accepted: bool,
-    sent: bool,
+    sent: Option<ProxyVersion>,
 }
 
 /// The table in which `port` leads to these endpoints.
@@ -33,7 +33,7 @@ fn leading(port: u16, endpoints: &[SocketAddr], header: Header, settings: Settin
     endpoints.sort();
     table.0.upstreams.insert(upstream.clone(), Upstream { endpoints, ..Upstream::default() }.into());
     let Header { accepted, sent } = header;
-    let service = StreamService { upstream, accepts_proxy_protocol: accepted, sends_proxy_protocol: sent };
+    let service = StreamService { upstream, accepts_proxy_protocol: accepted, introduction: sent };
     table.0.streams.insert(StreamPort { transport: Transport::Tcp, number: port }, service);
     table
 }
@@ -92,7 +92,7 @@ fn bytes_go_both_ways_and_each_is_counted() {
 fn pods_are_told_who_the_client_is_if_they_want_to_know() {
     let pod = mirror();
     let port = |proxy: &Proxy| proxy.streams.port();
-    let sent = Header { sent: true, ..Header::default() };
+    let sent = Header { sent: Some(ProxyVersion::V1), ..Header::default() };
     let proxy = serve(&[pod.address], sent, Settings::default());
     let (local, answer) = exchange(&proxy, b"hello");
     let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", local.port(), port(&proxy));
@@ -103,14 +103,30 @@ fn pods_are_told_who_the_client_is_if_they_want_to_know() {
     proxy.wait_count(STREAMS, expect);
 
     let through = b"PROXY TCP6 2001:db8::1 2001:db8::2 4711 443\r\nhello";
-    for (sent, expect) in [(true, "got PROXY TCP6 2001:db8::1 2001:db8::2 4711 443\r\nhello"), (false, "got hello")] {
+    let v1 = Some(ProxyVersion::V1);
+    for (sent, expect) in [(v1, "got PROXY TCP6 2001:db8::1 2001:db8::2 4711 443\r\nhello"), (None, "got hello")] {
         let proxy = serve(&[pod.address], Header { accepted: true, sent }, Settings::default());
         assert_eq!(exchange(&proxy, through).1, Ok(expect.to_owned()));
     }
-    let proxy = serve(&[pod.address], Header { accepted: true, sent: true }, Settings::default());
+    let proxy = serve(&[pod.address], Header { accepted: true, sent: v1 }, Settings::default());
     let (local, answer) = exchange(&proxy, b"PROXY UNKNOWN\r\nhello");
     let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", local.port(), port(&proxy));
     assert_eq!(answer, Ok(format!("got {header}hello")), "a load balancer that speaks for itself");
+}
+
+#[test]
+fn pods_may_have_it_in_binary() {
+    // Bytes that are no text: the answer says them as escapes.
+    let pod = Origin::start(|peer| {
+        peer.until_closed();
+        let text = peer.received().escape_ascii().to_string();
+        peer.send(text);
+    });
+    let header = Header { accepted: true, sent: Some(ProxyVersion::V2) };
+    let proxy = serve(&[pod.address], header, Settings::default());
+    let (_, answer) = exchange(&proxy, b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\nhello");
+    let expect = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x01\x12\x67\0\x50hello";
+    assert_eq!(answer, Ok(expect.escape_ascii().to_string()));
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn any_config_map() -> impl Strategy<Value = String> {
 /// Rows of stream services, of TCP in `a/b` and of UDP in `a/c`, which are the names of other ConfigMaps, too.
 fn any_streams() -> impl Strategy<Value = String> {
     let port = prop::sample::select(vec!["80", "81", "5353", "bad"]);
-    let service = (any_name(), any_name(), 79..82u16, prop::sample::select(vec!["", ":PROXY", ":PROXY:PROXY", ":x"]));
+    let service =
+        (any_name(), any_name(), 79..82u16, prop::sample::select(vec!["", ":PROXY", ":PROXY:PROXY-V2", ":x"]));
     let name = prop::sample::select(vec!["b", "c"]);
     (name, prop::collection::btree_map(port, service, 0..4)).prop_map(|(name, rows)| {
         let rows: String = rows

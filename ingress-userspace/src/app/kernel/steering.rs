@@ -65,7 +65,15 @@ impl Kernel {
         let left_out = ports.split_off(room.min(ports.len()));
         // They are asked for more than once for each change.
         if left_out != self.left_out && !left_out.is_empty() {
-            warn!(left_out = left_out.len(), room, "more ports than the kernel part has room for; TCP goes before UDP");
+            // Those of UDP are bound in any case.
+            let unserved = left_out.iter().filter(|port| self.steers && port.proto == PROTO_TCP).count();
+            warn!(
+                left_out = left_out.len(),
+                unserved,
+                room,
+                "more ports than the kernel part has room for: those left out are not counted, and some may not be served; \
+                 remove rows"
+            );
         }
         self.left_out = left_out;
         ports

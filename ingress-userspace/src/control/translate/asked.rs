@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::{
     Access, Affinity, AffinityMode, CanaryRule, Cors, Forwarding, HeaderEdits, Host, Networks, Origins, Pattern,
-    SessionCookie, Template, TraceRule,
+    ProxyVersion, SessionCookie, Template, TraceRule,
 };
 
 /// How much one client may ask of an Ingress; 0 for any number.
@@ -46,6 +46,8 @@ pub(super) struct Asked {
     pub(super) through_service: bool,
     pub(super) upstream_tls: AskedTls,
     pub(super) upkeep: AskedUpkeep,
+    /// In which version pods are told whose a connection is. Default not.
+    pub(super) introduction: Option<ProxyVersion>,
     /// Whether requests are traced. Default false.
     pub(super) traced: bool,
     pub(super) trace: TraceRule,
@@ -114,6 +116,7 @@ impl Default for Asked {
             through_service: false,
             upstream_tls: AskedTls::default(),
             upkeep: AskedUpkeep::default(),
+            introduction: None,
             traced: false,
             trace: TraceRule { trusts: true, name: None },
             clients: AskedClients::default(),

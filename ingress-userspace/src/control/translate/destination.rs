@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     control::{change::ObjectName, outcome::Reason},
-    model::{Endpoint, Protocol, Question, Transport, Upkeep, Upstream, UpstreamKey, UpstreamTls},
+    model::{Endpoint, Protocol, ProxyVersion, Question, Transport, Upkeep, Upstream, UpstreamKey, UpstreamTls},
 };
 
 /// Where rules lead to, or ask.
@@ -33,6 +33,8 @@ pub(super) enum Destination {
         tls: Option<AskedTls>,
         /// How it is looked after, if not as all is.
         upkeep: Option<Arc<Upkeep>>,
+        /// In which version it is told whose a connection is, if it is.
+        introduction: Option<ProxyVersion>,
     },
     /// A host that an annotation gives, by its name or address.
     Outside { host: Box<str>, port: u16, protocol: Protocol },
@@ -69,15 +71,15 @@ pub(super) struct Finding {
 /// Gathers what is behind `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
-    let (name, number, protocol, through, tls, upkeep) = match destination {
-        Destination::Service { name, port, protocol, through, tls, upkeep } => {
-            (name, port, protocol, through, tls, upkeep)
+    let (name, number, protocol, through, tls, upkeep, introduction) = match destination {
+        Destination::Service { name, port, protocol, through, tls, upkeep, introduction } => {
+            (name, port, protocol, through, tls, upkeep, *introduction)
         }
         Destination::Outside { host, port, protocol } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
             let tls = protocol.is_over_tls().then(|| outside_tls(host)).flatten();
-            let upstream =
-                endpoints.map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, upkeep: None, endpoints }));
+            let upstream = endpoints
+                .map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, endpoints, ..Upstream::default() }));
             return Gathered { upstream, findings };
         }
         Destination::Stream { name, port, transport } => {
@@ -107,7 +109,7 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
         };
         let protocol = protocol.unwrap_or(own.protocol);
         let upkeep = upkeep.as_ref().map(|upkeep| possible(upkeep, protocol, name, &mut findings));
-        Some(Upstream { protocol, tls, upkeep, ..own })
+        Some(Upstream { protocol, tls, upkeep, introduction, ..own })
     });
     Gathered { upstream: upstream.map(Arc::new), findings }
 }
@@ -265,7 +267,15 @@ fn led_to(
 impl Destination {
     pub(super) fn key(&self) -> UpstreamKey {
         match self {
-            Self::Service { name: ObjectName { namespace, name }, port, protocol, through, tls, upkeep } => {
+            Self::Service {
+                name: ObjectName { namespace, name },
+                port,
+                protocol,
+                through,
+                tls,
+                upkeep,
+                introduction,
+            } => {
                 let through = match through {
                     Through::Pods => "",
                     Through::Service => "+service",
@@ -279,6 +289,9 @@ impl Destination {
                 }
                 if let Some(upkeep) = upkeep {
                     port += &format!("+upkeep({upkeep})");
+                }
+                if let Some(version) = introduction {
+                    port += &format!("+proxy-protocol({version})");
                 }
                 UpstreamKey::new(namespace, name, &port)
             }

@@ -273,9 +273,9 @@ impl Builder<'_, '_> {
             Policy { service: Service::Refuse, .. } => Action::Refuse(Unavailable::Policy),
             Policy { elsewhere: Some(redirect), .. } => Action::Redirect(Arc::clone(redirect)),
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
-            Policy { protocol, through, terms, upkeep, .. } => {
-                let (terms, upkeep) = (terms.as_ref(), upkeep.as_ref());
-                let speech = Speech { protocol: *protocol, through: *through, terms, upkeep };
+            Policy { protocol, through, terms, upkeep, introduction, .. } => {
+                let (terms, upkeep, introduction) = (terms.as_ref(), upkeep.as_ref(), *introduction);
+                let speech = Speech { protocol: *protocol, through: *through, terms, upkeep, introduction };
                 service::resolve(&self.name.namespace, backend, speech, self.object, self.context)
             }
         };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
-    model::{Protocol, Upkeep},
+    model::{Protocol, ProxyVersion, Upkeep},
 };
 
 /// What `appProtocol` of a port stands for (KEP-1435, KEP-3726); what it does not know is served as HTTP/1.1, with a
@@ -51,6 +51,8 @@ pub(super) struct Speech<'p> {
     pub(super) terms: Option<&'p AskedTls>,
     /// How they are looked after, if not as all are.
     pub(super) upkeep: Option<&'p Arc<Upkeep>>,
+    /// In which version they are told whose a connection is, if they are.
+    pub(super) introduction: Option<ProxyVersion>,
 }
 
 /// The meaning of a value of `backend-protocol`; `None` if it has none.

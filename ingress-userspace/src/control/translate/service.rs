@@ -1,6 +1,6 @@
 //! Resolves the backend of a rule to a destination, and so to an upstream. It does not know rules.
 
-use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, fmt, net::IpAddr};
 
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort},
@@ -19,7 +19,7 @@ use crate::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Action, Protocol, Transport, Unavailable, Upkeep, UpstreamKey},
+    model::{Action, Protocol, Transport, Unavailable, UpstreamKey},
 };
 
 /// How an Ingress, or a row of stream services, names a port.
@@ -81,7 +81,7 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         name,
         &service.object,
         Some(Port::Number(port.port)),
-        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None },
+        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None, introduction: None },
         &object,
         context,
     ))
@@ -96,7 +96,8 @@ pub(super) fn first(name: &ObjectName, object: &ObjectRef, context: &mut Context
         return None;
     };
     let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
-    let speech = Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None };
+    let speech =
+        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None, introduction: None };
     match forward(name, &service.object, port, speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -119,7 +120,8 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let speech = Speech { protocol: Wanted::This(protocol), through: Through::Pods, terms, upkeep: None };
+    let protocol = Wanted::This(protocol);
+    let speech = Speech { protocol, through: Through::Pods, terms, upkeep: None, introduction: None };
     match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -161,7 +163,7 @@ fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    Speech { protocol: wanted, through, terms, upkeep }: Speech<'_>,
+    Speech { protocol: wanted, through, terms, upkeep, introduction }: Speech<'_>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -178,15 +180,16 @@ fn forward(
         return Action::Refuse(Unavailable::NoPort);
     };
     let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
-    let destination = |protocol, tls: Option<&AskedTls>, upkeep: Option<&Arc<Upkeep>>| Destination::Service {
+    let plain = Destination::Service {
         name: name.clone(),
         port: found.port,
-        protocol,
+        protocol: None,
         through,
-        tls: tls.cloned(),
-        upkeep: upkeep.cloned(),
+        tls: None,
+        upkeep: None,
+        introduction: None,
     };
-    let (key, gathered) = context.upstream(&destination(None, None, None));
+    let (key, gathered) = context.upstream(&plain);
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, message.clone());
     }
@@ -202,13 +205,21 @@ fn forward(
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }
-    if other.is_none() && agreed.is_none() && upkeep.is_none() {
+    if other.is_none() && agreed.is_none() && upkeep.is_none() && introduction.is_none() {
         return Action::Forward(key);
     }
     // What is spoken to otherwise shares no connections with the rest, and what is looked after otherwise no health, so
     // it is another upstream.
     let known = gathered.findings.clone();
-    let (key, gathered) = context.upstream(&destination(other, agreed, upkeep));
+    let (key, gathered) = context.upstream(&Destination::Service {
+        name: name.clone(),
+        port: found.port,
+        protocol: other,
+        through,
+        tls: agreed.cloned(),
+        upkeep: upkeep.cloned(),
+        introduction,
+    });
     if gathered.upstream.is_some() {
         for Finding { reason, message } in gathered.findings.iter().filter(|finding| !known.contains(finding)) {
             context.report(object, *reason, message.clone());

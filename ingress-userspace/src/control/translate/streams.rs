@@ -4,6 +4,7 @@
 //! ```text
 //! "5432": "default/postgres:5432"              a port by its number …
 //! "5433": "default/postgres:sql:PROXY:PROXY"   … or by its name; PROXY protocol from clients, and to pods
+//! "5434": "default/postgres:5432::PROXY-V2"    to pods alone, in version 2
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use crate::{
         change::{Kind, ObjectName},
         outcome::{Origin, Reason},
     },
-    model::{StreamPort, StreamService, Transport},
+    model::{ProxyVersion, StreamPort, StreamService, Transport},
 };
 
 /// Services of one ConfigMap; each port is a socket in each worker.
@@ -34,7 +35,7 @@ struct Row<'r> {
     service: ObjectName,
     port: &'r str,
     accepts_proxy_protocol: bool,
-    sends_proxy_protocol: bool,
+    introduction: Option<ProxyVersion>,
 }
 
 /// The services of `transport` that the operator's ConfigMap has.
@@ -86,11 +87,11 @@ fn service(
     context: &mut Context<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<(StreamPort, StreamService)> {
-    let Row { number, service: name, port, accepts_proxy_protocol, sends_proxy_protocol } = row;
+    let Row { number, service: name, port, accepts_proxy_protocol, introduction } = row;
     let port = port.parse::<u16>().map_or(Port::Name(port), |number| Port::Number(number.into()));
     let upstream = service::stream(name, port, transport, findings, context)?;
-    let (accepts_proxy_protocol, sends_proxy_protocol) = (*accepts_proxy_protocol, *sends_proxy_protocol);
-    let service = StreamService { upstream, accepts_proxy_protocol, sends_proxy_protocol };
+    let (accepts_proxy_protocol, introduction) = (*accepts_proxy_protocol, *introduction);
+    let service = StreamService { upstream, accepts_proxy_protocol, introduction };
     Some((StreamPort { transport, number: *number }, service))
 }
 
@@ -106,7 +107,7 @@ fn read<'r>(
         Transport::Tcp if context.options.reserved_ports.contains(&row.number) => {
             Err("this process serves HTTP, HTTPS or its metrics there; take another port".to_owned())
         }
-        Transport::Udp if row.accepts_proxy_protocol || row.sends_proxy_protocol => {
+        Transport::Udp if row.accepts_proxy_protocol || row.introduction.is_some() => {
             Err("the PROXY protocol is of TCP alone; write `NAMESPACE/SERVICE:PORT`".to_owned())
         }
         Transport::Tcp | Transport::Udp => Ok(row),
@@ -126,7 +127,9 @@ fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
     let number = number.ok_or("the key is no port; write a number from 1 to 65535")?;
     let unreadable = || {
         let value = shorten(value);
-        format!("`{value}` is no service; write `NAMESPACE/SERVICE:PORT`, with `:PROXY` or `:PROXY:PROXY` behind it")
+        format!(
+            "`{value}` is no service; write `NAMESPACE/SERVICE:PORT`, and behind it `:PROXY` if clients send a header of the PROXY protocol, `::PROXY` or `::PROXY-V2` if pods get one, or both as `:PROXY:PROXY-V2`"
+        )
     };
     let mut parts = value.trim().split(':').map(str::trim);
     let (service, port) = (parts.next(), parts.next());
@@ -136,19 +139,20 @@ fn parse<'r>(key: &str, value: &'r str) -> Result<Row<'r>, String> {
     if namespace.is_empty() || name.is_empty() || name.contains('/') || parts.next().is_some() {
         return Err(unreadable());
     }
-    // As ingress-nginx has it, the second may stand without the first.
-    let is_proxy = |part: Option<&str>| match part {
-        None | Some("") => Ok(false),
-        Some(word) if word.eq_ignore_ascii_case("PROXY") => Ok(true),
-        Some(_) => Err(unreadable()),
+    let accepts_proxy_protocol = match accepts {
+        None | Some("") => false,
+        Some(word) if word.eq_ignore_ascii_case("PROXY") => true,
+        Some(_) => return Err(unreadable()),
     };
-    Ok(Row {
-        number,
-        service: ObjectName::new(namespace, name),
-        port,
-        accepts_proxy_protocol: is_proxy(accepts)?,
-        sends_proxy_protocol: is_proxy(sends)?,
-    })
+    // As ingress-nginx has it, the second may stand without the first.
+    let introduction = match sends {
+        None | Some("") => None,
+        Some(word) if word.eq_ignore_ascii_case("PROXY") => Some(ProxyVersion::V1),
+        Some(word) if word.eq_ignore_ascii_case("PROXY-V2") => Some(ProxyVersion::V2),
+        Some(_) => return Err(unreadable()),
+    };
+    let service = ObjectName::new(namespace, name);
+    Ok(Row { number, service, port, accepts_proxy_protocol, introduction })
 }
 
 #[cfg(test)]
@@ -157,13 +161,16 @@ mod tests {
 
     #[test]
     fn a_row_is_a_port_and_a_service_with_or_without_the_proxy_protocol() {
+        let (v1, v2) = (Some(ProxyVersion::V1), Some(ProxyVersion::V2));
         for (key, value, expect) in [
-            ("5432", "n/s:5432", Some((5432, "5432", false, false))),
-            ("65535", " n/s:sql ", Some((65535, "sql", false, false))),
-            ("1", "n/s:1:PROXY", Some((1, "1", true, false))),
-            ("1", "n/s:1:proxy:PROXY", Some((1, "1", true, true))),
-            ("1", "n/s:1::PROXY", Some((1, "1", false, true))),
-            ("1", "n/s:1:", Some((1, "1", false, false))),
+            ("5432", "n/s:5432", Some((5432, "5432", false, None))),
+            ("65535", " n/s:sql ", Some((65535, "sql", false, None))),
+            ("1", "n/s:1:PROXY", Some((1, "1", true, None))),
+            ("1", "n/s:1:proxy:PROXY", Some((1, "1", true, v1))),
+            ("1", "n/s:1::PROXY", Some((1, "1", false, v1))),
+            ("1", "n/s:1::PROXY-V2", Some((1, "1", false, v2))),
+            ("1", "n/s:1:PROXY:proxy-v2", Some((1, "1", true, v2))),
+            ("1", "n/s:1:", Some((1, "1", false, None))),
             ("0", "n/s:1", None),
             ("01", "n/s:1", None),
             ("+1", "n/s:1", None),
@@ -177,12 +184,15 @@ mod tests {
             ("1", "n/s:", None),
             ("1", "n/s/t:1", None),
             ("1", "n/s:1:TLS", None),
+            // Clients may use either version.
+            ("1", "n/s:1:PROXY-V2", None),
+            ("1", "n/s:1::PROXY-V3", None),
             ("1", "n/s:1:PROXY:PROXY:PROXY", None),
         ] {
             let row = parse(key, value);
             let found = row.as_ref().ok().map(|row| {
                 assert_eq!(row.service, ObjectName::new("n", "s"), "{key} {value}");
-                (row.number, row.port, row.accepts_proxy_protocol, row.sends_proxy_protocol)
+                (row.number, row.port, row.accepts_proxy_protocol, row.introduction)
             });
             assert_eq!(found, expect, "{key} {value}: {row:?}");
         }

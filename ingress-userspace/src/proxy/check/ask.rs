@@ -12,6 +12,7 @@ use crate::{
     model::{Check, Protocol, Question},
     proxy::{
         pick::{CheckResult, Checked},
+        proxy_protocol::{Header, Introduction},
         upstream::{self, Limits, Pool, PoolOptions, Target, h2, write_header, write_request_line},
     },
 };
@@ -32,7 +33,10 @@ pub(super) async fn ask(checked: &Checked) -> CheckResult {
 async fn answered(checked: &Checked) -> Option<bool> {
     let Check { question, port, timeout, .. } = &*checked.check;
     let address = port.map_or(checked.address, |port| SocketAddr::new(checked.address.ip(), port));
-    let target = Target { address, transport: checked.transport() };
+    // Nobody is spoken for. Another port, which is for checks alone, is not one whose connections begin with a header.
+    let version = checked.introduction.filter(|_| address == checked.address);
+    let introduction = version.map(|version| Introduction { version, header: Header::Local });
+    let target = Target { address, transport: checked.transport(), introduction: introduction.as_ref() };
     // Nothing is kept: that a connection can be made is a part of the question.
     let pool = Pool::new(PoolOptions { idle_per_endpoint: 0, ..PoolOptions::default() });
     let limits = Limits { connect_timeout: *timeout, read_timeout: *timeout, ..Limits::default() };

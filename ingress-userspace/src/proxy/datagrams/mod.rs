@@ -1,7 +1,7 @@
 //! UDP services: brings the datagrams of clients to pods, and their answers back. It does not read what is in them.
 //!
 //! ```text
-//! main thread     snapshot ─▶ opening ─▶ a socket for each worker and port
+//! main thread     snapshot ─▶ `ports` ─▶ a socket for each worker and port
 //! worker          socket ─▶ port ─▶ session (one for each client) ─▶ its own socket ─▶ one endpoint
 //!                 socket ◀───────── session ◀──────────────────────────────┘
 //! ```
@@ -11,7 +11,6 @@
 //! endpoint a client gets follows from its address and port alone, so that any worker, process or node that it comes
 //! to chooses the same.
 
-mod opening;
 mod port;
 mod session;
 mod socket;
@@ -31,22 +30,12 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
-pub use opening::{OpenError, keep_open};
 use port::{Port, Serving};
+pub(super) use socket::bind_port;
 pub(super) use stats::DatagramStats;
 pub use stats::{DatagramStatsView, Dropped};
 
-use super::{server::Signal, worker::Worker};
-
-/// What a worker is to do with a port.
-#[derive(Debug)]
-pub(super) enum Order {
-    Open { port: u16, socket: UdpSocket },
-    Close { port: u16 },
-}
-
-/// Orders that wait for a worker; whoever gives more waits for it.
-pub(super) const ORDERS: usize = 16;
+use super::{ports::Order, server::Signal, worker::Worker};
 
 /// The longest datagram of IPv4 and IPv6 (jumbograms apart).
 const DATAGRAM_MAX: usize = 65_535;
@@ -63,15 +52,19 @@ struct Common {
 
 /// Serves the ports that `orders` open on one worker, until the server stops; when it drains, until answers that are
 /// under way have come.
-pub(super) async fn run(worker: Rc<Worker>, mut orders: mpsc::Receiver<Order>, mut signal: watch::Receiver<Signal>) {
+pub(super) async fn run(
+    worker: Rc<Worker>,
+    mut orders: mpsc::Receiver<Order<UdpSocket>>,
+    mut signal: watch::Receiver<Signal>,
+) {
     let mut ports: BTreeMap<u16, Running> = BTreeMap::new();
     let common = Rc::new(Common { sessions: Cell::new(0), buffer: RefCell::new(Box::default()) });
     let deadline = loop {
         tokio::select! {
             Some(order) = orders.recv() => match order {
-                Order::Open { port, socket } => match Port::new(&worker, &common, port, socket) {
+                Order::Open { port, socket, held } => match Port::new(&worker, &common, port, socket, held) {
                     Ok(opened) => drop(ports.insert(port, Running::start(opened))),
-                    // Only for lack of memory or descriptors; another worker's socket of the port serves.
+                    // For lack of memory or descriptors. Another worker's socket serves, or the port is opened again.
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a UDP port"),
                 },
                 Order::Close { port } => drop(ports.remove(&port)),

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, hash_map::Entry},
+    convert::Infallible,
     io,
     net::UdpSocket,
     rc::Rc,
@@ -11,6 +12,7 @@ use std::{
 };
 
 use tokio::{
+    sync::oneshot,
     task::AbortHandle,
     time::{Instant, interval, sleep, sleep_until},
 };
@@ -46,6 +48,8 @@ pub(super) struct Port {
     upstream: RefCell<Option<Arc<UpstreamState>>>,
     generation: Cell<u64>,
     sessions: RefCell<HashMap<Client, Open>>,
+    /// Dropped after `socket`.
+    _held: oneshot::Sender<Infallible>,
 }
 
 /// A session that lives as long as this.
@@ -69,6 +73,7 @@ impl Port {
         common: &Rc<Common>,
         number: u16,
         socket: UdpSocket,
+        held: oneshot::Sender<Infallible>,
     ) -> io::Result<Rc<Self>> {
         if common.buffer.borrow().is_empty() {
             common.buffer.replace(vec![0; DATAGRAM_MAX].into());
@@ -81,6 +86,7 @@ impl Port {
             upstream: RefCell::default(),
             generation: Cell::new(0),
             sessions: RefCell::default(),
+            _held: held,
         }))
     }
 

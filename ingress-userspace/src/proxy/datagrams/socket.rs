@@ -17,12 +17,14 @@ use nix::{
 use socket2::{Domain, Protocol, SockAddr, Socket as Made, Type};
 use tokio::io::Interest;
 
+use crate::proxy::listen;
+
 /// Datagrams that wait in the kernel for a worker to take them, in bytes; the kernel caps it at `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Whether other sockets may have the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sharing {
+enum Sharing {
     Alone,
     /// With those of the same user that say so, too.
     ReusePort,
@@ -48,8 +50,19 @@ enum Local {
 #[derive(Debug)]
 pub(super) struct Socket(tokio::net::UdpSocket);
 
+/// A socket for each of `workers` on `port` of all addresses of the node. Unless the process `has_company`, which may
+/// have it, too, it is an error if any process has the port.
+pub(in crate::proxy) fn bind_port(port: u16, workers: usize, has_company: bool) -> io::Result<Vec<UdpSocket>> {
+    let address = SocketAddr::new(listen::unspecified(), port);
+    if !has_company {
+        // SO_REUSEPORT would join another process's sockets without a word; a socket without it finds out.
+        drop(bind(address, Sharing::Alone)?);
+    }
+    (0..workers).map(|_| bind(address, Sharing::ReusePort)).collect()
+}
+
 /// Makes a socket of `address`, which is unspecified; the IPv6 one takes IPv4 as well.
-pub(super) fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
+fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
     let socket = Made::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     // Not SO_REUSEADDR: with it, whoever says so and comes last gets all datagrams (udp(7), socket(7)); UDP has no
     // TIME_WAIT that it would be needed for.

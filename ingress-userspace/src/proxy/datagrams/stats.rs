@@ -35,8 +35,6 @@ pub(in crate::proxy) struct DatagramStats {
     pub(super) sessions: AtomicUsize,
     pub(super) to_pods: AtomicU64,
     pub(super) to_clients: AtomicU64,
-    pub(super) open_ports: AtomicUsize,
-    pub(super) closed_ports: AtomicUsize,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
@@ -49,10 +47,6 @@ pub struct DatagramStatsView {
     pub to_pods: u64,
     /// Datagrams of pods that went to clients.
     pub to_clients: u64,
-    /// Ports that are open.
-    pub open_ports: usize,
-    /// Ports that cannot be opened now; the log says why.
-    pub closed_ports: usize,
     /// In the order of [`Dropped::ALL`].
     pub dropped: [u64; Dropped::ALL.len()],
 }
@@ -63,13 +57,11 @@ impl DatagramStats {
     }
 
     pub(in crate::proxy) fn load(&self) -> DatagramStatsView {
-        let Self { sessions, to_pods, to_clients, open_ports, closed_ports, dropped } = self;
+        let Self { sessions, to_pods, to_clients, dropped } = self;
         DatagramStatsView {
             sessions: sessions.load(Relaxed),
             to_pods: to_pods.load(Relaxed),
             to_clients: to_clients.load(Relaxed),
-            open_ports: open_ports.load(Relaxed),
-            closed_ports: closed_ports.load(Relaxed),
             dropped: dropped.each_ref().map(|count| count.load(Relaxed)),
         }
     }

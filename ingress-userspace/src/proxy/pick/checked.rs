@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use super::{CheckResult, Common, EndpointState, Health, UpstreamState};
 use crate::{
-    model::{Check, Protocol, UpstreamKey},
+    model::{Check, Protocol, ProxyVersion, UpstreamKey},
     proxy::upstream::{Connector, Transport},
 };
 
@@ -15,6 +15,7 @@ pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) address: SocketAddr,
     pub(in crate::proxy) protocol: Protocol,
     pub(in crate::proxy) check: Arc<Check>,
+    pub(in crate::proxy) introduction: Option<ProxyVersion>,
     connector: Option<Arc<Connector>>,
     health: Arc<Health>,
     common: Arc<Common>,
@@ -29,6 +30,7 @@ impl Checked {
             address: endpoint.address,
             protocol: upstream.protocol,
             check: Arc::clone(check),
+            introduction: upstream.introduction,
             connector: upstream.connector.clone(),
             health: Arc::clone(&endpoint.health),
             common: Arc::clone(&upstream.common),
@@ -44,6 +46,7 @@ impl Checked {
         Arc::ptr_eq(&self.health, &other.health)
             && self.protocol == other.protocol
             && self.check == other.check
+            && self.introduction == other.introduction
             && self.connector.as_ref().map(Arc::as_ptr) == other.connector.as_ref().map(Arc::as_ptr)
     }
 

@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::upstream::{Connector, Transport};
-use crate::model::{Protocol, Retry, Upkeep, Upstream, UpstreamKey, UpstreamTls};
+use crate::model::{Protocol, ProxyVersion, Retry, Upkeep, Upstream, UpstreamKey, UpstreamTls};
 
 mod caps;
 mod checked;
@@ -50,6 +50,7 @@ pub(super) struct UpstreamState {
     /// If the protocol is over TLS.
     connector: Option<Arc<Connector>>,
     upkeep: Arc<Upkeep>,
+    introduction: Option<ProxyVersion>,
     endpoints: Vec<EndpointState>,
     common: Arc<Common>,
     next: AtomicU32,
@@ -119,12 +120,13 @@ impl UpstreamState {
         connector: Option<Arc<Connector>>,
         previous: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let Upstream { protocol, tls: _, upkeep, endpoints } = upstream;
+        let Upstream { protocol, tls: _, upkeep, introduction, endpoints } = upstream;
         let upkeep = upkeep.as_ref().unwrap_or(&DEFAULT);
         let known = previous.map_or(&[][..], |state| &state.endpoints);
         if let Some(previous) = previous
             && previous.protocol == *protocol
             && previous.upkeep == *upkeep
+            && previous.introduction == *introduction
             && previous.connector.as_ref().map(Arc::as_ptr) == connector.as_ref().map(Arc::as_ptr)
             && known.iter().map(|e| e.address).eq(endpoints.iter().map(|e| e.address))
         {
@@ -148,6 +150,7 @@ impl UpstreamState {
             protocol: *protocol,
             connector,
             upkeep: Arc::clone(upkeep),
+            introduction: *introduction,
             endpoints: endpoints.iter().map(|e| carry(e.address)).collect(),
             common,
             next: AtomicU32::new(previous.map_or(0, |state| state.next.load(Relaxed))),
@@ -173,6 +176,11 @@ impl UpstreamState {
     /// What its endpoints speak.
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol
+    }
+
+    /// In which version its endpoints are told whose a connection is, if they are.
+    pub(super) fn introduction(&self) -> Option<ProxyVersion> {
+        self.introduction
     }
 
     /// What makes its connections, if it is for `protocol` under `policy`.

@@ -51,7 +51,7 @@ pub(super) async fn exchange(
     let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, &edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
-    match forward(&conn.worker, snapshot.limits(forwarding), upstream, plan, &head, body).await {
+    match forward(conn, snapshot.limits(forwarding), upstream, plan, &head, body).await {
         Ok((forwarded, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.held));
             if let Some(teller) = teller {

@@ -14,7 +14,6 @@ use std::{
 
 use ingress_common::StatusClass;
 use tokio::{
-    io::AsyncWriteExt,
     net::TcpStream,
     time::{Instant, timeout, timeout_at},
 };
@@ -26,7 +25,7 @@ use super::{
         in_flight::InFlight,
         open,
         pick::{Choice, Tried, UpstreamState},
-        proxy_protocol::{self, Header},
+        proxy_protocol::Introduction,
         refusal::Refusal,
         upstream::{self, ConnectError},
     },
@@ -43,8 +42,7 @@ struct Opening<'s> {
     /// `None` for one that leads nowhere.
     upstream: Option<&'s UpstreamState>,
     connect_timeout: Duration,
-    /// What is sent before anything of the client's.
-    header: Option<String>,
+    introduction: Option<Introduction>,
 }
 
 /// Passes a connection on to pods if it is over TLS for a host that wants that. Else gives it back, with nothing taken
@@ -67,7 +65,9 @@ pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, d
             return None;
         }
         let upstream = passing.upstream.and_then(|id| snapshot.upstream(id));
-        let opening = Opening { upstream, connect_timeout: policy.connect_timeout, header: None };
+        let version = upstream.and_then(UpstreamState::introduction);
+        let introduction = version.map(|version| conn.introduction(version, conn.peer().address()));
+        let opening = Opening { upstream, connect_timeout: policy.connect_timeout, introduction };
         (in_flight, until_closed(conn, connect(conn, opening)).await)
     };
     pass(conn, client, opened.flatten(), in_flight).await;
@@ -80,13 +80,8 @@ pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
     // A port that is gone since the kernel brought the connection leads nowhere.
     let accepts = conn.worker.snapshot().stream(port).map(|(service, _)| service.accepts_proxy_protocol);
     let Some(accepts) = accepts else { return reset(&client) };
-    let mut ends = (conn.remote, conn.local);
-    if accepts {
-        match open::meet(&conn, &mut client).await {
-            None => return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol),
-            Some(Header::Local) => {}
-            Some(Header::Proxied { source, destination }) => ends = (source, destination),
-        }
+    if accepts && !open::meet(&conn, &mut client).await {
+        return conn.worker.shared.stats.refused.count(Refusal::ProxyProtocol);
     }
     let _counted = match open::count(&conn) {
         Ok(counted) => counted,
@@ -95,10 +90,10 @@ pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
     let (in_flight, opened) = {
         let snapshot = conn.worker.snapshot();
         let Some((service, upstream)) = snapshot.stream(port) else { return reset(&client) };
-        let (source, destination) = ends;
-        let header = service.sends_proxy_protocol.then(|| proxy_protocol::header(source, destination));
-        let opening =
-            Opening { upstream: Some(upstream), connect_timeout: snapshot.forwarding.connect_timeout, header };
+        let version = service.introduction;
+        let introduction = version.map(|version| conn.introduction(version, conn.peer().address()));
+        let connect_timeout = snapshot.forwarding.connect_timeout;
+        let opening = Opening { upstream: Some(upstream), connect_timeout, introduction };
         (conn.begin(snapshot.stream_id(port)), until_closed(&conn, connect(&conn, opening)).await)
     };
     pass(&conn, client, opened.flatten(), in_flight).await;
@@ -117,21 +112,14 @@ async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut i
 
 /// A connection to an endpoint of `opening`, tried one after the other.
 async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
-    let Opening { upstream, connect_timeout, header } = opening;
+    let Opening { upstream, connect_timeout, introduction } = opening;
     let StreamRetry { tries, within, enabled } = conn.settings.streams.retry;
     let mut tried = Tried::up_to(if enabled { tries as usize } else { 1 });
     let (worker, begun) = (&conn.worker, Instant::now());
     let upstream = upstream?;
     while let Some(endpoint) = upstream.pick(Choice::Next, || worker.now_ms(), &mut tried) {
         let address = endpoint.address();
-        let greeted = async {
-            let mut tcp = worker.pool.tcp(address).await?;
-            if let Some(header) = &header {
-                tcp.write_all(header.as_bytes()).await.map_err(|source| ConnectError::Io { address, source })?;
-            }
-            Ok(tcp)
-        };
-        let error = match timeout(connect_timeout, greeted).await {
+        let error = match timeout(connect_timeout, worker.pool.tcp(address, introduction.as_ref())).await {
             Ok(Ok(tcp)) => {
                 endpoint.succeeded();
                 return Some(tcp);

@@ -157,7 +157,7 @@ struct Unsent {
 }
 
 async fn export(clients: &Clients, traces: &Traces, address: SocketAddr, message: Bytes) -> Result<bool, Unsent> {
-    let target = Target { address, transport: Transport::Plain };
+    let target = Target { address, transport: Transport::Plain, introduction: None };
     let lease = clients.lease(target, CONNECT).await.map_err(|_unreached| Unsent { again: false })?;
     let write = |out: &mut Vec<u8>| {
         write_request_line(out, &Method::POST, PATH);

@@ -19,11 +19,14 @@ use super::{
     timer::Timer,
     tls::{Connector, ConnectorId},
 };
+use crate::proxy::proxy_protocol::Introduction;
 
 /// An open connection, fit for one exchange. Dropping it closes it.
 pub struct Connection {
     stream: Stream,
     lane: Lane,
+    /// Whether its endpoint was told whose it is.
+    is_introduced: bool,
     reused: bool,
     timer: Timer,
     pool: Pool,
@@ -34,6 +37,11 @@ pub struct Connection {
 pub struct Target<'t> {
     pub address: SocketAddr,
     pub transport: Transport<'t>,
+    /// What it begins with, if the endpoint wants to know whose it is. Such a connection is for one request and never
+    /// kept: what was said of it would be a lie for the next client. Kept for its own client it would be safe, but each
+    /// client would take places in the pool from endpoints whose connections serve everybody, most of them never to be
+    /// asked for again; and of HTTP/2, whose connections have no such bound, there would be as many as clients.
+    pub introduction: Option<&'t Introduction>,
 }
 
 /// What carries HTTP.
@@ -66,8 +74,10 @@ impl Target<'_> {
 // === impl Connection ===
 
 impl Connection {
-    pub(super) fn new(stream: Stream, lane: Lane, pool: Pool) -> Self {
-        Self { stream, lane, reused: false, timer: Timer::default(), pool }
+    /// `stream` leads to `target`.
+    pub(super) fn new(stream: Stream, target: Target<'_>, pool: Pool) -> Self {
+        let is_introduced = target.introduction.is_some();
+        Self { stream, lane: target.lane(), is_introduced, reused: false, timer: Timer::default(), pool }
     }
 
     pub(super) fn lane(&self) -> Lane {
@@ -80,13 +90,21 @@ impl Connection {
         self.reused
     }
 
+    /// Whether its endpoint was told whose it is: then it serves one request and no other.
+    pub(in crate::proxy) fn is_introduced(&self) -> bool {
+        self.is_introduced
+    }
+
     /// The stream, which is never given back.
     pub(super) fn into_stream(self) -> Stream {
         self.stream
     }
 
-    /// Gives it back for another request.
+    /// Gives it back for another request, if it may serve another.
     pub(super) fn release(mut self) {
+        if self.is_introduced {
+            return;
+        }
         self.reused = true;
         self.timer.progress();
         let pool = self.pool.clone();
@@ -130,7 +148,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stream: _, lane, reused, timer: _, pool: _ } = self;
+        let Self { stream: _, lane, is_introduced: _, reused, timer: _, pool: _ } = self;
         f.debug_struct("Connection").field("lane", lane).field("reused", reused).finish_non_exhaustive()
     }
 }

@@ -23,7 +23,7 @@ use super::{
 /// `write_head` appends the request line and the header fields, each with its line end, but neither `content-length`
 /// nor `transfer-encoding` nor the empty line: framing follows from `body` (exact size hint: `content-length`, none:
 /// `chunked`, nothing to send: `content-length: 0` for POST, PUT and PATCH). What it appends must hold no hop-by-hop
-/// fields.
+/// fields but those that it names itself.
 ///
 /// The head and the first frame of the body go out in one write. A body that is not finished when the response begins
 /// goes on while the [`ResponseBody`] is polled. Dropping the future, or the response body before its end, closes the

@@ -11,9 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 
 use super::{ConnectError, Connection, Target, Transport, connection::Lane, stream::Stream, tls::Connector};
+use crate::proxy::proxy_protocol::Introduction;
 
 /// Idle connections of one worker thread; clones share them.
 #[derive(Clone)]
@@ -80,9 +81,13 @@ impl Pool {
     }
 
     /// The idle connection to `target` that was used last, if one is still open and silent. One that has something to
-    /// read was closed or speaks unasked, and is dropped.
+    /// read was closed or speaks unasked, and is dropped. There are none for a target that wants to know whose they
+    /// are.
     #[must_use]
     pub fn idle(&self, target: Target<'_>) -> Option<Connection> {
+        if target.introduction.is_some() {
+            return None;
+        }
         let lane = target.lane();
         loop {
             let mut connection = self.0.idle.borrow_mut().take(lane)?;
@@ -99,31 +104,45 @@ impl Pool {
     pub async fn connect(&self, target: Target<'_>, after: Duration) -> Result<Connection, ConnectError> {
         let opened = timeout(after, self.open(target)).await;
         let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
-        Ok(Connection::new(stream, target.lane(), self.clone()))
+        Ok(Connection::new(stream, target, self.clone()))
     }
 
     pub(super) async fn open(&self, target: Target<'_>) -> Result<Stream, ConnectError> {
-        let Target { address, transport } = target;
+        let Target { address, transport, introduction } = target;
         match transport {
-            Transport::Plain => self.tcp(address).await.map(Stream::Plain),
+            Transport::Plain => self.tcp(address, introduction).await.map(Stream::Plain),
             // Boxed: the state of a handshake is large, and plain connections need none.
-            Transport::Tls(connector) => Box::pin(self.tls(address, connector)).await,
+            Transport::Tls(connector) => Box::pin(self.tls(address, connector, introduction)).await,
         }
     }
 
-    /// Opens a bare connection, with `TCP_NODELAY`, that is never kept here.
+    /// Opens a bare connection, with `TCP_NODELAY`, that is never kept here and begins with `introduction`.
     ///
     /// # Errors
     /// If it is refused, or fails otherwise. The caller sets a time limit.
-    pub async fn tcp(&self, address: SocketAddr) -> Result<TcpStream, ConnectError> {
+    pub async fn tcp(
+        &self,
+        address: SocketAddr,
+        introduction: Option<&Introduction>,
+    ) -> Result<TcpStream, ConnectError> {
         let connected = TcpStream::connect(address).await;
-        connected
+        let mut tcp = connected
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
-            .map_err(|error| self.unconnected(address, error))
+            .map_err(|error| self.unconnected(address, error))?;
+        if let Some(introduction) = introduction {
+            let bytes = introduction.bytes();
+            tcp.write_all(&bytes).await.map_err(|source| ConnectError::Io { address, source })?;
+        }
+        Ok(tcp)
     }
 
-    async fn tls(&self, address: SocketAddr, connector: &Connector) -> Result<Stream, ConnectError> {
-        let tcp = self.tcp(address).await?;
+    async fn tls(
+        &self,
+        address: SocketAddr,
+        connector: &Connector,
+        introduction: Option<&Introduction>,
+    ) -> Result<Stream, ConnectError> {
+        let tcp = self.tcp(address, introduction).await?;
         match connector.connect(tcp, address).await {
             Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
             Err(error) => Err(ConnectError::Tls { address, source: error.into() }),

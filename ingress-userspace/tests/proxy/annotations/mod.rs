@@ -24,6 +24,7 @@ mod external;
 mod handshakes;
 mod headers;
 mod hosts;
+mod introductions;
 mod limits;
 mod log;
 mod metrics;

@@ -114,6 +114,36 @@ fn pods_get_every_byte_however_it_comes_and_each_is_counted() {
 }
 
 #[test]
+fn pods_are_told_whose_a_connection_is_if_they_want_to_know() {
+    let pod = Origin::start(|peer| {
+        peer.until_closed();
+        let bytes = peer.take();
+        peer.send(bytes);
+    });
+    for version in ["v1", "v2"] {
+        let site = Ingress::with(&[PASSTHROUGH, ("proxy-protocol-upstream", version)]).serve(&pod).in_order();
+        let mut stream = connect_raw(site.proxy.https);
+        let (from, to) = (stream.local_addr().expect("an address").port(), site.proxy.https.port());
+        let header = if version == "v1" {
+            format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from} {to}\r\n").into_bytes()
+        } else {
+            let fixed = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01";
+            [&fixed[..], &from.to_be_bytes(), &to.to_be_bytes()].concat()
+        };
+        let sent = hello("a.test");
+        stream.write_all(&sent).expect("sent");
+        stream.shutdown(Shutdown::Write).expect("ended");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an end in order");
+        assert_eq!(answer.escape_ascii().to_string(), [header, sent.clone()].concat().escape_ascii().to_string());
+        // The header is ours: what is counted is the client's.
+        let requests = Requests { success: 1, ..Requests::default() };
+        let (bytes_in, bytes_out) = (sent.len() as u64, answer.len() as u64);
+        site.proxy.wait_count(1, HostL7 { requests, bytes_in, bytes_out, ..HostL7::default() });
+    }
+}
+
+#[test]
 fn what_is_no_whole_beginning_of_tls_never_reaches_a_pod() {
     let pod = counting();
     let ingress = Ingress::with(&[PASSTHROUGH]);

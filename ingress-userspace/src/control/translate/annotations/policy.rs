@@ -16,7 +16,7 @@ use crate::{
     },
     model::{
         self, Affinity, Balance, CanaryRule, CanaryValue, Filter, Forwarding, HeaderEdit, HeaderEdits, Host, PathError,
-        PathMatch, Rewrite, Satisfy, SessionCookie, Template, Upkeep,
+        PathMatch, ProxyVersion, Rewrite, Satisfy, SessionCookie, Template, Upkeep,
         filter::{Limit, Rate},
     },
 };
@@ -38,6 +38,8 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) terms: Option<AskedTls>,
     /// How pods are looked after, if not as all are.
     pub(in crate::control::translate) upkeep: Option<Arc<Upkeep>>,
+    /// In which version pods are told whose a connection is, if they are.
+    pub(in crate::control::translate) introduction: Option<ProxyVersion>,
     /// Where every rule sends its clients, instead of to a service.
     pub(in crate::control::translate) elsewhere: Option<Arc<model::Redirect>>,
     /// Where a request for `/` is sent.
@@ -94,6 +96,7 @@ pub(super) fn make(
         through_service,
         upstream_tls,
         upkeep,
+        introduction,
         traced,
         trace,
         clients,
@@ -203,6 +206,7 @@ pub(super) fn make(
         passes: passthrough,
         terms,
         upkeep: upkeep.made(),
+        introduction,
         elsewhere,
         app_root: app_root.map(|location| redirect(302, location)),
         redirects_www,

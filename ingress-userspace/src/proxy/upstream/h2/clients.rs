@@ -101,11 +101,19 @@ where
         Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
     }
 
-    /// A stream on a connection to `target`, opened if there is none that has room.
+    /// A stream on a connection to `target`, opened if there is none that has room; one of its own, if it begins with
+    /// an introduction.
     ///
     /// # Errors
     /// If that takes longer than `after`, or as connecting fails.
     pub async fn lease(&self, target: Target<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
+        if target.introduction.is_some() {
+            let connecting = Box::pin(self.handshake(target));
+            let connected = timeout(after, connecting).await;
+            let client = connected.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
+            // It ends with the lease, which alone can send on it.
+            return Ok(self.take(&client));
+        }
         if let Some(lease) = self.open(target.lane()) {
             return Ok(lease);
         }

@@ -142,7 +142,7 @@ async fn outcome(pool: &Pool, origin: &Origin, method: Method) -> Result<(u16, S
 }
 
 fn plain(address: std::net::SocketAddr) -> Target<'static> {
-    Target { address, transport: Transport::Plain }
+    Target { address, transport: Transport::Plain, introduction: None }
 }
 
 fn pool() -> Pool {

@@ -206,6 +206,7 @@ mod tests {
             ("proxy-next-upstream", "off", ""),
             ("proxy-next-upstream-timeout", "5", "5s"),
             ("proxy-next-upstream-tries", "0", "many"),
+            ("proxy-protocol-upstream", "v2", "2"),
             ("proxy-read-timeout", "3600", "1h"),
             ("proxy-send-timeout", "3600s", ""),
             ("proxy-ssl-name", "pod.a.test", "https://a.test"),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     control::change::Kind,
-    model::{AffinityMode, SameSite, Template},
+    model::{AffinityMode, ProxyVersion, SameSite, Template},
 };
 
 /// Sorted by name.
@@ -136,6 +136,21 @@ pub(super) const KEYS: &[Key] = &[
         retry_tries(value, &mut asked.forwarding.retry)
     })
     .default("3"),
+    key(
+        "proxy-protocol-upstream",
+        "version of the PROXY protocol, `v1` or `v2`, with whose header connections to pods begin, also those of \
+         `ssl-passthrough`: it tells the client's address, and that of the node which the client came to. Each \
+         request has a connection of its own then. Ours alone",
+        |value, asked| {
+            asked.introduction = Some(match value {
+                "v1" => ProxyVersion::V1,
+                "v2" => ProxyVersion::V2,
+                _ => return Err("`v1` or `v2`".into()),
+            });
+            Ok(())
+        },
+    )
+    .or_refuse(),
     key("proxy-read-timeout", "longest silence of a pod before and within a response, in seconds", |value, asked| {
         seconds(value, &mut asked.forwarding.read_timeout)
     })

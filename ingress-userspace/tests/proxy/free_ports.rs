@@ -1,0 +1,31 @@
+//! Ports for tests that must name one before it is bound.
+
+use std::{
+    net::{Ipv6Addr, TcpListener, UdpSocket},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixListener},
+    },
+};
+
+/// A port that is free, of TCP and UDP and both families, and this process's until it ends, as far as tests go. No
+/// socket gets it that does not name it (`net.ipv4.ip_local_port_range`).
+pub(crate) fn free_port() -> u16 {
+    const FIRST: u16 = 10_240;
+    const COUNT: u16 = 20_000;
+    let begin = u16::try_from(std::process::id() % u32::from(COUNT)).expect("small");
+    (0..COUNT).map(|n| FIRST + (begin + n) % COUNT).find(|port| claim(*port)).expect("a free port")
+}
+
+/// Whether the port is this process's from now on. A socket of it would be in the way of whoever is to bind it; so what
+/// is taken is its name as a Unix socket, which is one process's and free again when that ends.
+fn claim(port: u16) -> bool {
+    let name = SocketAddr::from_abstract_name(format!("xdp-ingress-test-port-{port}")).expect("a valid name");
+    let Ok(claim) = UnixListener::bind_addr(&name) else { return false };
+    let address = (Ipv6Addr::UNSPECIFIED, port);
+    let is_free = TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok();
+    if is_free {
+        std::mem::forget(claim);
+    }
+    is_free
+}
