@@ -131,7 +131,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) tls_ticket_secret: Option<ObjectName>,
 
-    /// Refuse Services of type ExternalName, which lead wherever their owner says.
+    /// Refuse Services of type ExternalName, which lead wherever their owner says. Hosts in URLs of annotations
+    /// (`auth-url`, `mirror-target`, `jwt-jwks-url`) are not meant.
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_svc_external_name: bool,
 

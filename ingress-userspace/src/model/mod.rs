@@ -39,8 +39,8 @@ pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
-    ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeySet, MediaTypes, Mirror, Offer,
-    Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
+    ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,
+    MediaTypes, Mirror, Offer, Origins, PasswordHash, Rewrite, Satisfy, Scheme, Token, TokenPlace, Users,
 };
 pub use forwarding::Forwarding;
 pub use handshakes::{Handshakes, Versions};

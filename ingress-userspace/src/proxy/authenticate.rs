@@ -74,7 +74,8 @@ pub(super) async fn authenticate(
     };
     if let Some(token) = token {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let judged = asking.conn.worker.shared.tokens.judge(token, asking.subject.headers, now);
+        let worker = &asking.conn.worker;
+        let judged = worker.shared.tokens.judge(token, asking.subject.headers, now, asking.snapshot, worker).await;
         match (judged, satisfy) {
             (Ok(found), _) => {
                 edits.found.extend(found);

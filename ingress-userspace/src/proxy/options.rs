@@ -16,6 +16,8 @@ pub struct Options {
     pub headers_max: usize,
     /// From accept to the end of the TLS handshake. Default 5 s.
     pub handshake_timeout: Duration,
+    /// How long a request waits for keys of tokens from a key server that has none yet, before 503. Default 2 s.
+    pub key_patience: Duration,
     /// Idle connections kept per worker. Default 4096.
     pub upstream_idle_total: usize,
     /// HTTP/1 connections of clients per worker that are kept warm between two requests: with buffers and all, some 20
@@ -37,6 +39,7 @@ impl Default for Options {
             head_max: 32 * 1024,
             headers_max: 100,
             handshake_timeout: Duration::from_secs(5),
+            key_patience: Duration::from_secs(2),
             upstream_idle_total: 4096,
             warm_max: 64,
             park_after: Duration::from_secs(1),

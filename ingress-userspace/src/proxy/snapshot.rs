@@ -20,6 +20,7 @@ use super::{
     certificates::{CertificateProblem, Certificates},
     pick::UpstreamState,
     tickets::Seals,
+    tokens::Keyrings,
     upstream::{Connector, Limits},
 };
 
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub(super) seals: Option<Arc<Seals>>,
     /// How requests are forwarded that no route names.
     pub(super) forwarding: Arc<Forwarding>,
+    /// Keys of tokens that rules have fetched.
+    pub(super) keyrings: Keyrings,
     /// Where ports lead to that are not for HTTP.
     pub streams: Tree<StreamPort, StreamService>,
     /// Under which number each port of a TCP service is counted.
@@ -64,6 +67,8 @@ impl Snapshot {
         problems.extend(upstreams.broken.values().cloned());
         let previous_routes = previous.map(|snapshot| &snapshot.routes);
         let routes = Routes::compile(previous_routes, table, |key| upstreams.id(key), host_id);
+        let mut keyrings = previous.map(|snapshot| snapshot.keyrings.clone()).unwrap_or_default();
+        keyrings.update(&table.hosts);
         let generation = previous.map_or(1, |snapshot| snapshot.generation + 1);
         let (settings, forwarding) = (table.settings.clone(), Arc::clone(&table.forwarding));
         let streams = table.streams.clone();
@@ -76,6 +81,7 @@ impl Snapshot {
                 settings,
                 seals,
                 forwarding,
+                keyrings,
                 streams,
                 stream_ids: BTreeMap::new(),
                 upstreams,

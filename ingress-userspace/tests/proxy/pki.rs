@@ -5,7 +5,10 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread,
 };
@@ -150,6 +153,7 @@ pub(crate) struct Seen {
 
 pub(crate) struct TlsPod {
     pub(crate) address: SocketAddr,
+    connections: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
@@ -187,13 +191,15 @@ impl TlsPod {
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         listener.set_nonblocking(true).expect("non-blocking");
-        let pod = Self { address: listener.local_addr().expect("address"), seen: Arc::default() };
-        let seen = Arc::clone(&pod.seen);
+        let address = listener.local_addr().expect("address");
+        let pod = Self { address, connections: Arc::default(), seen: Arc::default() };
+        let (connections, seen) = (Arc::clone(&pod.connections), Arc::clone(&pod.seen));
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
                 while let Ok((stream, _)) = listener.accept().await {
+                    connections.fetch_add(1, SeqCst);
                     let Ok(stream) = acceptor.accept(stream).await else { continue };
                     let tls = stream.get_ref().1;
                     seen.lock().expect("unpoisoned").push(Seen {
@@ -207,6 +213,11 @@ impl TlsPod {
             });
         });
         pod
+    }
+
+    /// The connections that came, whatever became of them.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
     }
 
     /// The handshakes that were finished.

@@ -34,6 +34,8 @@ fn any_labels() -> impl Strategy<Value = &'static str> {
         "  annotations: {xdp-ingress.io/ssl-redirect: \"false\"}\n",
         "  annotations: {nginx.ingress.kubernetes.io/canary: \"true\"}\n",
         "  annotations: {nginx.ingress.kubernetes.io/auth-url: \"http://a.test\"}\n",
+        "  annotations: {xdp-ingress.io/jwt-jwks-url: \"http://a.a.svc/\"}\n",
+        "  annotations: {xdp-ingress.io/jwt-jwks-url: \"https://a.test/\", xdp-ingress.io/jwt-jwks-ca-secret: a}\n",
         "  annotations: {kubernetes.io/ingress.class: a}\n",
         "  annotations: {nginx.ingress.kubernetes.io/custom-headers: a/b, nginx.ingress.kubernetes.io/app-root: /app}\n",
         "  annotations: {nginx.ingress.kubernetes.io/use-regex: \"true\"}\n",

@@ -4,11 +4,11 @@
 use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
-use rustls_pki_types::ServerName;
 
 use super::{
     Context,
     annotations::{self, AskedTls, shorten},
+    believed::{self, Believed},
     endpoints,
     external::{self, Lead},
     protocol,
@@ -37,7 +37,7 @@ pub(super) enum Destination {
         introduction: Option<ProxyVersion>,
     },
     /// A host that an annotation gives, by its name or address.
-    Outside { host: Box<str>, port: u16, protocol: Protocol },
+    Outside { host: Box<str>, port: u16, protocol: Protocol, believed: Believed },
     /// A port of a service, for what is not HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
 }
@@ -75,11 +75,14 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
         Destination::Service { name, port, protocol, through, tls, upkeep, introduction } => {
             (name, port, protocol, through, tls, upkeep, *introduction)
         }
-        Destination::Outside { host, port, protocol } => {
+        Destination::Outside { host, port, protocol, believed } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
-            let tls = protocol.is_over_tls().then(|| outside_tls(host)).flatten();
-            let upstream = endpoints
-                .map(|endpoints| Arc::new(Upstream { protocol: *protocol, tls, endpoints, ..Upstream::default() }));
+            let tls = if protocol.is_over_tls() { believed::tls(host, believed, context) } else { Ok(None) };
+            // What is to be verified and cannot be is not asked at all.
+            let tls = tls.map_err(|finding| findings.push(finding)).ok();
+            let upstream = endpoints.zip(tls).map(|(endpoints, tls)| {
+                Arc::new(Upstream { protocol: *protocol, tls, endpoints, ..Upstream::default() })
+            });
             return Gathered { upstream, findings };
         }
         Destination::Stream { name, port, transport } => {
@@ -130,14 +133,6 @@ fn possible(
     );
     findings.push(Finding { reason: Reason::IneffectiveAnnotation, message });
     Arc::new(Upkeep { check: None, ..Upkeep::clone(upkeep) })
-}
-
-/// What is said to a host outside, of whose services nothing but its name may say which is meant. An address is no
-/// server name.
-fn outside_tls(host: &str) -> Option<Arc<UpstreamTls>> {
-    let name = ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
-    let name = name.filter(|name| matches!(name, ServerName::DnsName(_)))?;
-    Some(Arc::new(UpstreamTls { verify: None, certificate: None, server_name: Some(name) }))
 }
 
 /// What `asked` comes to for a service; `None` if it cannot be kept.
@@ -296,7 +291,14 @@ impl Destination {
                 UpstreamKey::new(namespace, name, &port)
             }
             // No namespace is empty, so that no service has this key.
-            Self::Outside { host, port, protocol } => UpstreamKey::new("", host, &format!("{port}+{protocol}")),
+            Self::Outside { host, port, protocol, believed } => {
+                let verified = match believed {
+                    Believed::Any => String::new(),
+                    Believed::Public => "+verified".to_owned(),
+                    Believed::Private(secret) => format!("+verified({secret})"),
+                };
+                UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}"))
+            }
             // What is known of connections of HTTP to the same pods does not hold for these.
             Self::Stream { name: ObjectName { namespace, name }, port, transport } => {
                 let transport = match transport {

@@ -35,6 +35,7 @@ mod address;
 mod alias;
 mod annotations;
 mod asked;
+mod believed;
 mod class;
 mod context;
 mod destination;

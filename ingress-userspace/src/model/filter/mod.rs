@@ -29,7 +29,7 @@ pub use headers::{HeaderEdit, HeaderEditError, HeaderEdits, HeaderText};
 pub use limit::{Limit, Rate};
 pub use mirror::Mirror;
 pub use rewrite::{Rewrite, RewriteError};
-pub use token::{ClaimPath, Demanded, KeySet, Token, TokenPlace};
+pub use token::{ClaimPath, Demanded, KeyServer, KeySet, KeySource, Token, TokenPlace};
 pub use users::{HashError, PasswordHash, Scheme, Users};
 
 use super::{ClientCertificates, PathMatch};

@@ -1,4 +1,4 @@
-//! Verifies JSON Web Tokens (RFC 7519), and judges what they say. It finds no keys.
+//! Verifies JSON Web Tokens (RFC 7519), and judges what they say. Keys that are in no Secret are kept by `keyring`.
 //!
 //! The signature is the work: which claims a token has, and which key has signed it, is remembered by a tag of its
 //! bytes. All else is judged anew each time, so that a token ends with its time, and with the key that is taken away.
@@ -7,6 +7,7 @@
 //! `alg` and `kid` are an attacker's until the signature is verified.
 
 use std::{
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -17,17 +18,23 @@ use std::{
 use aws_lc_rs::{digest, error::Unspecified};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jsonwebtoken::{
-    Algorithm, DecodingKey, Validation, decode, decode_header,
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
 };
 use serde_json::{Map, Value};
 
 use crate::{
-    model::{ClaimPath, Demanded, KeySet, Token, TokenPlace},
+    model::{ClaimPath, Demanded, KeySet, KeySource, Token, TokenPlace},
     route::template,
 };
 
-use super::remembered::Remembered;
+use super::{remembered::Remembered, snapshot::Snapshot, worker::Worker};
+
+mod fetch;
+mod keyring;
+mod times;
+
+pub(super) use keyring::Keyrings;
 
 /// Longest token that is looked at.
 const TOKEN_MAX: usize = 8 * 1024;
@@ -95,15 +102,34 @@ impl Tokens {
         self.count.load(Relaxed)
     }
 
-    /// Lets the bearer of the token in `headers` in at `now`, the time since 1970, with fields for the pod.
-    pub(super) fn judge(
+    /// Lets the bearer of the token in `headers` in at `now`, the time since 1970, with fields for the pod. `wanted` is
+    /// of a rule of `snapshot`, and `worker` fetches what is to be fetched for it.
+    pub(super) async fn judge(
         &self,
         wanted: &Token,
         headers: &HeaderMap,
         now: Duration,
+        snapshot: &Snapshot,
+        worker: &Rc<Worker>,
     ) -> Result<Vec<(HeaderName, Option<HeaderValue>)>, Refused> {
         let token = find(&wanted.place, headers)?;
-        let verified = self.verify(token, &wanted.keys)?;
+        let verified = match &wanted.keys {
+            KeySource::Secret(set) => self.verify(token, &self.keys(set))?,
+            KeySource::Server(server) => {
+                let ring = snapshot.keyrings.of(server).ok_or(Refused::NoKeys)?;
+                let fetched = match ring.kept() {
+                    Some(fetched) => fetched,
+                    // What is no token has nobody ask for keys, nor waits for them.
+                    None if decode_header(token).is_err() => return Err(Refused::Invalid),
+                    None => ring.fetched(worker.options.key_patience, worker).await.ok_or(Refused::NoKeys)?,
+                };
+                self.verify(token, &fetched.keys).inspect_err(|_refused| {
+                    if fetched.keys.lack(token) {
+                        ring.seek();
+                    }
+                })?
+            }
+        };
         let Verified { by: _, claims } = &*verified;
         let is_valid = is_in_time(claims, now) && is_from(claims, &wanted.issuers) && is_for(claims, &wanted.audiences);
         if !is_valid {
@@ -116,9 +142,8 @@ impl Tokens {
         Ok(passed.map(|(name, claim)| (name.clone(), claim.of(claims).and_then(field))).collect())
     }
 
-    fn verify(&self, token: &[u8], set: &KeySet) -> Result<Arc<Verified>, Refused> {
-        let keys = self.keys(set);
-        if keys.0.is_empty() {
+    fn verify(&self, token: &[u8], keys: &Keys) -> Result<Arc<Verified>, Refused> {
+        if keys.is_empty() {
             return Err(Refused::NoKeys);
         }
         let tag = self.verified.tag(&[token]);
@@ -171,9 +196,31 @@ impl Keys {
     /// Keys that cannot be read do not keep others from being used (RFC 7517, 5).
     fn parse(json: &str) -> Self {
         let set = serde_json::from_str::<Value>(json).unwrap_or_default();
-        let keys = set["keys"].as_array().into_iter().flatten();
-        let keys = keys.filter_map(|key| serde_json::from_value::<Jwk>(key.clone()).ok());
-        Self(keys.filter_map(|key| Key::of(&key)).take(KEYS_MAX).collect())
+        let keys = set["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Self(Self::usable(keys).take(KEYS_MAX).collect())
+    }
+
+    /// The keys of a set that anybody may read; `None` if it is none.
+    fn published(json: &[u8]) -> Option<Self> {
+        let set = serde_json::from_slice::<Value>(json).ok()?;
+        // What everybody knows is no secret that could sign.
+        let is_public = |key: &Key| !key.algorithms.iter().any(|algorithm| algorithm.family() == AlgorithmFamily::Hmac);
+        Some(Self(Self::usable(set["keys"].as_array()?).filter(is_public).take(KEYS_MAX).collect()))
+    }
+
+    fn usable(keys: &[Value]) -> impl Iterator<Item = Key> {
+        let keys = keys.iter().filter_map(|key| serde_json::from_value::<Jwk>(key.clone()).ok());
+        keys.filter_map(|key| Key::of(&key))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `token` names a key that is not among these.
+    fn lack(&self, token: &[u8]) -> bool {
+        let named = decode_header(token).ok().and_then(|header| header.kid);
+        named.is_some_and(|id| self.0.iter().all(|key| key.id.as_ref() != Some(&id)))
     }
 
     /// What `token` says, if one of the keys has signed it.

@@ -25,6 +25,7 @@ mod handshakes;
 mod headers;
 mod hosts;
 mod introductions;
+mod key_servers;
 mod limits;
 mod log;
 mod metrics;

@@ -14,14 +14,14 @@ use crate::{
     support::{Origin, Response},
 };
 
-const KEYS: (&str, &str) = ("jwt-jwks-secret", "keys");
-const SECRET: &[u8] = b"an HMAC secret of thirty-two bytes, or more";
+pub(super) const KEYS: (&str, &str) = ("jwt-jwks-secret", "keys");
+pub(super) const SECRET: &[u8] = b"an HMAC secret of thirty-two bytes, or more";
 
 /// Who issues tokens.
-struct Issuer {
-    id: &'static str,
-    algorithm: Algorithm,
-    key: EncodingKey,
+pub(super) struct Issuer {
+    pub(super) id: &'static str,
+    pub(super) algorithm: Algorithm,
+    pub(super) key: EncodingKey,
 }
 
 impl Issuer {
@@ -31,7 +31,7 @@ impl Issuer {
         Self { id: "rsa", algorithm, key: EncodingKey::from_rsa_der(&pkcs8[26..]) }
     }
 
-    fn ec() -> Self {
+    pub(super) fn ec() -> Self {
         let pkcs8 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key").serialize_der();
         Self { id: "ec", algorithm: Algorithm::ES256, key: EncodingKey::from_ec_der(&pkcs8) }
     }
@@ -43,7 +43,7 @@ impl Issuer {
         Self { id: "ed", algorithm: Algorithm::EdDSA, key: EncodingKey::from_ed_der(pkcs8.as_ref()) }
     }
 
-    fn hmac(id: &'static str, secret: &[u8]) -> Self {
+    pub(super) fn hmac(id: &'static str, secret: &[u8]) -> Self {
         Self { id, algorithm: Algorithm::HS256, key: EncodingKey::from_secret(secret) }
     }
 
@@ -56,7 +56,7 @@ impl Issuer {
         jwk
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub(super) fn sign(&self, claims: &Value) -> String {
         self.sign_as(Some(self.id), claims)
     }
 
@@ -66,9 +66,13 @@ impl Issuer {
     }
 }
 
-fn key_set(issuers: &[&Issuer]) -> String {
+pub(super) fn key_set(issuers: &[&Issuer]) -> String {
+    secret("keys", &[("jwks", &jwks(issuers))])
+}
+
+pub(super) fn jwks(issuers: &[&Issuer]) -> String {
     let keys: Vec<_> = issuers.iter().map(|issuer| issuer.jwk()).collect();
-    secret("keys", &[("jwks", &json!({"keys": keys}).to_string())])
+    json!({"keys": keys}).to_string()
 }
 
 /// Seconds since 1970, so much from now.
@@ -78,7 +82,7 @@ fn at(offset: i64) -> i64 {
 }
 
 /// What a valid token of the tests says, with changes.
-fn claims(changes: Value) -> Value {
+pub(super) fn claims(changes: Value) -> Value {
     let mut claims =
         json!({"iss": "https://login.test", "aud": ["web", "api"], "sub": "ann", "exp": at(600), "scope": "read"});
     for (name, value) in changes.as_object().expect("an object") {
@@ -87,17 +91,17 @@ fn claims(changes: Value) -> Value {
     claims
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 
 #[track_caller]
-fn check_refused(response: &Response, status: u16, challenge: Option<&str>) {
+pub(super) fn check_refused(response: &Response, status: u16, challenge: Option<&str>) {
     assert_eq!((response.status, response.header("www-authenticate")), (status, challenge), "{response:?}");
 }
 
-const MISSING: Option<&str> = Some("bearer");
-const INVALID: Option<&str> = Some("bearer error=\"invalid_token\"");
+pub(super) const MISSING: Option<&str> = Some("bearer");
+pub(super) const INVALID: Option<&str> = Some("bearer error=\"invalid_token\"");
 const INSUFFICIENT: Option<&str> = Some("bearer error=\"insufficient_scope\"");
 
 fn verified(site: &Site) -> u64 {
@@ -255,8 +259,8 @@ fn without_usable_keys_nobody_comes_in() {
     for (annotations, held, remark) in [
         (&[KEYS][..], None, "SecretNotFound"),
         (&[("jwt-jwks-secret", "other/keys")], None, "which is in another namespace"),
-        (&[("jwt-issuer", "https://login.test")], None, "there is no `jwt-jwks-secret`"),
-        (&[("jwt-required-claims", "sub")], None, "there is no `jwt-jwks-secret`"),
+        (&[("jwt-issuer", "https://login.test")], None, "there is neither `jwt-jwks-secret` nor `jwt-jwks-url`"),
+        (&[("jwt-required-claims", "sub")], None, "there is neither `jwt-jwks-secret` nor `jwt-jwks-url`"),
         (&[KEYS, ("jwt-audience", "")], held("{}"), "write audiences"),
         (&[KEYS, ("jwt-cookie", "a;b")], held("{}"), "write the name of a cookie"),
         (&[KEYS, ("jwt-claims-to-headers", "sub=Host")], held("{}"), "write claims with names"),

@@ -91,7 +91,7 @@ pub(super) fn make(
         let message = "no request has both a password and a token in `Authorization`; its rules answer 503, take the token from elsewhere by `jwt-header` or `jwt-cookie`, or say `satisfy: any`";
         return Err((Reason::InvalidAnnotation, message.into()));
     }
-    let token = token.is_wanted().then(|| token::make(&token, ingress, context)).transpose()?;
+    let token = token.is_wanted().then(|| token::make(&token, ingress, object, context)).transpose()?;
     let external = match external.is_wanted() || !takes_global {
         true => external,
         false if global_is_unreadable => {

@@ -1,25 +1,19 @@
 //! Reads how an authentication service is asked, and finds where it is.
 
-use http::{HeaderName, HeaderValue, Method, uri::Authority};
+use http::{HeaderName, Method};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
-    super::{
-        destination::{Destination, Finding},
-        service,
-        values::{Read, boolean, location},
-    },
-    AskedTls, Context, own_object, shorten,
+    super::values::{Read, boolean, location},
+    Context, own_object, shorten,
+    url::{Url, without_groups},
 };
 use crate::{
     control::{
         change::ObjectName,
         outcome::{ObjectRef, Reason},
     },
-    model::{
-        AuthCache, AuthService, CacheTimes, External, HeaderEdit, HeaderEdits, Protocol, Template, UpstreamKey,
-        Variable,
-    },
+    model::{AuthCache, AuthService, CacheTimes, External, HeaderEdit, HeaderEdits, Template},
 };
 
 /// What is asked for by `auth-url` and what belongs to it, or by their settings for all Ingresses.
@@ -35,16 +29,6 @@ pub(in crate::control::translate) struct AskedExternal {
     proxy_set_headers: Option<String>,
     cache_key: Option<Template>,
     cache_times: CacheTimes,
-}
-
-/// Where a service is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Url {
-    is_secure: bool,
-    /// `None` for the host of the request.
-    authority: Option<Authority>,
-    /// Path and query.
-    target: Template,
 }
 
 impl Default for AskedExternal {
@@ -163,89 +147,6 @@ fn key(value: &str) -> Read<Option<Template>> {
     without_groups(template).map(Some).map_err(Into::into)
 }
 
-fn without_groups(template: Template) -> Result<Template, &'static str> {
-    let has_groups = template.variables().any(|variable| matches!(variable, Variable::Group(_)));
-    if has_groups { Err("groups of regular expressions are not known here") } else { Ok(template) }
-}
-
-/// The Service within the cluster that `url`, a value of `auth-url`, leads to.
-pub(in crate::control) fn service_of(url: &str) -> Option<ObjectName> {
-    Url::parse(url).ok()?.service()
-}
-
-// === impl Url ===
-
-impl Url {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (scheme, rest) = text.split_once("://").ok_or("it begins with neither `http://` nor `https://`")?;
-        let is_secure = match scheme.to_ascii_lowercase().as_str() {
-            "http" => false,
-            "https" => true,
-            _ => return Err("it begins with neither `http://` nor `https://`".into()),
-        };
-        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let authority = match authority {
-            "$host" | "$http_host" | "$best_http_host" | "${host}" | "${http_host}" | "${best_http_host}" => None,
-            _ if authority.contains('$') => return Err("its host has variables other than `$host`".into()),
-            _ if authority.contains('@') => return Err("it has a user".into()),
-            _ => Some(authority.parse::<Authority>().map_err(|_invalid| "it has no host")?),
-        };
-        let has_bad_port =
-            |authority: &Authority| authority.port_u16().is_none() && authority.as_str() != authority.host();
-        if authority.as_ref().is_some_and(has_bad_port) {
-            return Err("its port is none".into());
-        }
-        if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
-            return Err("its path has characters that none has".into());
-        }
-        let slash = if target.starts_with('/') { "" } else { "/" };
-        let target = Template::parse(&format!("{slash}{target}")).map_err(|error| error.to_string())?;
-        Ok(Self { is_secure, authority, target: without_groups(target)? })
-    }
-
-    fn port(&self) -> u16 {
-        let default = if self.is_secure { 443 } else { 80 };
-        self.authority.as_ref().and_then(Authority::port_u16).unwrap_or(default)
-    }
-
-    /// Host and port, as they are written.
-    pub(super) fn shown(&self) -> &str {
-        self.authority.as_ref().map_or("$host", Authority::as_str)
-    }
-
-    pub(super) fn into_target(self) -> Template {
-        self.target
-    }
-
-    /// Its upstream and `Host`. `None` if that is the host of the request, or if it may not be reached or is not there,
-    /// which is reported on `object` as a fault of `annotation`.
-    pub(super) fn upstream(
-        &self,
-        annotation: &str,
-        object: &ObjectRef,
-        context: &mut Context<'_>,
-    ) -> Option<(UpstreamKey, HeaderValue)> {
-        let authority = self.authority.as_ref()?;
-        let protocol = if self.is_secure { Protocol::Https } else { Protocol::Http1 };
-        let key = match self.service() {
-            Some(name) => {
-                let terms = self.is_secure.then(|| AskedTls::naming(authority.host())).flatten();
-                service::named(&name, self.port(), protocol, terms.as_ref(), object, context)
-            }
-            None => outside(annotation, authority.host(), self.port(), protocol, object, context),
-        }?;
-        Some((key, HeaderValue::from_str(authority.as_str()).ok()?))
-    }
-
-    /// Services are known by the names that cluster DNS gives them.
-    pub(super) fn service(&self) -> Option<ObjectName> {
-        let host = self.authority.as_ref()?.host().trim_end_matches('.').to_ascii_lowercase();
-        let name = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"))?;
-        let (name, namespace) = name.split_once('.').filter(|(_, namespace)| !namespace.contains('.'))?;
-        Some(ObjectName::new(namespace, name))
-    }
-}
-
 /// How the service is asked that `asked` has the URL of, or why it cannot be. What is wrong with where it leads is also
 /// reported on `object`, as rules go on when that is put right elsewhere.
 pub(super) fn make(
@@ -276,7 +177,7 @@ pub(super) fn make(
     let parse = |text: &str| Template::parse(text).map_err(|error| invalid(format!("`auth-signin`: {error}")));
     Ok(Some(External {
         service,
-        target: url.target,
+        target: url.into_target(),
         method,
         sign_in: sign_in.map(|location| parse(&returning(&location, &redirect_param))).transpose()?,
         response_headers: response_headers.into(),
@@ -304,7 +205,7 @@ fn returning(location: &str, param: &str) -> String {
 }
 
 fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<AuthService, (Reason, String)> {
-    if url.authority.is_none() {
+    if url.is_of_request() {
         return Ok(AuthService::SameHost);
     }
     let (key, host) = url.upstream("auth-url", object, context).ok_or_else(|| {
@@ -313,23 +214,6 @@ fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<Auth
         (Reason::InvalidAnnotation, message)
     })?;
     Ok(AuthService::Upstream { key, host })
-}
-
-/// The upstream of a name outside the cluster, or of an address; `None` and the reason reported on `object` if it is
-/// refused.
-fn outside(
-    annotation: &str,
-    host: &str,
-    port: u16,
-    protocol: Protocol,
-    object: &ObjectRef,
-    context: &mut Context<'_>,
-) -> Option<UpstreamKey> {
-    let (key, gathered) = context.upstream(&Destination::Outside { host: host.into(), port, protocol });
-    for Finding { reason, message } in &gathered.findings {
-        context.report(object, *reason, format!("the host of `{annotation}`: {message}"));
-    }
-    gathered.upstream.is_some().then_some(key)
 }
 
 /// The fields that the ConfigMap `value` holds, or why they cannot be had.
@@ -359,37 +243,6 @@ fn fields(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_name_a_service_a_host_or_that_of_the_request() {
-        for (text, service, port, target) in [
-            ("http://auth.sso.svc.cluster.local/verify", Some("sso/auth"), 80, "/verify"),
-            ("http://auth.sso.svc:4180/oauth2/auth?x=$arg_x", Some("sso/auth"), 4180, "/oauth2/auth?x=$arg_x"),
-            ("https://login.example.com", None, 443, "/"),
-            ("https://login.example.com?a=b", None, 443, "/?a=b"),
-            ("https://$host/oauth2/auth", None, 443, "/oauth2/auth"),
-            ("http://[2001:db8::1]:8080/", None, 8080, "/"),
-            ("http://a.b.c.svc.cluster.local/", None, 80, "/"),
-        ] {
-            let url = Url::parse(text).expect(text);
-            assert_eq!(url.service().map(|name| name.to_string()).as_deref(), service, "{text}");
-            assert_eq!((url.port(), url.target.as_str()), (port, target), "{text}");
-        }
-        for text in [
-            "auth.test/x",
-            "ftp://a.test",
-            "http://",
-            "http://$arg_x/",
-            "http://a$host/",
-            "http://u@a.test/",
-            "http://a.test/ x",
-            "http://a.test/$nope",
-            "http://a.test/$1",
-            "http://a.test:99999/",
-        ] {
-            assert!(Url::parse(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_sign_in_says_where_to_come_back_to_once() {

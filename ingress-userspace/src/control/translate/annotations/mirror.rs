@@ -4,9 +4,8 @@ use http::{HeaderValue, uri::Authority};
 
 use super::{
     super::values::{Read, switch},
-    Context,
-    external::Url,
-    shorten,
+    Context, shorten,
+    url::Url,
 };
 use crate::{
     control::{

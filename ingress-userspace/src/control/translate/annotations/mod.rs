@@ -32,18 +32,19 @@ mod policy;
 mod token;
 mod upkeep;
 mod upstream_tls;
+mod url;
 
 pub(super) use authentication::AskedAuthentication;
 pub(super) use clients::{AskedClients, Clients};
 pub(super) use compression::AskedCompression;
 pub(super) use error_pages::AskedErrorPages;
-pub(in crate::control) use external::service_of as authentication_service;
 use keys::{Key, Otherwise};
 pub(super) use mirror::AskedMirror;
 use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
 pub(super) use upkeep::AskedUpkeep;
 pub(super) use upstream_tls::{AskedTls, terms};
+pub(in crate::control) use url::service_of as authentication_service;
 
 /// Our prefix, which goes before the one that is understood for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
@@ -110,15 +111,16 @@ pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSe
     named.collect()
 }
 
-/// The Services that the annotations of `ingress` lead to: those that are asked whether clients may come in,
-/// that answer where pods do not, and that get requests a second time.
+/// The Services that the annotations of `ingress` lead to: those that are asked whether clients may come in, or for
+/// keys, that answer where pods do not, and that get requests a second time.
 pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item = ObjectName> {
     let annotations = by_key(ingress, prefix);
     let value = |key| annotations.get(key).map(|Annotation { name: _, value }| *value);
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let own = value("default-backend").and_then(|value| own_object(value, &namespace));
     let mirror = value("mirror-target").and_then(|value| mirror::service_of(value, &namespace));
-    [value("auth-url").and_then(authentication_service), own, mirror].into_iter().flatten()
+    let asked = ["auth-url", "jwt-jwks-url"].map(|key| value(key).and_then(authentication_service));
+    asked.into_iter().chain([own, mirror]).flatten()
 }
 
 /// The object of `namespace` that `value` names, by itself or behind its namespace; `None` if it is in another.

@@ -1,19 +1,28 @@
-//! Reads which tokens clients must show, with the Secret that holds the keys that sign them.
-
-use std::{str, sync::Arc};
+//! Reads which tokens clients must show, with the Secret that holds the keys that sign them, or where these are to be
+//! had. It fetches none.
 
 use http::HeaderName;
 
-use super::{super::values::Read, Context, own_object, shorten};
+use super::{
+    super::{secret, service::external_name, values::Read},
+    Context, own_object, shorten,
+    url::Url,
+};
 use crate::{
-    control::{change::ObjectName, outcome::Reason, translate::secret},
-    model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeySet, Token, TokenPlace},
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
+    model::{ClaimPath, Demanded, HeaderEdit, HeaderEdits, KeyServer, KeySet, KeySource, Token, TokenPlace},
 };
 
 /// What is asked for by `jwt-…`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::control::translate) struct AskedToken {
     pub(super) secret: Option<String>,
+    url: Option<Url>,
+    /// The Secret with those who vouch for the host of `url`.
+    pub(super) authorities: Option<String>,
     issuers: Vec<Box<str>>,
     audiences: Vec<Box<str>>,
     place: TokenPlace,
@@ -25,6 +34,14 @@ pub(in crate::control::translate) struct AskedToken {
 
 /// Each reads the value of one key.
 impl AskedToken {
+    pub(super) fn url(&mut self, value: &str) -> Read {
+        let url = Url::parse(value).and_then(|url| url.verified().map_err(str::to_owned)).map_err(|why| {
+            format!("a URL as `https://login.test/jwks`, or `http://NAME.NAMESPACE.svc.cluster.local/PATH` ({why})")
+        })?;
+        self.url = Some(url);
+        Ok(())
+    }
+
     pub(super) fn issuers(&mut self, value: &str) -> Read {
         self.issuers = list(value, ',').ok_or("issuers, as `iss` of a token says them, separated by commas")?;
         Ok(())
@@ -106,13 +123,77 @@ fn path(claim: &str) -> Option<ClaimPath> {
 pub(super) fn make(
     asked: &AskedToken,
     ingress: &ObjectName,
+    object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Result<Token, (Reason, String)> {
-    let AskedToken { secret, issuers, audiences, place, demands, passed } = asked;
-    let Some(value) = secret else {
-        let message = "annotations `jwt-…` ask for tokens, but there is no `jwt-jwks-secret`; its rules answer 503, name a Secret";
+    let AskedToken { secret, url, authorities, issuers, audiences, place, demands, passed } = asked;
+    if authorities.is_some() && !url.as_ref().is_some_and(Url::is_secure) {
+        let message = "annotation `jwt-jwks-ca-secret` says who vouches for the host of a `jwt-jwks-url` with `https://`, but there is none; its rules answer 503, remove it";
         return Err((Reason::InvalidAnnotation, message.into()));
+    }
+    let keys = match (secret, url) {
+        (Some(value), None) => KeySource::Secret(held(value, ingress, context)?.into()),
+        (None, Some(url)) => KeySource::Server(server(url, authorities.as_deref(), ingress, object, context)?.into()),
+        (Some(_), Some(_)) => {
+            let message = "annotations `jwt-jwks-secret` and `jwt-jwks-url` both say which keys sign tokens; its rules answer 503, remove one";
+            return Err((Reason::InvalidAnnotation, message.into()));
+        }
+        (None, None) => {
+            let message = "annotations `jwt-…` ask for tokens, but there is neither `jwt-jwks-secret` nor `jwt-jwks-url`; its rules answer 503, set one";
+            return Err((Reason::InvalidAnnotation, message.into()));
+        }
     };
+    Ok(Token {
+        keys,
+        issuers: issuers.clone().into(),
+        audiences: audiences.clone().into(),
+        place: place.clone(),
+        demands: demands.clone().into(),
+        passed: passed.clone().into(),
+    })
+}
+
+/// Who is asked for keys at `url`. Those in the Secret `authorities` vouch for its host, if it is named.
+fn server(
+    url: &Url,
+    authorities: Option<&str>,
+    ingress: &ObjectName,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Result<KeyServer, (Reason, String)> {
+    let invalid = |message| (Reason::InvalidAnnotation, message);
+    if let Some(name) = url.service()
+        && context.service(&name).is_some_and(|stored| external_name(&stored.object).is_some())
+    {
+        return Err(invalid(format!(
+            "service `{name}` of `jwt-jwks-url` is of type ExternalName, where nothing says who answers `http://`; its rules answer 503, write `https://` and the name that it leads to"
+        )));
+    }
+    let url = match authorities.map(|value| own_object(value, &ingress.namespace).ok_or(value)) {
+        None => url.clone(),
+        Some(Ok(name)) => url.clone().verified_by(name),
+        Some(Err(value)) => {
+            return Err(invalid(format!(
+                "annotation `jwt-jwks-ca-secret` names `{}`, which is in another namespace; its rules answer 503, name a Secret of its own",
+                shorten(value)
+            )));
+        }
+    };
+    let refused = || {
+        invalid(format!(
+            "nobody can be asked for keys at `{}` of `jwt-jwks-url`; its rules answer 503 until then",
+            shorten(url.shown())
+        ))
+    };
+    let (upstream, _) = url.upstream("jwt-jwks-url", object, context).ok_or_else(refused)?;
+    let (origin, host) = (url.origin().into(), url.shown().into());
+    let target = url.clone().into_target();
+    let target = target.literal().ok_or_else(refused)?.into();
+    Ok(KeyServer { origin, upstream, host, target })
+}
+
+/// The keys in the Secret `value`.
+fn held(value: &str, ingress: &ObjectName, context: &mut Context<'_>) -> Result<KeySet, (Reason, String)> {
     let Some(name) = own_object(value, &ingress.namespace) else {
         let message = format!(
             "annotation `jwt-jwks-secret` names `{}`, which is in another namespace; its rules answer 503, name a Secret of its own",
@@ -132,14 +213,7 @@ pub(super) fn make(
         );
         (Reason::InvalidCredentials, message)
     })?;
-    Ok(Token {
-        keys: Arc::new(KeySet { origin: name.to_string().into(), json: json.into() }),
-        issuers: issuers.clone().into(),
-        audiences: audiences.clone().into(),
-        place: place.clone(),
-        demands: demands.clone().into(),
-        passed: passed.clone().into(),
-    })
+    Ok(KeySet { origin: name.to_string().into(), json: json.into() })
 }
 
 /// Whether there is a key whose kind is known (RFC 7518, 6.1; RFC 8037). Whether it is one shows when it is used.

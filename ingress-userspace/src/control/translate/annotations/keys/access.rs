@@ -212,6 +212,17 @@ pub(super) const KEYS: &[Key] = &[
     )
     .or_refuse(),
     key(
+        "jwt-jwks-ca-secret",
+        "a Secret whose `ca.crt` holds the authorities of which one must have issued the certificate of the host of \
+         `jwt-jwks-url`, instead of public ones. Ours alone",
+        |value, asked| {
+            asked.authentication.token.authorities = Some(value.to_owned()).filter(|value| !value.is_empty());
+            asked.authentication.token.authorities.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+        },
+    )
+    .naming(Kind::Secret)
+    .or_refuse(),
+    key(
         "jwt-jwks-secret",
         "a Secret whose `jwks` is the JSON Web Key Set (RFC 7517) that signs tokens (RFC 7519), of which clients must \
          show a valid one, with an end, that is not over by 30 s. Without one, or with another, 401. See \
@@ -222,6 +233,15 @@ pub(super) const KEYS: &[Key] = &[
         },
     )
     .naming(Kind::Secret)
+    .or_refuse(),
+    key(
+        "jwt-jwks-url",
+        "where the key set is instead, as `https://login.test/jwks`, under the rules for external names, with a \
+         certificate of a public authority or of one in `jwt-jwks-ca-secret`; or \
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH` of a Service. It is fetched again as its `Cache-Control` says. \
+         503 as long as it never came. Ours alone",
+        |value, asked| asked.authentication.token.url(value),
+    )
     .or_refuse(),
     key(
         "jwt-required-claims",

@@ -1,0 +1,403 @@
+//! Keeps the keys of key servers, and keeps them fresh. It judges no token.
+//!
+//! A snapshot has a keyring for each key server that its rules name, and hands it on to the next one, so that keys last
+//! as long as rules want them. One task of one worker keeps a keyring for all workers, from the first token that needs
+//! it. Requests use what there is, without a lock, and wait for nothing, except while there are no keys.
+//!
+//! ```text
+//! request ──▶ snapshot ──▶ Keyring ── keys? ──▶ verify
+//!                             │ none, or no task
+//!                             └──▶ task of this worker: fetch ─▶ wait until due, or sought ─▶ fetch …
+//! ```
+
+use std::{
+    fmt,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use tokio::{
+    sync::{Notify, watch},
+    task::spawn_local,
+    time::{sleep, timeout},
+};
+
+use super::{Keys, fetch::fetch, times::Times};
+use crate::{
+    model::{Filter, HostPattern, HostRoutes, KeyServer, KeySource, Tree},
+    proxy::{clock, snapshot::Snapshot, worker::Worker},
+};
+
+/// How old keys may become where no others can be had; and how long they are kept that nobody asks for.
+pub(super) const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Between two lines of the log about one key server.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// What is said of a set that is one, and by which nobody comes in.
+const NO_KEYS: &str = "cannot verify tokens: none of the keys that their server publishes can be used";
+/// How often a task looks whether it is needed still.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// The keyrings of a snapshot. A copy shares them.
+#[derive(Clone, Debug, Default)]
+pub(in crate::proxy) struct Keyrings {
+    /// Each with the number of rules that name its key server.
+    rings: Tree<Arc<KeyServer>, (usize, Arc<Keyring>)>,
+    /// What they were made from.
+    source: Tree<HostPattern, Arc<HostRoutes>>,
+}
+
+/// The keys of one key server, as they were fetched last.
+pub(in crate::proxy) struct Keyring {
+    server: Arc<KeyServer>,
+    keys: ArcSwapOption<Fetched>,
+    /// When a request last asked for keys, in seconds of the process' clock.
+    asked: AtomicU64,
+    /// Whether a task keeps them. It changes while `times` is locked.
+    has_task: AtomicBool,
+    times: Mutex<Times>,
+    is_fetching: watch::Sender<bool>,
+    /// Wakes the task.
+    sought: Notify,
+}
+
+/// Keys, and when they came.
+pub(super) struct Fetched {
+    pub(super) keys: Keys,
+    at: Duration,
+}
+
+// === impl Keyrings ===
+
+impl Keyrings {
+    /// Makes these the keyrings of `hosts`, which costs what differs. Whose key server is named as before stays.
+    pub(in crate::proxy) fn update(&mut self, hosts: &Tree<HostPattern, Arc<HostRoutes>>) {
+        let known = std::mem::replace(&mut self.source, hosts.clone());
+        let differences = known.differences(hosts);
+        // What comes goes before what goes, so that a host that gets another name keeps its keys.
+        let coming = differences.iter().filter_map(|difference| difference.new);
+        for server in coming.flat_map(|routes| key_servers(routes)) {
+            match self.rings.get_mut::<KeyServer>(server) {
+                Some((uses, _)) => *uses += 1,
+                None => drop(self.rings.insert(Arc::clone(server), (1, Arc::new(Keyring::of(Arc::clone(server)))))),
+            }
+        }
+        let going = differences.iter().filter_map(|difference| difference.old);
+        for server in going.flat_map(|routes| key_servers(routes)) {
+            let Some((uses, _)) = self.rings.get_mut::<KeyServer>(server) else { continue };
+            *uses -= 1;
+            if *uses == 0 {
+                self.rings.remove::<KeyServer>(server);
+            }
+        }
+    }
+
+    /// That of `server`; `None` if no rule names it.
+    pub(in crate::proxy) fn of(&self, server: &KeyServer) -> Option<&Arc<Keyring>> {
+        self.rings.get(server).map(|(_, ring)| ring)
+    }
+}
+
+/// Those that rules of one host name.
+fn key_servers(routes: &HostRoutes) -> impl Iterator<Item = &Arc<KeyServer>> {
+    let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
+    let filters = rules.iter().chain(fallback).flat_map(|rule| &rule.filters);
+    filters.filter_map(|filter| match filter {
+        Filter::Authentication(authentication) => match &authentication.token.as_ref()?.keys {
+            KeySource::Server(server) => Some(server),
+            KeySource::Secret(_) => None,
+        },
+        _ => None,
+    })
+}
+
+// === impl Keyring ===
+
+impl Keyring {
+    fn of(server: Arc<KeyServer>) -> Self {
+        Self {
+            server,
+            keys: ArcSwapOption::empty(),
+            asked: AtomicU64::default(),
+            has_task: AtomicBool::default(),
+            times: Mutex::default(),
+            is_fetching: watch::Sender::new(false),
+            sought: Notify::new(),
+        }
+    }
+
+    /// The keys, if there are some and they are kept fresh.
+    pub(super) fn kept(&self) -> Option<Arc<Fetched>> {
+        let now = clock::now();
+        self.note_need(now);
+        if self.has_task.load(Acquire) { self.usable(now) } else { None }
+    }
+
+    /// The keys; while there are none, those that come within `patience`. Has `worker` keep them if nobody does.
+    pub(super) async fn fetched(self: &Arc<Self>, patience: Duration, worker: &Rc<Worker>) -> Option<Arc<Fetched>> {
+        self.note_need(clock::now());
+        if self.is_to_be_kept() {
+            // The task outlives the request: others wait for the same keys.
+            drop(spawn_local(keep(Arc::clone(self), Rc::clone(worker))));
+        }
+        if let Some(keys) = self.usable(clock::now()) {
+            return Some(keys);
+        }
+        let mut fetching = self.is_fetching.subscribe();
+        // However that ends, what there is then counts.
+        drop(timeout(patience, fetching.wait_for(|is_fetching| !is_fetching)).await);
+        self.usable(clock::now())
+    }
+
+    /// Has the keys fetched, as a token names one that is not among them; unless that was done of late.
+    pub(super) fn seek(&self) {
+        if self.times().seek(clock::now()) {
+            self.sought.notify_one();
+        }
+    }
+
+    fn usable(&self, now: Duration) -> Option<Arc<Fetched>> {
+        self.keys.load_full().filter(|fetched| fetched.is_usable(now))
+    }
+
+    /// Notes that a request needs keys.
+    fn note_need(&self, now: Duration) {
+        // All workers read it at each request, and seldom does one write.
+        if self.asked.load(Relaxed) != now.as_secs() {
+            self.asked.store(now.as_secs(), Relaxed);
+        }
+    }
+
+    /// Whether the caller is to start the task, as there is none.
+    fn is_to_be_kept(&self) -> bool {
+        let _times = self.times();
+        if self.has_task.load(Relaxed) {
+            return false;
+        }
+        // Before the task is seen, so that whoever comes now finds a fetch to wait for, though it has not begun.
+        self.is_fetching.send_replace(true);
+        self.has_task.store(true, Release);
+        true
+    }
+
+    /// Whether rules of `snapshot` name its key server, and requests have asked for keys of late.
+    fn is_needed(&self, snapshot: &Snapshot, now: Duration) -> bool {
+        let asked = Duration::from_secs(self.asked.load(Relaxed));
+        let ring = snapshot.keyrings.of(&self.server);
+        ring.is_some_and(|ring| std::ptr::eq(&**ring, self)) && now.saturating_sub(asked) < KEPT_MAX
+    }
+
+    /// Fetches the keys. What there is to complain of, if anything.
+    async fn refresh(&self, worker: &Worker) -> Option<String> {
+        self.is_fetching.send_replace(true);
+        self.times().begin();
+        let fetched = fetch(&self.server, worker).await;
+        let now = clock::now();
+        let complaint = match fetched {
+            Ok((keys, fresh)) => {
+                // That nobody can be verified any more is what it may say; that it meant to is not certain.
+                let complaint = keys.is_empty().then(|| NO_KEYS.to_owned());
+                self.times().succeed(now, fresh);
+                self.keys.store(Some(Arc::new(Fetched { keys, at: now })));
+                complaint
+            }
+            Err(why) => {
+                self.times().fail(now);
+                Some(format!("cannot fetch keys of tokens: {why}"))
+            }
+        };
+        self.is_fetching.send_replace(false);
+        complaint
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyring").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+// === impl Fetched ===
+
+impl Fetched {
+    fn is_usable(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) < KEPT_MAX
+    }
+}
+
+// === the task ===
+
+/// Says that nobody keeps the keys any more, however that has come.
+struct Kept(Arc<Keyring>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let Self(ring) = self;
+        let _times = ring.times();
+        ring.has_task.store(false, Release);
+        ring.is_fetching.send_replace(false);
+    }
+}
+
+/// Keeps the keys fresh as long as anybody asks for them and the configuration has their key server.
+async fn keep(ring: Arc<Keyring>, worker: Rc<Worker>) {
+    let kept = Kept(ring);
+    let Kept(ring) = &kept;
+    let mut logged: Option<Duration> = None;
+    loop {
+        let complaint = ring.refresh(&worker).await;
+        let now = clock::now();
+        logged = logged.filter(|_| complaint.is_some());
+        if let Some(complaint) = complaint
+            && logged.is_none_or(|logged| now.saturating_sub(logged) >= LOG_PAUSE)
+        {
+            let usable = ring.usable(now).is_some_and(|fetched| !fetched.keys.is_empty());
+            let failures = ring.times().failures();
+            tracing::warn!(server = %ring.server.origin, usable, failures, "{complaint}");
+            logged = Some(now);
+        }
+        loop {
+            let now = clock::now();
+            if !ring.is_needed(&worker.snapshot(), now) {
+                ring.keys.store(None);
+                return;
+            }
+            let pause = ring.times().pause(now);
+            if pause.is_zero() {
+                break;
+            }
+            tokio::select! {
+                () = sleep(pause.min(LOOK)) => {}
+                () = ring.sought.notified() => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
+        UpstreamKey,
+    };
+
+    fn server(target: &str) -> KeyServer {
+        let (host, target) = ("login.test".into(), target.into());
+        KeyServer {
+            origin: "https://login.test/".into(),
+            upstream: UpstreamKey::new("", "login.test", "443"),
+            host,
+            target,
+        }
+    }
+
+    /// A table whose hosts have one rule each, whose tokens have their keys at these paths of one host.
+    fn table(hosts: &[(&str, &str)]) -> RouteTable {
+        let mut table = RouteTable::default();
+        for (host, target) in hosts {
+            let token = Token {
+                keys: KeySource::Server(server(target).into()),
+                issuers: [].into(),
+                audiences: [].into(),
+                place: TokenPlace::Bearer,
+                demands: [].into(),
+                passed: [].into(),
+            };
+            let authentication =
+                Authentication { basic: None, token: Some(token), external: None, satisfy: Satisfy::All };
+            let rule = Rule {
+                path: PathMatch::prefix("/").expect("valid path"),
+                owner: "default/web".into(),
+                filters: vec![Filter::Authentication(authentication.into())],
+                action: Action::Refuse(Unavailable::NoService),
+                forwarding: Arc::default(),
+            };
+            let pattern = HostPattern::parse(host).expect("valid host");
+            table.hosts.insert(pattern, HostRoutes { rules: vec![rule], ..HostRoutes::default() }.into());
+        }
+        table
+    }
+
+    fn compile(previous: Option<&Snapshot>, hosts: &[(&str, &str)]) -> Snapshot {
+        Snapshot::compile(previous, &table(hosts), |_| HostId(1)).0
+    }
+
+    fn ring(snapshot: &Snapshot, target: &str) -> Option<Arc<Keyring>> {
+        snapshot.keyrings.of(&server(target)).map(Arc::clone)
+    }
+
+    #[test]
+    fn a_keyring_lasts_as_long_as_a_rule_names_its_key_server() {
+        let first = compile(None, &[("a.test", "/jwks"), ("b.test", "/jwks")]);
+        let known = ring(&first, "/jwks").expect("a keyring");
+        // One rule less, another host, and another rule beside it.
+        let mut last = first;
+        for hosts in [&[("b.test", "/jwks")][..], &[("c.test", "/jwks")], &[("a.test", "/jwks2"), ("c.test", "/jwks")]]
+        {
+            last = compile(Some(&last), hosts);
+            let same = ring(&last, "/jwks").is_some_and(|ring| Arc::ptr_eq(&ring, &known));
+            assert!(same, "{hosts:?}");
+        }
+        last = compile(Some(&last), &[("a.test", "/jwks2")]);
+        assert!(ring(&last, "/jwks").is_none() && ring(&last, "/jwks2").is_some());
+    }
+
+    #[test]
+    fn a_task_goes_with_the_rule_that_names_its_key_server() {
+        let now = Duration::from_secs(100_000);
+        let first = compile(None, &[("a.test", "/jwks")]);
+        let old = ring(&first, "/jwks").expect("a keyring");
+        old.note_need(now);
+        assert!(old.is_needed(&first, now));
+        // The same host, and so the same upstream.
+        let second = compile(Some(&first), &[("a.test", "/jwks2")]);
+        let new = ring(&second, "/jwks2").expect("a keyring");
+        new.note_need(now);
+        assert!(!old.is_needed(&second, now) && new.is_needed(&second, now));
+        // What comes again begins anew, and the task of the first one does not go on for it.
+        let third = compile(Some(&second), &[("a.test", "/jwks")]);
+        assert!(!old.is_needed(&third, now) && ring(&third, "/jwks").is_some());
+    }
+
+    #[test]
+    fn keys_that_nobody_asks_for_are_kept_for_a_day() {
+        let snapshot = compile(None, &[("a.test", "/jwks")]);
+        let ring = ring(&snapshot, "/jwks").expect("a keyring");
+        ring.note_need(Duration::from_secs(1000));
+        for (now, expect) in [(1000, true), (87_399, true), (87_400, false)] {
+            assert_eq!(ring.is_needed(&snapshot, Duration::from_secs(now)), expect, "{now}");
+        }
+    }
+
+    #[test]
+    fn keys_are_usable_for_a_day_and_fetched_again_before_that() {
+        let fetched = Fetched { keys: Keys(Vec::new()), at: Duration::from_secs(1000) };
+        for (now, expect) in [(1000, true), (87_399, true), (87_400, false)] {
+            assert_eq!(fetched.is_usable(Duration::from_secs(now)), expect, "{now}");
+        }
+        let mut times = Times::default();
+        times.succeed(Duration::ZERO, KEPT_MAX);
+        assert!(times.pause(Duration::ZERO) < KEPT_MAX);
+    }
+
+    #[test]
+    fn one_task_keeps_the_keys_for_all() {
+        let ring = Arc::new(Keyring::of(server("/jwks").into()));
+        assert!(ring.is_to_be_kept() && !ring.is_to_be_kept());
+        assert!(*ring.is_fetching.borrow(), "there is something to wait for");
+        drop(Kept(Arc::clone(&ring)));
+        assert!(!*ring.is_fetching.borrow() && ring.is_to_be_kept());
+    }
+}

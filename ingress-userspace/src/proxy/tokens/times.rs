@@ -1,0 +1,117 @@
+//! When keys of a key server are fetched: before they are over, sooner if somebody seeks one, later where that fails.
+//! It has no clock and fetches nothing.
+
+use std::time::Duration;
+
+/// Between two fetches for keys that a token names and nobody knows: anybody can make up names.
+const SEEK_PAUSE: Duration = Duration::from_secs(30);
+/// After the first of several failures; twice as long after each further one.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// When keys came, and what has been tried since. Times are those of the process' clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    /// With the time for which they are fresh.
+    fetched: Option<(Duration, Duration)>,
+    /// When the last fetch ended.
+    tried: Duration,
+    /// How many in a row have failed.
+    failures: u32,
+    /// When a key was last sought that nobody knows.
+    sought: Option<Duration>,
+    /// It was not fetched since.
+    is_sought: bool,
+}
+
+impl Times {
+    /// How long it is until the next fetch; zero for now.
+    pub(super) fn pause(&self, now: Duration) -> Duration {
+        if self.is_sought {
+            return Duration::ZERO;
+        }
+        let due = match (self.failures, self.fetched) {
+            // A little before its time, so that nobody meets keys that are over.
+            (0, Some((at, fresh))) => at + fresh - fresh / 16,
+            (0, None) => Duration::ZERO,
+            (failures, _) => {
+                let doublings = (failures - 1).min(RETRY_MAX.as_secs().ilog2() + 1);
+                self.tried + (RETRY_MIN * (1_u32 << doublings)).min(RETRY_MAX)
+            }
+        };
+        due.saturating_sub(now)
+    }
+
+    /// Whether a fetch is wanted now because a token names a key that is not known.
+    pub(super) fn seek(&mut self, now: Duration) -> bool {
+        let may = self.sought.is_none_or(|sought| now.saturating_sub(sought) >= SEEK_PAUSE);
+        if may {
+            (self.sought, self.is_sought) = (Some(now), true);
+        }
+        may
+    }
+
+    /// Notes that a fetch begins. What is sought from now on is another one's.
+    pub(super) fn begin(&mut self) {
+        self.is_sought = false;
+    }
+
+    pub(super) fn succeed(&mut self, now: Duration, fresh: Duration) {
+        (self.fetched, self.tried, self.failures) = (Some((now, fresh)), now, 0);
+    }
+
+    pub(super) fn fail(&mut self, now: Duration) {
+        (self.tried, self.failures) = (now, self.failures.saturating_add(1));
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn keys_are_fetched_before_they_are_over() {
+        let mut times = Times::default();
+        assert_eq!(times.pause(at(1000)), Duration::ZERO, "there are none");
+        times.succeed(at(1000), at(160));
+        for (now, expect) in [(1000, 150), (1100, 50), (1149, 1), (1150, 0), (5000, 0)] {
+            assert_eq!(times.pause(at(now)), at(expect), "{now}");
+        }
+    }
+
+    #[test]
+    fn failures_are_followed_by_longer_and_longer_pauses() {
+        let mut times = Times::default();
+        for expect in [1, 2, 4, 8, 16, 30, 30, 30] {
+            times.fail(at(1000));
+            assert_eq!(times.pause(at(1000)), at(expect), "{}", times.failures);
+            assert_eq!(times.pause(at(1000 + expect)), Duration::ZERO, "{}", times.failures);
+        }
+        times.failures = u32::MAX;
+        assert_eq!(times.pause(at(1000)), at(30));
+        times.succeed(at(2000), at(160));
+        assert_eq!(times.pause(at(2000)), at(150), "they are forgotten");
+    }
+
+    #[test]
+    fn unknown_keys_are_sought_twice_a_minute_at_most() {
+        let mut times = Times::default();
+        times.succeed(at(1000), at(6000));
+        assert!(times.seek(at(1001)), "however fresh the others are");
+        assert_eq!(times.pause(at(1001)), Duration::ZERO);
+        times.begin();
+        times.succeed(at(1002), at(6000));
+        assert_eq!(times.pause(at(1002)), at(5625), "it was fetched");
+        for (now, expect) in [(1002, false), (1030, false), (1031, true), (1032, false), (1061, true)] {
+            assert_eq!(times.seek(at(now)), expect, "{now}");
+        }
+    }
+}
