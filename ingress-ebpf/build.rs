@@ -3,9 +3,9 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("bpf") {
-        // alu32: 32-bit registers (kernel 5.1), for shorter code. allows-misaligned-mem-access (LLVM 22): addresses in packets
-        // stand at odd multiples of two, and would else be copied byte by byte. The verifier accepts that wherever the CPU
-        // does it well (`CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS`: x86-64, arm64).
-        println!("cargo::rustc-link-arg-bins=--cpu-features=+alu32,+allows-misaligned-mem-access");
+        // allows-misaligned-mem-access (LLVM 22): addresses in packets stand at odd multiples of two, and would else be
+        // copied byte by byte. The verifier accepts that wherever the CPU does it well
+        // (`CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS`: x86-64, arm64).
+        println!("cargo::rustc-link-arg-bins=--cpu-features=+allows-misaligned-mem-access");
     }
 }
