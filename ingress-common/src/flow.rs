@@ -95,6 +95,18 @@ pub const fn v4_mapped(addr: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
+/// The inverse of [`v4_mapped`]; `None` for an address that is IPv6's own.
+#[must_use]
+#[inline(always)]
+pub const fn unmapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
+    const MARK: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
+    let &[a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, v4 @ ..] = addr;
+    // Two comparisons of words and not twelve of bytes: kernel programs ask this for every packet.
+    let is_mapped =
+        u64::from_ne_bytes([a0, a1, a2, a3, a4, a5, a6, a7]) == 0 && u32::from_ne_bytes([b0, b1, b2, b3]) == MARK;
+    if is_mapped { Some(v4) } else { None }
+}
+
 const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 8);
 const _: () = assert!(size_of::<Flow>() == 8 && align_of::<Flow>() == 4);
 const _: () = assert!(size_of::<HostName>() == 256 && align_of::<HostName>() == 1);

@@ -15,7 +15,7 @@ pub mod steer;
 
 pub use counters::{HostL7, HostL7Cell, HostNet, Requests, StatusClass, Total, Traffic};
 pub use flow::{Flow, FlowKey, HostId, HostName};
-pub use steer::{Alive, Client, DenyKey4, DenyKey6, Handoff, Nic, NodeAddr, PortKey, PortRule};
+pub use steer::{Alive, Client, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule};
 
 #[cfg(feature = "user")]
 mod pod;

@@ -26,11 +26,11 @@ pub const LISTENERS: &str = "listeners";
 /// Heartbeat of the process ([`ALIVE_CURRENT`]) and of a draining predecessor ([`ALIVE_DRAINING`]),
 /// array of [`crate::Alive`].
 pub const ALIVE: &str = "alive";
-/// IPv4 prefix → deny rule id ([`crate::DenyKey4`] → `u32`), LPM trie behind an array of maps.
+/// IPv4 prefix → deny rule ([`crate::DenyKey4`] → [`crate::DenyRule`]), LPM trie.
 pub const DENY4: &str = "deny4";
-/// IPv6 prefix → deny rule id ([`crate::DenyKey6`] → `u32`), LPM trie behind an array of maps.
+/// IPv6 prefix → deny rule ([`crate::DenyKey6`] → [`crate::DenyRule`]), LPM trie.
 pub const DENY6: &str = "deny6";
-/// Packets and bytes dropped per deny rule id, per-CPU array of [`crate::Traffic`].
+/// Packets and bytes dropped per deny rule, per-CPU array of [`crate::Traffic`].
 pub const DENY_HITS: &str = "deny_hits";
 /// Token buckets per client prefix (`[u8; 16]` → [`crate::Client`]), LRU hash.
 pub const CLIENTS: &str = "clients";
@@ -57,9 +57,9 @@ pub const ALIVE_MAX: u32 = 2;
 pub const ALIVE_CURRENT: u32 = 0;
 /// Index of the predecessor that is finishing its connections.
 pub const ALIVE_DRAINING: u32 = 1;
-/// Most prefixes in one deny list.
+/// Most prefixes of one family in the deny list.
 pub const DENY_MAX: u32 = 100_000;
-/// Most deny rules with a counter.
+/// Deny rules with a counter, [`crate::steer::DENY_OTHERS`] among them.
 pub const DENY_RULES_MAX: u32 = 4096;
 /// Most clients with a bucket at one time.
 pub const CLIENTS_MAX: u32 = 65_536;

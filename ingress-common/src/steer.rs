@@ -30,6 +30,9 @@ pub const SLOTS_PER_PORT: u32 = 64;
 
 /// Count this port's packets but leave delivery to the stack (a bound UDP socket).
 pub const PORT_COUNT_ONLY: u32 = 1;
+/// Look the sources of this port's packets up in the deny list. Set while that holds anything, so that an empty list costs a
+/// packet one branch.
+pub const PORT_DENIES: u32 = 2;
 
 /// Value of [`crate::map::NODE_ADDRS`].
 #[repr(C)]
@@ -78,6 +81,15 @@ pub struct Alive {
 pub const ALIVE_NONE: u32 = 0;
 pub const ALIVE_SERVING: u32 = 1;
 pub const ALIVE_DRAINING: u32 = 2;
+
+/// Value of [`crate::map::DENY4`] and [`crate::map::DENY6`]: the number under which [`crate::map::DENY_HITS`] counts what a
+/// prefix has dropped, below [`crate::map::DENY_RULES_MAX`]; or [`DENY_PASS`]. A prefix keeps its number while it is listed.
+pub type DenyRule = u32;
+
+/// The rule of all prefixes for which no number of their own was left.
+pub const DENY_OTHERS: DenyRule = 0;
+/// In the place of a rule: what comes from this prefix passes, although a shorter one is denied.
+pub const DENY_PASS: DenyRule = u32::MAX;
 
 /// Key of [`crate::map::DENY4`].
 #[repr(C)]

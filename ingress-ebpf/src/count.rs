@@ -1,19 +1,34 @@
 //! Adds to the per-CPU counters. An update is two plain additions: the value belongs to this CPU, and a program is not
 //! interrupted by another on the same CPU (both run with bottom halves disabled).
 
-use ingress_common::{HostId, HostNet, Total, Traffic, flow::UNATTRIBUTED};
+use ingress_common::{DenyRule, HostId, HostNet, Total, Traffic, flow::UNATTRIBUTED};
 
-use crate::maps::{HOST_NET, TOTALS};
+use crate::maps::{DENY_HITS, HOST_NET, TOTALS};
 
 /// Counts one packet for `total`.
 #[inline(always)]
 pub(crate) fn total(total: Total, bytes: u64) {
     if let Some(entry) = TOTALS.get_ptr_mut(total as u32) {
         // SAFETY: the verifier checked `entry` against null; it points to this CPU's value of the map.
-        let Traffic { packets, bytes: sum } = unsafe { &mut *entry };
-        *packets += 1;
-        *sum += bytes;
+        add(unsafe { &mut *entry }, bytes);
     }
+}
+
+/// Counts one packet as denied, and for the rule that denies it.
+#[inline(always)]
+pub(crate) fn denied(rule: DenyRule, bytes: u64) {
+    total(Total::Denied, bytes);
+    if let Some(entry) = DENY_HITS.get_ptr_mut(rule) {
+        // SAFETY: as in `total`.
+        add(unsafe { &mut *entry }, bytes);
+    }
+}
+
+#[inline(always)]
+const fn add(traffic: &mut Traffic, length: u64) {
+    let Traffic { packets, bytes } = traffic;
+    *packets += 1;
+    *bytes += length;
 }
 
 /// Counts one received packet as accepted and for exactly one host, so that the hosts always add up to the total.

@@ -1,9 +1,9 @@
 //! Decides what becomes of a packet or a lookup from what the node knows; counts nothing and changes nothing.
 
 use ingress_common::{
-    FlowKey, Handoff, PortKey, PortRule, Total,
+    DenyRule, FlowKey, Handoff, PortKey, PortRule, Total,
     flow::PROTO_TCP,
-    steer::{HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, default_worker, fresh},
+    steer::{DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES, default_worker, fresh},
 };
 
 use crate::parse::Segment;
@@ -14,6 +14,8 @@ pub trait Node {
     fn rule(&self, port: &PortKey) -> Option<PortRule>;
     /// Whether `addr` (IPv4 as v4-mapped) is an address of this node.
     fn holds(&self, addr: &[u8; 16]) -> bool;
+    /// What the deny list has for `addr` (IPv4 as v4-mapped), by the longest prefix: a rule or [`DENY_PASS`].
+    fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule>;
     /// Time of the proxy's latest heartbeat; 0 for none.
     fn heartbeat_ns(&self) -> u64;
     /// `CLOCK_MONOTONIC`.
@@ -27,6 +29,8 @@ pub trait Node {
 pub enum Decision {
     /// Not for this ingress: count the verdict and pass.
     Leave(Total),
+    /// Its sender may not talk to us: count as denied, for this rule and for no host, and drop.
+    Deny(DenyRule),
     /// Count as accepted, for its host, and pass.
     Accept,
     /// As [`Decision::Accept`], and leave this choice of a worker for the lookup.
@@ -53,6 +57,13 @@ pub fn decide(node: &impl Node, segment: &Segment) -> Decision {
     let Some(rule) = node.rule(&port_key(flow)) else { return Decision::Leave(Total::OtherPort) };
     if !node.holds(&flow.local_addr) {
         return Decision::Leave(Total::Transit);
+    }
+    // Whatever the packet is, also one of a connection that is older than the rule, and whether or not the heart beats.
+    if rule.flags & PORT_DENIES != 0
+        && let Some(rule) = node.deny_entry(&flow.remote_addr)
+        && rule != DENY_PASS
+    {
+        return Decision::Deny(rule);
     }
     if !segment.is_request() || !steers(&rule) {
         return Decision::Accept;
@@ -108,6 +119,7 @@ mod tests {
     struct Fake {
         rule: Option<PortRule>,
         holds: bool,
+        deny_entry: Option<DenyRule>,
         heartbeat_ns: u64,
         cpu: u32,
     }
@@ -118,6 +130,12 @@ mod tests {
         }
         fn holds(&self, _: &[u8; 16]) -> bool {
             self.holds
+        }
+        fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule> {
+            assert_eq!(*addr, flow(PROTO_TCP).remote_addr, "the sender is looked up");
+            let is_enforced = self.rule.is_some_and(|rule| rule.flags & PORT_DENIES != 0);
+            assert!(is_enforced && self.holds, "an empty list, or a packet that is not ours, costs no lookup");
+            self.deny_entry
         }
         fn heartbeat_ns(&self) -> u64 {
             self.heartbeat_ns
@@ -131,7 +149,7 @@ mod tests {
     }
 
     const fn serving() -> Fake {
-        Fake { rule: Some(RULE), holds: true, heartbeat_ns: NOW - 1, cpu: 0 }
+        Fake { rule: Some(RULE), holds: true, deny_entry: None, heartbeat_ns: NOW - 1, cpu: 0 }
     }
 
     fn flow(proto: u8) -> FlowKey {
@@ -204,6 +222,54 @@ mod tests {
             let node = Fake { rule: Some(rule), ..serving() };
             check_packet(&node, SYN, Decision::Accept);
             check_lookup(&node, PROTO_TCP, None, Route::Leave);
+        }
+    }
+
+    #[test]
+    fn who_is_denied_is_denied_whatever_comes() {
+        let denying = PortRule { flags: PORT_DENIES, ..RULE };
+        let uncounted = PortRule { flags: PORT_DENIES | PORT_COUNT_ONLY, workers: 0, ..RULE };
+        for deny_entry in [0, 7, 4095] {
+            for (rule, heartbeat_ns) in [(denying, NOW), (denying, 0), (uncounted, NOW)] {
+                let node = Fake { rule: Some(rule), deny_entry: Some(deny_entry), heartbeat_ns, ..serving() };
+                for flags in [SYN, ACK, SYN | ACK] {
+                    check_packet(&node, flags, Decision::Deny(deny_entry));
+                }
+            }
+        }
+        let udp = Segment { flow: flow(PROTO_UDP), tcp_flags: 0 };
+        let node = Fake { rule: Some(uncounted), deny_entry: Some(3), ..serving() };
+        assert_eq!(decide(&node, &udp), Decision::Deny(3));
+    }
+
+    #[test]
+    fn what_no_rule_denies_goes_on_as_ever() {
+        let rule = Some(PortRule { flags: PORT_DENIES, ..RULE });
+        for deny_entry in [None, Some(DENY_PASS)] {
+            let node = Fake { rule, deny_entry, ..serving() };
+            check_packet(&node, SYN, steer(8));
+            check_packet(&node, ACK, Decision::Accept);
+            check_packet(&Fake { heartbeat_ns: 0, rule, deny_entry, ..serving() }, SYN, Decision::Stale);
+        }
+        // The fake refuses to be asked in either case.
+        check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(8));
+        check_packet(
+            &Fake { rule, holds: false, deny_entry: Some(1), ..serving() },
+            SYN,
+            Decision::Leave(Total::Transit),
+        );
+        let default = Route::Default(8 + default_worker(&flow(PROTO_TCP), 4));
+        check_lookup(&Fake { rule, deny_entry: Some(1), ..serving() }, PROTO_TCP, None, default);
+    }
+
+    #[test]
+    fn mapped_addresses_are_those_of_ipv4() {
+        use ingress_common::flow::unmapped;
+        assert_eq!(unmapped(&v4_mapped([192, 0, 2, 1])), Some([192, 0, 2, 1]));
+        for at in 0..12 {
+            let mut addr = v4_mapped([192, 0, 2, 1]);
+            addr[at] ^= 1;
+            assert_eq!(unmapped(&addr), None, "byte {at}");
         }
     }
 

@@ -3,11 +3,12 @@
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
-    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, SockMap},
+    btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, SockMap, lpm_trie::Key},
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NodeAddr, PortKey, PortRule, Traffic, map,
+    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NodeAddr, PortKey,
+    PortRule, Traffic, map,
 };
 
 #[btf_map(name = "ports")]
@@ -48,3 +49,16 @@ pub(crate) static LISTENERS: SockMap<{ map::LISTENERS_MAX as usize }> = SockMap:
 // Mapped by the proxy, so that a heartbeat is a store and no system call.
 #[btf_map(name = "alive")]
 pub(crate) static ALIVE: Array<Alive, { map::ALIVE_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
+
+#[btf_map(name = "deny4")]
+pub(crate) static DENY4: LpmTrie<[u8; 4], DenyRule, { map::DENY_MAX as usize }> = LpmTrie::new();
+
+#[btf_map(name = "deny6")]
+pub(crate) static DENY6: LpmTrie<[u8; 16], DenyRule, { map::DENY_MAX as usize }> = LpmTrie::new();
+
+#[btf_map(name = "deny_hits")]
+pub(crate) static DENY_HITS: PerCpuArray<Traffic, { map::DENY_RULES_MAX as usize }> = PerCpuArray::new();
+
+// aya's keys are those that userspace writes: the length of the prefix, then the address.
+const _: () = assert!(size_of::<Key<[u8; 4]>>() == size_of::<DenyKey4>());
+const _: () = assert!(size_of::<Key<[u8; 16]>>() == size_of::<DenyKey6>());

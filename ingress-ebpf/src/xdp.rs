@@ -1,9 +1,12 @@
 //! `ingress_xdp`: counts every packet once, for its host if it is for a steered port, and chooses the worker of a new
-//! connection. Drops nothing yet, and never changes a packet.
+//! connection. Drops what the deny list denies and nothing else, and never changes a packet.
 
 use aya_ebpf::{
     EbpfContext as _,
-    bindings::{BPF_ANY, xdp_action::XDP_PASS},
+    bindings::{
+        BPF_ANY,
+        xdp_action::{XDP_DROP, XDP_PASS},
+    },
     helpers::generated::bpf_xdp_get_buff_len,
     macros::xdp,
     programs::XdpContext,
@@ -28,22 +31,33 @@ fn ingress_xdp(ctx: XdpContext) -> u32 {
     let bytes = unsafe { bpf_xdp_get_buff_len(ctx.as_ptr().cast()) };
     match parse(&Linear::of(&ctx)) {
         Ok(segment) => act(&ctx, &segment, bytes),
-        Err(verdict) => count::total(verdict, bytes),
+        Err(verdict) => leave(verdict, bytes),
     }
-    XDP_PASS
 }
 
 /// Carries out the decision on a TCP or UDP packet.
 #[inline(always)]
-fn act(ctx: &XdpContext, segment: &Segment, bytes: u64) {
+fn act(ctx: &XdpContext, segment: &Segment, bytes: u64) -> u32 {
     let Segment { flow, tcp_flags: _ } = segment;
     match decide(&Maps, segment) {
-        Decision::Leave(verdict) => return count::total(verdict, bytes),
+        Decision::Leave(verdict) => return leave(verdict, bytes),
+        Decision::Deny(rule) => {
+            count::denied(rule, bytes);
+            return XDP_DROP;
+        }
         Decision::Accept => {}
         Decision::Steer(handoff) => hand_off(ctx, flow, &handoff, bytes),
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
     count::accepted(host(flow), bytes);
+    XDP_PASS
+}
+
+/// Counts what is not for this ingress, and lets it go its way.
+#[inline(always)]
+fn leave(verdict: Total, bytes: u64) -> u32 {
+    count::total(verdict, bytes);
+    XDP_PASS
 }
 
 /// Leaves the choice of a worker for `ingress_lookup`.
