@@ -3,14 +3,16 @@
 use std::{collections::BTreeMap, path::Path};
 
 use ingress_common::{
-    Alive, Flow, FlowKey, HostL7, HostL7Cell, HostName, HostNet, Nic, NodeAddr, PortKey, PortRule, Total, Traffic, map,
+    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostL7, HostL7Cell, HostName, HostNet, Nic, NodeAddr, PortKey,
+    PortRule, Total, Traffic, map,
 };
 
 use super::{
+    deny::DenyEntry,
     error::Error,
     pins::Pins,
     sys::{Access, Mapping},
-    table::{PerCpu, Table},
+    table::{PerCpu, Table, Trie},
 };
 
 /// The pinned maps of a node: what tools read, whether or not a process serves.
@@ -26,6 +28,9 @@ pub struct Maps {
     pub(super) host_ids: Table<HostName, u32>,
     pub(super) listeners: Table<u32, u32>,
     pub(super) alive: Table<u32, Alive>,
+    pub(super) deny4: Trie<DenyKey4, DenyRule>,
+    pub(super) deny6: Trie<DenyKey6, DenyRule>,
+    pub(super) deny_hits: PerCpu<Traffic>,
 }
 
 /// Packets and bytes by reason, summed over the CPUs.
@@ -56,6 +61,9 @@ impl Maps {
             host_ids: Table::open(pins, map::HOST_IDS)?,
             listeners: Table::open(pins, map::LISTENERS)?,
             alive: Table::open(pins, map::ALIVE)?,
+            deny4: Trie::open(pins, map::DENY4)?,
+            deny6: Trie::open(pins, map::DENY6)?,
+            deny_hits: PerCpu::open(pins, map::DENY_HITS)?,
         })
     }
 
@@ -70,11 +78,28 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn totals(&self) -> Result<Totals, Error> {
-        let add = |sum: &mut Traffic, Traffic { packets, bytes }: &Traffic| {
-            sum.packets += packets;
-            sum.bytes += bytes;
-        };
         self.totals.folded(add).map(Totals)
+    }
+
+    /// The deny list, sorted by prefix.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn deny_entries(&self) -> Result<Vec<DenyEntry>, Error> {
+        let v4 = self.deny4.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v4(key, rule));
+        let v6 = self.deny6.entries()?.into_iter().filter_map(|(key, rule)| DenyEntry::v6(key, rule));
+        let mut entries: Vec<_> = v4.chain(v6).collect();
+        entries.sort_by_key(|entry| entry.prefix);
+        entries.dedup_by_key(|entry| entry.prefix);
+        Ok(entries)
+    }
+
+    /// Packets and bytes that each deny rule has dropped, by its number, summed over the CPUs.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn deny_hits(&self) -> Result<Vec<Traffic>, Error> {
+        self.deny_hits.folded(add)
     }
 
     /// Wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call.
@@ -157,6 +182,11 @@ impl Maps {
         let length = usize::try_from(self.host_capacity()).unwrap_or(0);
         Mapping::new(self.host_l7.fd(), length, access).map_err(|source| Error::kernel("map", map::HOST_L7, source))
     }
+}
+
+fn add(sum: &mut Traffic, Traffic { packets, bytes }: &Traffic) {
+    sum.packets += packets;
+    sum.bytes += bytes;
 }
 
 // === impl Totals ===

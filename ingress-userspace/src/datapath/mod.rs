@@ -3,9 +3,10 @@
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
+//!            deny_list ──────────────────────────> deny4, deny6
 //! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
-//! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, host_l7, …
+//! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, host_l7, deny_hits, …
 //! ```
 //!
 //! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
@@ -16,6 +17,7 @@
 #![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]
 
 mod alive;
+mod deny;
 mod error;
 mod flows;
 mod hosts;
@@ -54,6 +56,7 @@ use ingress_common::{
 
 use self::{alive::Life, pins::Pins, sys::Access};
 pub use self::{
+    deny::{Applied, DenyCount, DenyEffect, DenyEntries, DenyEntry, DenyList, DenyView},
     error::{Error, Missing},
     flows::{Flows, flow_key},
     hosts::HostIds,
@@ -72,6 +75,7 @@ pub struct Datapath {
     object: Ebpf,
     host_cells: &'static [HostL7Cell],
     host_ids: HostIds,
+    deny_list: DenyList,
     debug_log: Option<DebugLog>,
     report: Report,
 }
@@ -160,7 +164,8 @@ impl Datapath {
         };
         let shared = Arc::new(Shared { pins, maps, life, flows_full: AtomicU64::new(0) });
         let host_ids = HostIds::read(Arc::clone(&shared))?;
-        Ok(Self { shared, object, host_cells, host_ids, debug_log, report })
+        let deny_list = DenyList::read(Arc::clone(&shared))?;
+        Ok(Self { shared, object, host_cells, host_ids, deny_list, debug_log, report })
     }
 
     /// What `open` found and did.
@@ -182,6 +187,7 @@ impl Datapath {
             let last = first_slot.saturating_add(workers.saturating_sub(1));
             slot_fits(last)?;
             let key = PortKey { port_be: port.to_be(), proto, pad: 0 };
+            let flags = self.deny_list.flags(flags);
             wanted.push((key, PortRule { first_slot, workers, flags, pad: 0 }));
         }
         self.shared.maps.ports.replace(&wanted)
@@ -230,6 +236,12 @@ impl Datapath {
     #[must_use]
     pub const fn host_ids(&self) -> &HostIds {
         &self.host_ids
+    }
+
+    /// Whom the programs drop.
+    #[must_use]
+    pub const fn deny_list(&self) -> &DenyList {
+        &self.deny_list
     }
 
     /// Tells the kernel that this process is responsive; to be called each second (XDP stops choosing workers after

@@ -50,7 +50,7 @@ pub struct SteeredPort {
     pub first_slot: u32,
     /// 0 counts packets and steers nothing.
     pub workers: u32,
-    /// Bits of `ingress_common::steer::PORT_*`.
+    /// Bits of `ingress_common::steer::PORT_*`; `PORT_DENIES` follows from the deny list, whatever stands here.
     pub flags: u32,
 }
 

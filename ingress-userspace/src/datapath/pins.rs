@@ -32,6 +32,9 @@ pub(super) const MAPS: &[&str] = &[
     map::HANDOFF,
     map::LISTENERS,
     map::ALIVE,
+    map::DENY4,
+    map::DENY6,
+    map::DENY_HITS,
 ];
 
 const LOOKUP: &str = "lookup";

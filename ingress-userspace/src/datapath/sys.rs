@@ -176,24 +176,26 @@ pub(super) fn delete<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
 }
 
 /// One step through a map.
-pub(super) struct Step {
+pub(super) struct Step<T> {
     /// Elements written.
     pub count: usize,
     /// Where to go on; `None` at the end.
-    pub next: Option<u32>,
+    pub next: Option<T>,
 }
 
-/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes, f008d732ab18 for per-CPU arrays).
+/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes, f008d732ab18 for per-CPU arrays; tries have it
+/// from Linux 5.13 on).
 ///
-/// `values` holds `per_key` values for each key.
-pub(super) fn lookup_batch<K: Pod, V: Pod>(
+/// `values` holds `per_key` values for each key. `T` is what the kernel says of a place in a map of this kind: 4 bytes for
+/// arrays and hashes, a key for tries.
+pub(super) fn lookup_batch<K: Pod, V: Pod, T: Pod + Default>(
     map: BorrowedFd<'_>,
-    from: Option<u32>,
+    from: Option<T>,
     keys: &mut [K],
     values: &mut [V],
     per_key: usize,
-) -> io::Result<Step> {
-    let mut next = 0_u32;
+) -> io::Result<Step<T>> {
+    let mut next = T::default();
     let count = keys.len().min(values.len() / per_key.max(1));
     let mut attr = Batch {
         in_batch: from.as_ref().map_or(0, |token| address(std::ptr::from_ref(token))),
@@ -205,8 +207,7 @@ pub(super) fn lookup_batch<K: Pod, V: Pod>(
         element_flags: 0,
         flags: 0,
     };
-    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; the tokens are 4 bytes for arrays
-    // and hashes alike.
+    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; `table` names `T` by the kind of the map.
     let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
     let count = usize::try_from(attr.count).unwrap_or(0);
     match result {

@@ -25,6 +25,10 @@ pub(super) struct Table<K, V> {
     types: PhantomData<fn() -> (K, V)>,
 }
 
+/// A map from prefixes; to a program it gives the value of the longest that holds what is looked up.
+#[derive(Debug)]
+pub(super) struct Trie<K, V>(Table<K, V>);
+
 /// A map with one value per key and CPU.
 #[derive(Debug)]
 pub(super) struct PerCpu<V> {
@@ -89,7 +93,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
         K: Default,
         V: Default,
     {
-        scan(self.fd(), 1, |key, values: &[V]| visit(key, &values[0])).map_err(|e| self.error("read", e))
+        scan::<K, V, u32>(self.fd(), 1, |key, values| visit(key, &values[0])).map_err(|e| self.error("read", e))
     }
 
     /// Makes the map hold exactly `wanted`: first what is new or changed, then what goes.
@@ -113,6 +117,36 @@ impl<K: Pod, V: Pod> Table<K, V> {
     }
 }
 
+// === impl Trie ===
+
+impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
+    /// Opens the pinned trie `name`.
+    pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
+        Table::open(pins, name).map(Self)
+    }
+
+    /// All elements. Elements that come or go meanwhile may or may not be among them, and others may be there twice.
+    pub(super) fn entries(&self) -> Result<Vec<(K, V)>, Error> {
+        let Self(table) = self;
+        let mut all = Vec::new();
+        let read = scan::<K, V, K>(table.fd(), 1, |key, values| all.push((*key, values[0])));
+        read.map(|()| all).map_err(|source| table.error("read", source))
+    }
+
+    /// Sets the value of a prefix; `false` if there is no room for another.
+    pub(super) fn set(&self, key: &K, value: &V) -> Result<bool, Error> {
+        match self.0.try_set(key, value) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => Ok(false),
+            Err(source) => Err(self.0.error("write", source)),
+        }
+    }
+
+    pub(super) fn remove(&self, key: &K) -> Result<bool, Error> {
+        self.0.remove(key)
+    }
+}
+
 // === impl PerCpu ===
 
 impl<V: Pod + Default> PerCpu<V> {
@@ -131,7 +165,7 @@ impl<V: Pod + Default> PerCpu<V> {
     /// Every entry, its values over all CPUs folded into one.
     pub(super) fn folded(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<V>, Error> {
         let mut all = vec![V::default(); usize::try_from(self.entries).unwrap_or(0)];
-        let read = scan(self.fd.as_fd(), self.cpus, |key: &u32, values: &[V]| {
+        let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, |key, values| {
             if let Some(sum) = usize::try_from(*key).ok().and_then(|key| all.get_mut(key)) {
                 values.iter().for_each(|value| fold(sum, value));
             }
@@ -148,6 +182,11 @@ impl<V: Pod + Default> PerCpu<V> {
             change(first);
         }
         sys::update(self.fd.as_fd(), &key, &values).map_err(|e| self.error("write", e))
+    }
+
+    /// Sets an entry to zero on every CPU. What a program adds to it meanwhile may be lost.
+    pub(super) fn reset(&self, key: u32) -> Result<(), Error> {
+        sys::update(self.fd.as_fd(), &key, &vec![V::default(); self.cpus]).map_err(|e| self.error("write", e))
     }
 
     fn error(&self, operation: &'static str, source: io::Error) -> Error {
@@ -169,13 +208,14 @@ fn open(pins: &Pins, name: &'static str, key: usize, value: usize) -> Result<(Ow
     Ok((fd, info))
 }
 
-fn scan<K: Pod + Default, V: Pod + Default>(
+/// Visits every element; `T` as in [`sys::lookup_batch`].
+fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
     map: BorrowedFd<'_>,
     per_key: usize,
     mut visit: impl FnMut(&K, &[V]),
 ) -> io::Result<()> {
     let mut batch = BATCH;
-    let mut from = None;
+    let mut from: Option<T> = None;
     loop {
         let mut keys = vec![K::default(); batch];
         let mut values = vec![V::default(); batch * per_key];
@@ -186,6 +226,8 @@ fn scan<K: Pod + Default, V: Pod + Default>(
                 batch *= 2;
                 continue;
             }
+            // An element of a trie went away between its key and its value.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
         keys.iter().zip(values.chunks_exact(per_key)).take(step.count).for_each(|(key, values)| visit(key, values));

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// A set of networks. Membership costs one binary search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,17 @@ impl Networks {
         let parts = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|part| !part.is_empty());
         let networks = parts.map(parse).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { networks: IpNet::aggregate(&networks).into() })
+    }
+
+    /// All addresses of both families.
+    #[must_use]
+    pub fn everybody() -> Self {
+        Self { networks: [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())].into() }
+    }
+
+    /// Sorted and disjoint.
+    pub fn iter(&self) -> impl Iterator<Item = IpNet> {
+        self.networks.iter().copied()
     }
 
     #[must_use]
@@ -101,6 +112,7 @@ mod tests {
         for everybody in ["0.0.0.0/0 ::/0", "::/0,0.0.0.0/0"] {
             let networks = Networks::parse(everybody).expect("valid");
             assert!(networks.is_everybody() && networks.holds_every_v4());
+            assert_eq!(networks, Networks::everybody());
             assert!(
                 ["0.0.0.0", "255.255.255.255", "::", "ffff::"]
                     .iter()

@@ -35,6 +35,20 @@ impl Trust {
         (self.forwarded || self.address) && self.hops.contains(peer)
     }
 
+    /// Where peers have their addresses that may speak for others, in whatever way; `proxied` tells whether any connection begins
+    /// with a header of the PROXY protocol, be it that of a stream service.
+    #[must_use]
+    pub fn speakers(&self, proxied: bool) -> Networks {
+        let Self { hops, forwarded, address, .. } = self;
+        if proxied && hops.is_empty() {
+            Networks::everybody()
+        } else if proxied || *forwarded || *address {
+            hops.clone()
+        } else {
+            Networks::default()
+        }
+    }
+
     /// Whether `peer` may say by the PROXY protocol for whom it speaks: without a list, everybody may.
     #[must_use]
     pub fn admits_proxy(&self, peer: IpAddr) -> bool {
@@ -52,6 +66,34 @@ impl Default for Trust {
             keeps_chain: false,
             proxy_protocol: false,
             proxy_protocol_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_speak_for_others_is_whoever_is_believed() {
+        let hops = Networks::parse("10.0.0.0/8").expect("valid");
+        let nobody = Networks::default();
+        for (list, forwarded, address, proxied, expect) in [
+            (&nobody, false, false, false, &nobody),
+            (&hops, false, false, false, &nobody),
+            (&hops, true, false, false, &hops),
+            (&hops, false, true, false, &hops),
+            (&hops, false, false, true, &hops),
+            (&nobody, true, true, false, &nobody),
+            (&nobody, false, false, true, &Networks::everybody()),
+        ] {
+            let trust = Trust { hops: list.clone(), forwarded, address, ..Trust::default() };
+            let speakers = trust.speakers(proxied);
+            assert_eq!(speakers, *expect, "{list} {forwarded} {address} {proxied}");
+            for peer in ["10.1.2.3", "192.0.2.1", "2001:db8::1"].map(|peer| peer.parse().expect("an address")) {
+                let may = trust.believes(peer) || proxied && trust.admits_proxy(peer);
+                assert_eq!(speakers.contains(peer), may, "{peer}");
+            }
         }
     }
 }

@@ -8,9 +8,12 @@ use crate::model::Texts;
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
-    setting("block-cidrs", "networks that get 403 from every host, separated by commas", |value, globals| {
-        networks(value, &mut globals.blocked.networks)
-    }),
+    setting(
+        "block-cidrs",
+        "networks that get nothing, separated by commas: XDP drops their packets to all of our ports, TCP and UDP; of \
+         hosts they get 403 where it does not see them or a trusted proxy stands between",
+        |value, globals| networks(value, &mut globals.blocked.networks),
+    ),
     setting(
         "block-referers",
         "what requests that get 403 from every host say in `Referer`, separated by commas: all of it, behind `~` a \

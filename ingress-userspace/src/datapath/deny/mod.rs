@@ -1,0 +1,254 @@
+//! The deny list in the kernel: makes it what it should be, whatever process has left it as it is, and tells what it has
+//! dropped. Whom to deny is the caller's to know.
+
+mod plan;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use ingress_common::{
+    DenyKey4, DenyKey6, DenyRule, PortRule, Traffic,
+    map::{DENY_MAX, DENY_RULES_MAX},
+    steer::{DENY_OTHERS, DENY_PASS, PORT_DENIES},
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{Shared, error::Error};
+use plan::Plan;
+pub use plan::{DenyEffect, DenyEntries};
+
+/// The deny list of this node, which outlasts processes as all maps do.
+#[derive(Debug)]
+pub struct DenyList {
+    shared: Arc<Shared>,
+    /// Whether the programs look into it.
+    is_enforced: AtomicBool,
+    known: Mutex<Known>,
+}
+
+/// The list as this process knows it, for whoever asks what it has dropped.
+#[derive(Debug, Default)]
+struct Known {
+    rules: Vec<(DenyRule, IpNet)>,
+    /// Whether a prefix has no rule of its own.
+    has_others: bool,
+    left_out: usize,
+}
+
+/// An entry as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenyEntry {
+    pub prefix: IpNet,
+    /// `None` if what comes from there passes.
+    pub rule: Option<DenyRule>,
+}
+
+/// What [`DenyList::set`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Entries that are new, or have another effect.
+    pub added: usize,
+    pub removed: usize,
+    /// Prefixes to be denied for which there was no room: what comes from there passes.
+    pub left_out: usize,
+}
+
+/// What the deny list has dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DenyView {
+    /// Every rule of the list.
+    pub rules: Vec<DenyCount>,
+    /// See [`Applied::left_out`].
+    pub left_out: usize,
+}
+
+/// What one rule has dropped, since its prefix is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenyCount {
+    /// `None` for all prefixes without a rule of their own together ([`DENY_OTHERS`]), since there are maps.
+    pub prefix: Option<IpNet>,
+    pub dropped: Traffic,
+}
+
+// === impl DenyList ===
+
+impl DenyList {
+    /// Takes the list as it is. The programs go on to look into it if there is anything.
+    pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
+        let entries: BTreeMap<_, _> = shared.maps.deny_entries()?.into_iter().map(DenyEntry::into_pair).collect();
+        let is_enforced = AtomicBool::new(!entries.is_empty());
+        Ok(Self { shared, is_enforced, known: Mutex::new(Known::of(&entries, 0)) })
+    }
+
+    /// Makes the list hold exactly `wanted`, as far as there is room. What is denied before and after is denied at all times, and
+    /// so passes what passes before and after; a prefix keeps its rule as long as it is listed.
+    ///
+    /// Reads the whole list; a change of it costs some 2 µs for each entry that differs. To be called by the owner of the node, under the
+    /// lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would leave a mixture.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`], after which some of the changes are made.
+    pub fn set(&self, wanted: &DenyEntries) -> Result<Applied, Error> {
+        let capacity = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
+        let (wanted, mut left_out) = wanted.fitting(capacity);
+        let mut present: BTreeMap<_, _> =
+            self.shared.maps.deny_entries()?.into_iter().map(DenyEntry::into_pair).collect();
+        let Plan { additions, removals } = Plan::new(&present, &wanted);
+        self.begin_counts(&additions)?;
+        let mut postponed = Vec::new();
+        for &entry in &additions {
+            if !self.add(entry, &mut present)? {
+                // What goes makes room.
+                postponed.push(entry);
+            }
+        }
+        if !wanted.is_empty() {
+            self.enforce(true)?;
+        }
+        for prefix in &removals {
+            self.remove(*prefix)?;
+            present.remove(prefix);
+        }
+        for entry in postponed {
+            if !self.add(entry, &mut present)? {
+                left_out += 1;
+            }
+        }
+        if wanted.is_empty() {
+            self.enforce(false)?;
+        }
+        *self.known() = Known::of(&present, left_out);
+        Ok(Applied { added: additions.len(), removed: removals.len(), left_out })
+    }
+
+    /// What the list has dropped, as far as this process knows it: that of the owner is the node's.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn view(&self) -> Result<DenyView, Error> {
+        let hits = self.shared.maps.deny_hits()?;
+        let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
+        let known = self.known();
+        let Known { rules, has_others, left_out } = &*known;
+        let own = rules.iter().map(|&(rule, prefix)| DenyCount { prefix: Some(prefix), dropped: dropped(rule) });
+        let others = has_others.then(|| DenyCount { prefix: None, dropped: dropped(DENY_OTHERS) });
+        Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out })
+    }
+
+    /// The flags of a port, with what the list says of it.
+    pub(super) fn flags(&self, flags: u32) -> u32 {
+        if self.is_enforced.load(Relaxed) { flags | PORT_DENIES } else { flags & !PORT_DENIES }
+    }
+
+    /// Has the programs look into the list, or not. A list that begins is complete when they do.
+    fn enforce(&self, is_enforced: bool) -> Result<(), Error> {
+        self.is_enforced.store(is_enforced, Relaxed);
+        let ports = &self.shared.maps.ports;
+        for (key, rule) in ports.entries()? {
+            let flags = self.flags(rule.flags);
+            if flags != rule.flags {
+                ports.set(&key, &PortRule { flags, ..rule })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the counters of rules to zero that are about to be given to other prefixes than before.
+    fn begin_counts(&self, additions: &[DenyEntry]) -> Result<(), Error> {
+        let given = additions.iter().filter_map(|entry| entry.rule).filter(|rule| *rule != DENY_OTHERS);
+        let given: Vec<_> = given.collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        let hits = self.shared.maps.deny_hits()?;
+        for rule in given {
+            if hits.get(rule as usize).is_some_and(|hits| *hits != Traffic::default()) {
+                self.shared.maps.deny_hits.reset(rule)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there was room.
+    fn add(&self, entry: DenyEntry, present: &mut BTreeMap<IpNet, Option<DenyRule>>) -> Result<bool, Error> {
+        let DenyEntry { prefix, rule } = entry;
+        let value = rule.unwrap_or(DENY_PASS);
+        let is_set = match prefix {
+            IpNet::V4(net) => self.shared.maps.deny4.set(&key4(net), &value),
+            IpNet::V6(net) => self.shared.maps.deny6.set(&key6(net), &value),
+        }?;
+        if is_set {
+            present.insert(prefix, rule);
+        }
+        Ok(is_set)
+    }
+
+    fn remove(&self, prefix: IpNet) -> Result<bool, Error> {
+        match prefix {
+            IpNet::V4(net) => self.shared.maps.deny4.remove(&key4(net)),
+            IpNet::V6(net) => self.shared.maps.deny6.remove(&key6(net)),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Changed in one step, so a panic elsewhere leaves it whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn of(entries: &BTreeMap<IpNet, Option<DenyRule>>, left_out: usize) -> Self {
+        let rules = || entries.iter().filter_map(|(&prefix, &rule)| Some((rule?, prefix)));
+        let own = rules().filter(|(rule, _)| *rule != DENY_OTHERS && *rule < DENY_RULES_MAX).collect();
+        Self { rules: own, has_others: rules().any(|(rule, _)| rule == DENY_OTHERS), left_out }
+    }
+}
+
+// === impl DenyEntry ===
+
+impl DenyEntry {
+    /// The one of `entries` that decides about packets from `addr`: the longest prefix that holds it.
+    #[must_use]
+    pub fn deciding(entries: &[Self], addr: IpAddr) -> Option<Self> {
+        let addr = addr.to_canonical();
+        let holding = entries.iter().filter(|entry| entry.prefix.contains(&addr));
+        holding.max_by_key(|entry| entry.prefix.prefix_len()).copied()
+    }
+
+    /// `None` for a prefix longer than there are; the kernel has none.
+    pub(super) fn v4(DenyKey4 { prefix_len, addr }: DenyKey4, value: DenyRule) -> Option<Self> {
+        let prefix = Ipv4Net::new(Ipv4Addr::from(addr), u8::try_from(prefix_len).ok()?).ok()?;
+        Some(Self { prefix: IpNet::V4(prefix), rule: rule(value) })
+    }
+
+    /// As [`DenyEntry::v4`].
+    pub(super) fn v6(DenyKey6 { prefix_len, addr }: DenyKey6, value: DenyRule) -> Option<Self> {
+        let prefix = Ipv6Net::new(Ipv6Addr::from(addr), u8::try_from(prefix_len).ok()?).ok()?;
+        Some(Self { prefix: IpNet::V6(prefix), rule: rule(value) })
+    }
+
+    fn into_pair(self) -> (IpNet, Option<DenyRule>) {
+        let Self { prefix, rule } = self;
+        (prefix, rule)
+    }
+}
+
+fn rule(value: DenyRule) -> Option<DenyRule> {
+    (value != DENY_PASS).then_some(value)
+}
+
+fn key4(net: Ipv4Net) -> DenyKey4 {
+    DenyKey4 { prefix_len: net.prefix_len().into(), addr: net.network().octets() }
+}
+
+fn key6(net: Ipv6Net) -> DenyKey6 {
+    DenyKey6 { prefix_len: net.prefix_len().into(), addr: net.network().octets() }
+}

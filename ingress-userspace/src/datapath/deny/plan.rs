@@ -1,0 +1,272 @@
+//! What the deny list should hold, and the steps to it from what it holds. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ingress_common::{DenyRule, map::DENY_RULES_MAX, steer::DENY_OTHERS};
+use ipnet::IpNet;
+
+use super::DenyEntry;
+
+/// What becomes of packets from a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DenyEffect {
+    /// They go on, although a shorter prefix is denied.
+    Pass,
+    /// They are dropped.
+    Deny,
+}
+
+/// What the deny list should hold. Of the entries that hold a sender, the one with the longest prefix decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DenyEntries(BTreeMap<IpNet, DenyEffect>);
+
+/// The steps from what the kernel has to what it should have, each in this order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Those that pass first, so that no hop is dropped by an entry that is there before its own.
+    pub(super) additions: Vec<DenyEntry>,
+    /// After the additions, so that what stays denied is denied meanwhile; those that pass last.
+    pub(super) removals: Vec<IpNet>,
+}
+
+// === impl DenyEntries ===
+
+impl DenyEntries {
+    /// Denies `denied`, but nobody of `trusted`, who speak for others: of whom, only the proxy finds out. Prefixes of either list
+    /// may hold one another.
+    #[must_use]
+    pub fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+        let denied = denied.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Deny));
+        let trusted = trusted.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Pass));
+        // Each prefix stands behind those that hold it, and trust before denial of the same.
+        let all: BTreeSet<_> = denied.chain(trusted).collect();
+        let (mut entries, mut around) = (BTreeMap::new(), Vec::<(IpNet, DenyEffect)>::new());
+        for (prefix, effect) in all {
+            while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
+            match (around.last().map(|(_, effect)| *effect), effect) {
+                // Trust goes before what is denied within it.
+                (Some(DenyEffect::Pass), _) => continue,
+                // Nothing would drop it.
+                (None, DenyEffect::Pass) => {}
+                (None | Some(DenyEffect::Deny), _) => {
+                    entries.insert(prefix, effect);
+                }
+            }
+            around.push((prefix, effect));
+        }
+        Self(entries)
+    }
+
+    /// What finds room in tries of `capacity` entries, and how many prefixes that should be denied do not.
+    pub(super) fn fitting(&self, capacity: usize) -> (BTreeMap<IpNet, DenyEffect>, usize) {
+        let (v4, v6): (Vec<_>, Vec<_>) =
+            self.0.iter().map(|(prefix, effect)| (*prefix, *effect)).partition(|(prefix, _)| is_v4(*prefix));
+        let (mut fitting, mut left_out) = (BTreeMap::new(), 0);
+        for family in [v4, v6] {
+            let (passed, denied): (Vec<_>, Vec<_>) =
+                family.into_iter().partition(|(_, effect)| *effect == DenyEffect::Pass);
+            // Without room for each that passes, what holds it must not be denied, and so nothing is.
+            let room = capacity.saturating_sub(passed.len());
+            left_out += denied.len().saturating_sub(room);
+            if room > 0 {
+                fitting.extend(passed);
+                fitting.extend(denied.into_iter().take(room));
+            }
+        }
+        (fitting, left_out)
+    }
+}
+
+const fn is_v4(prefix: IpNet) -> bool {
+    matches!(prefix, IpNet::V4(_))
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub(super) fn new(present: &BTreeMap<IpNet, Option<DenyRule>>, wanted: &BTreeMap<IpNet, DenyEffect>) -> Self {
+        let taken: BTreeSet<DenyRule> = present.values().copied().flatten().collect();
+        let mut free = (DENY_OTHERS + 1..DENY_RULES_MAX).filter(|rule| !taken.contains(rule));
+        let (mut passed, mut denied) = (Vec::new(), Vec::new());
+        for (&prefix, effect) in wanted {
+            match (effect, present.get(&prefix)) {
+                (DenyEffect::Pass, Some(None)) => {}
+                (DenyEffect::Deny, Some(Some(rule))) if *rule < DENY_RULES_MAX => {}
+                (DenyEffect::Pass, _) => passed.push(DenyEntry { prefix, rule: None }),
+                (DenyEffect::Deny, _) => {
+                    denied.push(DenyEntry { prefix, rule: Some(free.next().unwrap_or(DENY_OTHERS)) });
+                }
+            }
+        }
+        let mut removals: Vec<_> = present.iter().filter(|(prefix, _)| !wanted.contains_key(*prefix)).collect();
+        removals.sort_by_key(|(_, rule)| rule.is_none());
+        Self {
+            additions: [passed, denied].concat(),
+            removals: removals.into_iter().map(|(prefix, _)| *prefix).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nets(text: &str) -> Vec<IpNet> {
+        text.split_whitespace().map(|net| net.parse().expect("a network")).collect()
+    }
+
+    /// Entries as text, those that pass with a `+`.
+    fn shown(entries: &BTreeMap<IpNet, DenyEffect>) -> String {
+        let shown = entries.iter().map(|(prefix, effect)| match effect {
+            DenyEffect::Pass => format!("+{prefix}"),
+            DenyEffect::Deny => prefix.to_string(),
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn nobody_who_speaks_for_others_is_denied() {
+        for (denied, trusted, expect) in [
+            ("", "", ""),
+            ("", "10.0.0.0/8", ""),
+            ("10.0.0.0/8 2001:db8::/32", "", "10.0.0.0/8 2001:db8::/32"),
+            ("10.0.0.0/8", "192.0.2.0/24", "10.0.0.0/8"),
+            ("10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8 +10.1.0.0/16"),
+            ("10.1.0.0/16", "10.0.0.0/8", ""),
+            ("10.0.0.0/8", "10.0.0.0/8", ""),
+            // Trusted inside, and denied inside of that: the proxy finds out who it is.
+            ("10.0.0.0/8 10.1.2.0/24", "10.1.0.0/16", "10.0.0.0/8 +10.1.0.0/16"),
+            ("10.0.0.0/8 10.1.0.0/16", "10.1.0.0/16 10.1.2.0/24", "10.0.0.0/8 +10.1.0.0/16"),
+            ("10.0.0.0/8 10.1.0.0/16", "10.1.2.3/32", "10.0.0.0/8 10.1.0.0/16 +10.1.2.3/32"),
+            ("10.0.0.0/8 10.2.0.0/16", "10.0.0.0/16", "10.0.0.0/8 +10.0.0.0/16 10.2.0.0/16"),
+            ("0.0.0.0/0 ::/0", "2001:db8::1/128", "0.0.0.0/0 ::/0 +2001:db8::1/128"),
+            ("0.0.0.0/0 ::/0", "0.0.0.0/0", "::/0"),
+            ("0.0.0.0/0 ::/0", "0.0.0.0/0 ::/0", ""),
+            ("10.1.2.3/8", "", "10.0.0.0/8"),
+        ] {
+            let entries = DenyEntries::new(nets(denied), nets(trusted));
+            assert_eq!(shown(&entries.0), expect, "{denied}, trusted {trusted}");
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_never_a_hop() {
+        let entries = DenyEntries::new(
+            nets("10.0.0.0/8 11.0.0.0/8 13.0.0.0/8 2001:db8::/32"),
+            nets("10.0.0.1/32 13.0.0.1/32 2001:db8::1/128"),
+        );
+        for (capacity, expect, left_out) in [
+            (5, "10.0.0.0/8 +10.0.0.1/32 11.0.0.0/8 13.0.0.0/8 +13.0.0.1/32 2001:db8::/32 +2001:db8::1/128", 0),
+            (4, "10.0.0.0/8 +10.0.0.1/32 11.0.0.0/8 +13.0.0.1/32 2001:db8::/32 +2001:db8::1/128", 1),
+            (3, "10.0.0.0/8 +10.0.0.1/32 +13.0.0.1/32 2001:db8::/32 +2001:db8::1/128", 2),
+            (2, "2001:db8::/32 +2001:db8::1/128", 3),
+            (1, "", 4),
+        ] {
+            let (fitting, count) = entries.fitting(capacity);
+            assert_eq!((shown(&fitting).as_str(), count), (expect, left_out), "{capacity}");
+        }
+    }
+
+    type Present = BTreeMap<IpNet, Option<DenyRule>>;
+
+    fn apply(present: &mut Present, Plan { additions, removals }: Plan) {
+        present.extend(additions.into_iter().map(|DenyEntry { prefix, rule }| (prefix, rule)));
+        present.retain(|prefix, _| !removals.contains(prefix));
+    }
+
+    fn plan(present: &Present, denied: &str, trusted: &str) -> Plan {
+        Plan::new(present, &DenyEntries::new(nets(denied), nets(trusted)).0)
+    }
+
+    #[test]
+    fn a_prefix_keeps_its_rule_and_a_rule_that_is_free_is_given_again() {
+        let rule = |present: &Present, prefix: &str| present.get(&nets(prefix)[0]).copied();
+        let mut present = Present::new();
+        let first = plan(&present, "10.0.0.0/8 11.0.0.0/8 12.0.0.0/8", "11.0.0.1/32");
+        apply(&mut present, first);
+        assert_eq!(present.values().flatten().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(rule(&present, "11.0.0.1/32"), Some(None));
+
+        let second = plan(&present, "9.0.0.0/8 11.0.0.0/8 12.0.0.0/8", "");
+        assert_eq!(second.removals, nets("10.0.0.0/8 11.0.0.1/32"), "those that pass go last");
+        apply(&mut present, second);
+        let rules = ["9.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8"].map(|prefix| rule(&present, prefix));
+        assert_eq!(rules, [Some(Some(4)), Some(Some(2)), Some(Some(3))]);
+
+        let third = plan(&present, "9.0.0.0/8 13.0.0.0/8", "");
+        apply(&mut present, third);
+        assert_eq!(rule(&present, "13.0.0.0/8"), Some(Some(1)));
+        assert_eq!(plan(&present, "9.0.0.0/8 13.0.0.0/8", ""), Plan::default(), "nothing changes, nothing is done");
+        let trusted = plan(&present, "9.0.0.0/8 12.0.0.0/7", "13.0.0.0/8");
+        assert_eq!(trusted.additions[0], DenyEntry { prefix: nets("13.0.0.0/8")[0], rule: None });
+        assert!(trusted.removals.is_empty());
+    }
+
+    #[test]
+    fn prefixes_without_a_rule_of_their_own_share_one() {
+        let wanted = (0..5000_u32).map(|n| IpNet::from(IpAddr::from(Ipv4Addr::from(n))));
+        let plan = Plan::new(&Present::new(), &DenyEntries::new(wanted, []).0);
+        let rules: Vec<_> = plan.additions.iter().filter_map(|entry| entry.rule).collect();
+        assert_eq!(rules.len(), 5000);
+        let own: BTreeSet<_> = rules.iter().filter(|rule| **rule != DENY_OTHERS).collect();
+        assert_eq!((own.len(), rules.iter().filter(|rule| **rule == DENY_OTHERS).count()), (4095, 905));
+        assert!(own.iter().all(|rule| **rule < DENY_RULES_MAX));
+    }
+
+    const SPACE: u32 = 32;
+
+    fn prefixes() -> impl Strategy<Value = Vec<IpNet>> {
+        let prefix = (0..SPACE, 26..=32_u8);
+        let net =
+            |(addr, length): (u32, u8)| IpNet::new(Ipv4Addr::from(addr).into(), length).expect("a length").trunc();
+        proptest::collection::vec(prefix.prop_map(net), 0..6)
+    }
+
+    fn denied(present: &Present) -> Vec<bool> {
+        let entries: Vec<_> = present.iter().map(|(&prefix, &rule)| DenyEntry { prefix, rule }).collect();
+        let deciding = |addr| DenyEntry::deciding(&entries, IpAddr::from(Ipv4Addr::from(addr)));
+        (0..SPACE).map(|addr| deciding(addr).is_some_and(|entry| entry.rule.is_some())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn entries_deny_whom_the_list_holds_and_nobody_trusts(list in prefixes(), trusted in prefixes()) {
+            let mut present = Present::new();
+            apply(&mut present, Plan::new(&Present::new(), &DenyEntries::new(list.clone(), trusted.clone()).0));
+            let holds = |nets: &[IpNet], addr: IpAddr| nets.iter().any(|net| net.contains(&addr));
+            for (addr, is_denied) in (0..SPACE).map(|addr| IpAddr::from(Ipv4Addr::from(addr))).zip(denied(&present)) {
+                prop_assert_eq!(is_denied, holds(&list, addr) && !holds(&trusted, addr), "{}", addr);
+            }
+        }
+
+        #[test]
+        fn what_is_the_same_before_and_after_is_the_same_meanwhile(
+            lists in [prefixes(), prefixes()],
+            trusted in [prefixes(), prefixes()],
+        ) {
+            let [old, new] = [0, 1].map(|n| DenyEntries::new(lists[n].clone(), trusted[n].clone()).0);
+            let mut present = Present::new();
+            apply(&mut present, Plan::new(&Present::new(), &old));
+            let before = denied(&present);
+            let Plan { additions, removals } = Plan::new(&present, &new);
+            let mut stages = Vec::new();
+            for DenyEntry { prefix, rule } in additions {
+                present.insert(prefix, rule);
+                stages.push(denied(&present));
+            }
+            for prefix in removals {
+                present.remove(&prefix);
+                stages.push(denied(&present));
+            }
+            prop_assert!(present.keys().eq(new.keys()));
+            let after = denied(&present);
+            for (addr, (before, after)) in before.iter().zip(&after).enumerate().filter(|(_, (b, a))| b == a) {
+                prop_assert!(stages.iter().all(|stage| stage[addr] == *before), "{} {}", addr, after);
+            }
+        }
+    }
+}
