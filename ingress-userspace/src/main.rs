@@ -4,6 +4,7 @@
 mod admin;
 mod app;
 mod config;
+mod deny;
 mod node;
 mod privileges;
 mod probe;
@@ -40,6 +41,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             app::run(settings)
         }
         Command::Probe(args) => Ok(probe::run(args)?),
+        Command::Deny(command) => deny::run(command),
         Command::Unload(UnloadArgs { bpffs }) => {
             let removed = datapath::unload(&bpffs)?;
             if removed.is_empty() {

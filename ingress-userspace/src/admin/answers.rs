@@ -8,7 +8,7 @@ use http_body_util::Full;
 use ingress_common::{HostL7, HostNet, StatusClass, Traffic};
 use serde_json::{Map, Value, json};
 
-use super::{HostCounters, Metrics, Source, metrics};
+use super::{DenyState, HostCounters, Metrics, Source, metrics};
 
 /// The answers of this process.
 #[derive(Debug)]
@@ -16,6 +16,9 @@ pub(crate) struct Answers {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) metrics: Metrics,
 }
+
+/// What there is to ask for.
+const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals or /denied";
 
 impl Answers {
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
@@ -34,7 +37,8 @@ impl Answers {
             },
             "/hosts" => typed(StatusCode::OK, "application/json", hosts(source).to_string()),
             "/totals" => typed(StatusCode::OK, "application/json", totals(source).to_string()),
-            _ => text(StatusCode::NOT_FOUND, "try /healthz, /startz, /readyz, /metrics, /hosts or /totals\n".into()),
+            "/denied" => typed(StatusCode::OK, "application/json", denied(source).to_string()),
+            _ => text(StatusCode::NOT_FOUND, format!("try {PATHS}\n")),
         }
     }
 }
@@ -75,6 +79,15 @@ fn totals(source: &dyn Source) -> Value {
     Value::Object(totals.collect())
 }
 
+/// An empty list without the kernel part.
+fn denied(source: &dyn Source) -> Value {
+    let DenyState { rules, left_out } = source.denied().unwrap_or_default();
+    let rules = rules
+        .into_iter()
+        .map(|(rule, Traffic { packets, bytes })| json!({ "rule": rule, "packets": packets, "bytes": bytes }));
+    json!({ "rules": rules.collect::<Vec<_>>(), "left_out": left_out })
+}
+
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", body)
 }
@@ -95,7 +108,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::admin::{ControlState, StatusState};
+    use crate::admin::{ControlState, DenyState, StatusState};
 
     #[derive(Debug)]
     struct Fixed(Result<(), String>);
@@ -124,6 +137,11 @@ mod tests {
 
         fn totals(&self) -> Vec<(&'static str, Traffic)> {
             Vec::new()
+        }
+
+        fn denied(&self) -> Option<DenyState> {
+            let rules = vec![("192.0.2.0/24".to_owned(), Traffic { packets: 3, bytes: 180 })];
+            Some(DenyState { rules, left_out: 2 })
         }
 
         fn meters(&self) -> Vec<MeterView> {
@@ -187,6 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_denied_is_told_by_rule() {
+        let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::All };
+        let (status, body) = ask(&answers, Method::GET, "/denied");
+        assert_eq!(status, 200);
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        let rules = json!([{ "rule": "192.0.2.0/24", "packets": 3, "bytes": 180 }]);
+        assert_eq!(body, json!({ "rules": rules, "left_out": 2 }));
+    }
+
+    #[test]
     fn metrics_tell_as_much_as_they_are_asked_to() {
         let metrics = |metrics| ask(&Answers { source: Arc::new(Fixed(Ok(()))), metrics }, Method::GET, "/metrics");
         assert_eq!(metrics(Metrics::Off).0, 404);
@@ -206,6 +234,9 @@ mod tests {
             "xdp_ingress_upstream_retries_total{upstream=\"default/web:80\"} 4",
             "xdp_ingress_upstream_requests_refused_total{upstream=\"default/web:80\",reason=\"requests\"} 5",
             "xdp_ingress_upstream_checks_total{upstream=\"default/web:80\",result=\"failed\"} 7",
+            "xdp_ingress_denied_packets_total{rule=\"192.0.2.0/24\"} 3",
+            "xdp_ingress_denied_bytes_total{rule=\"192.0.2.0/24\"} 180",
+            "xdp_ingress_denied_networks_left_out 2",
         ] {
             assert!(all.contains(line), "{line}: {all}");
         }

@@ -20,7 +20,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ControlState, HostCounters, Metrics, Source, StatusState};
+use super::{ControlState, DenyState, HostCounters, Metrics, Source, StatusState};
 
 /// OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,6 +36,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
         meters: if metrics == Metrics::All { source.meters() } else { Vec::new() },
         upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
         totals: source.totals(),
+        denied: source.denied(),
         control: source.control(),
         status: source.status(),
         proxy: source.proxy(),
@@ -54,6 +55,8 @@ struct Scrape {
     meters: Vec<MeterView>,
     upstreams: Vec<UpstreamView>,
     totals: Vec<(&'static str, ingress_common::Traffic)>,
+    /// `None` without the kernel part.
+    denied: Option<DenyState>,
     control: ControlState,
     status: Option<StatusState>,
     proxy: StatsView,
@@ -80,6 +83,7 @@ impl Collector for Scrape {
         encode_meters(&self.meters, &mut encoder)?;
         encode_upstreams(&self.upstreams, &mut encoder)?;
         self.encode_totals(&mut encoder)?;
+        self.encode_denied(&mut encoder)?;
         self.encode_connections(&mut encoder)?;
         self.encode_datagrams(&mut encoder)?;
         self.encode_ports(&mut encoder)?;
@@ -173,6 +177,16 @@ impl Scrape {
         counters(encoder, "kernel_packets", "Packets seen by the kernel programs, by verdict or event", rows)?;
         let rows = self.totals.iter().map(|(reason, traffic)| ([("reason", *reason)], traffic.bytes));
         counters(encoder, "kernel_bytes", "Bytes seen by the kernel programs, by verdict or event", rows)
+    }
+
+    fn encode_denied(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(DenyState { rules, left_out }) = &self.denied else { return Ok(()) };
+        let rows = rules.iter().map(|(rule, traffic)| ([("rule", rule.as_str())], traffic.packets));
+        counters(encoder, "denied_packets", "Packets that the deny list dropped, by the network that it lists", rows)?;
+        let rows = rules.iter().map(|(rule, traffic)| ([("rule", rule.as_str())], traffic.bytes));
+        counters(encoder, "denied_bytes", "Bytes that the deny list dropped, by the network that it lists", rows)?;
+        let help = "Networks to be denied for which the kernel part has no room";
+        gauge(encoder, "denied_networks_left_out", help, *left_out as u64)
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

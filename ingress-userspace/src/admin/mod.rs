@@ -9,6 +9,7 @@
 //! | `/metrics` | Prometheus (OpenMetrics text), see [`metrics`]; 404 if turned off |
 //! | `/hosts` | JSON: counters of every host |
 //! | `/totals` | JSON: packets and bytes by reason |
+//! | `/denied` | JSON: packets and bytes by rule of the deny list, and how many networks it has no room for |
 //!
 //! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]).
 
@@ -55,6 +56,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
     fn hosts(&self) -> Vec<HostCounters>;
     /// Packets and bytes by reason; empty without the kernel part.
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
+    /// `None` without the kernel part.
+    fn denied(&self) -> Option<DenyState>;
     fn control(&self) -> ControlState;
     /// `None` if nothing is ever written to an API server.
     fn status(&self) -> Option<StatusState>;
@@ -83,6 +86,15 @@ pub(crate) struct HostCounters {
     pub(crate) l7: HostL7,
     pub(crate) durations: DurationsView,
     pub(crate) net: HostNet,
+}
+
+/// What the deny list has dropped.
+#[derive(Debug, Default)]
+pub(crate) struct DenyState {
+    /// The prefix of each rule, and what comes of it.
+    pub(crate) rules: Vec<(String, Traffic)>,
+    /// Networks that the kernel has no room for.
+    pub(crate) left_out: usize,
 }
 
 /// Where the control path stands.

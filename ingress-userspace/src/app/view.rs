@@ -8,20 +8,22 @@ use std::{
 use ingress_common::{HostL7Cell, Traffic};
 use ingress_userspace::{
     control::{Contact, status},
-    datapath::{Datapath, Owner},
+    datapath::{Datapath, DenyCount, DenyView, Owner},
     model::HostId,
     proxy::{Pulse, Shared, StatsView, UpstreamView},
     route::MeterView,
 };
 
 use super::publish::Progress;
-use crate::admin::{ControlState, HostCounters, Source, StatusState};
+use crate::admin::{ControlState, DenyState, HostCounters, Source, StatusState};
 
 /// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a machine that
 /// has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Name of host 0.
 const UNATTRIBUTED: &str = "(unattributed)";
+/// Name of the deny rule that prefixes without one of their own share.
+const OTHERS: &str = "(others)";
 
 #[derive(Debug)]
 pub(super) struct View {
@@ -109,6 +111,14 @@ impl Source for View {
     fn totals(&self) -> Vec<(&'static str, Traffic)> {
         let totals = self.kernel.as_ref().and_then(|kernel| kernel.totals().ok());
         totals.map_or_else(Vec::new, |totals| totals.iter().map(|(_, name, traffic)| (name, traffic)).collect())
+    }
+
+    fn denied(&self) -> Option<DenyState> {
+        let DenyView { rules, left_out } = self.kernel.as_ref()?.deny_list().view().ok()?;
+        let rule = |DenyCount { prefix, dropped }| {
+            (prefix.map_or_else(|| OTHERS.to_owned(), |prefix| prefix.to_string()), dropped)
+        };
+        Some(DenyState { rules: rules.into_iter().map(rule).collect(), left_out })
     }
 
     fn control(&self) -> ControlState {

@@ -1,6 +1,10 @@
 //! The command line as it is typed. Meaning and validation are in [`super::settings`].
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ingress_userspace::control::{change::ObjectName, status::Address};
@@ -31,6 +35,20 @@ never reaches the other pod of the node:
             successor has taken the node over is not ready; it serves what it has accepted.
 Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
 
+const DENY: &str = "\
+The list is what `block-cidrs` of the settings names, as the kernel programs of this node have it. It is read from the pinned
+maps, whether or not a process serves; its counters live as long as its prefixes are listed.
+
+Examples:
+  # who is dropped, by which rule, and how much of it
+  xdp-ingress deny list
+
+  # the same for scripts
+  xdp-ingress deny list --output json
+
+  # what becomes of packets from an address
+  xdp-ingress deny test 192.0.2.7";
+
 /// A Kubernetes ingress controller whose data path begins in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "xdp-ingress", version, after_help = EXAMPLES, max_term_width = 110)]
@@ -47,6 +65,9 @@ pub(crate) enum Command {
     /// Ask a running process how it is; exit code 0 for yes, 1 for no, with one line that says why.
     #[command(after_help = PROBES)]
     Probe(ProbeArgs),
+    /// Show whom the kernel programs of this node drop.
+    #[command(subcommand, after_help = DENY)]
+    Deny(DenyCommand),
     /// Detach the kernel programs and remove their pins; counters are gone afterwards.
     ///
     /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
@@ -299,6 +320,47 @@ pub(crate) enum Probe {
     Ready,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum DenyCommand {
+    /// List the prefixes, their rules, and the packets and bytes that each has dropped.
+    ///
+    /// `pass` marks a network of trusted proxies within one that is denied. Prefixes for which no rule was left share one,
+    /// which is shown as `(others)`.
+    List(DenyListArgs),
+    /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
+    Test(DenyTestArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyListArgs {
+    /// How to write it.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+
+    /// Where programs and maps are pinned.
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress")]
+    pub(crate) bpffs: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyTestArgs {
+    /// The address that packets come from.
+    #[arg(value_name = "IP")]
+    pub(crate) address: IpAddr,
+
+    /// Where programs and maps are pinned.
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress")]
+    pub(crate) bpffs: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// A table.
+    Text,
+    /// A list of objects.
+    Json,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct UnloadArgs {
     /// Where programs and maps are pinned.
@@ -418,12 +480,30 @@ mod tests {
     }
 
     #[test]
+    fn the_deny_list_is_asked_for_an_address() {
+        let deny = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "deny"], line].concat()) {
+            Ok(Cli { command: Command::Deny(command) }) => Some(command),
+            _ => None,
+        };
+        let list = [(&["list"][..], Output::Text), (&["list", "--output", "json"], Output::Json)];
+        for (line, expect) in list {
+            assert!(matches!(deny(line), Some(DenyCommand::List(DenyListArgs { output, .. })) if output == expect));
+        }
+        let address: IpAddr = "2001:db8::1".parse().expect("an address");
+        let test = deny(&["test", "2001:db8::1"]);
+        assert!(matches!(test, Some(DenyCommand::Test(DenyTestArgs { address: found, .. })) if found == address));
+        for wrong in [&["test"][..], &["test", "10.0.0.0/8"], &["list", "x"], &["add"], &[]] {
+            assert!(deny(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn status_flags_are_those_of_ingress_nginx() {
         let parse = |arguments: &[&str]| {
             let arguments = ["xdp-ingress", "run"].iter().chain(arguments);
             Cli::try_parse_from(arguments).map(|cli| match cli.command {
                 Command::Run(args) => args,
-                Command::Unload(_) | Command::Probe(_) => panic!("run expected"),
+                Command::Unload(_) | Command::Probe(_) | Command::Deny(_) => panic!("run expected"),
             })
         };
         let args = parse(&[]).expect("defaults");

@@ -11,7 +11,9 @@ use std::{
 use anyhow::Context;
 use ingress_common::{HostL7Cell, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
-    datapath::{self, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode},
+    datapath::{
+        self, Applied, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode,
+    },
     model::HostId,
     proxy::{FlowTable, Pulse, Shared, WorkerListeners},
 };
@@ -26,8 +28,10 @@ use crate::{
     node::{Addresses, Node},
 };
 
+mod deny;
 mod steering;
 
+use deny::Denied;
 use steering::steered;
 
 /// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
@@ -63,7 +67,9 @@ pub(super) struct Kernel {
     told: Vec<SteeredPort>,
     /// What it has no room for.
     left_out: Vec<SteeredPort>,
-    /// The latest snapshot may have other ports.
+    /// Whom it was told to drop, if it has not refused.
+    denied: Option<Denied>,
+    /// The latest snapshot may have other ports, or deny others.
     changed: bool,
     workers: u32,
     steers: bool,
@@ -115,6 +121,7 @@ impl Kernel {
             ports,
             told: Vec::new(),
             left_out: Vec::new(),
+            denied: None,
             changed: true,
             workers,
             steers: lookup,
@@ -176,18 +183,24 @@ impl Kernel {
 
     /// Whether the node is ours now.
     fn claim(&mut self, claim: Claim, shared: &Shared) -> anyhow::Result<bool> {
-        let ports = self.steered(shared);
+        let (ports, denied) = (self.steered(shared), Denied::of(&shared.snapshot()));
         let Self { datapath, slots, .. } = self;
+        let mut applied = Ok(Applied::default());
         // The node first and the slots after it, so that no flow is ever entered under an epoch that nobody knows of.
         let equip = || {
             for Slot { number, listener } in slots {
                 datapath.register_listener(*number, listener.as_fd())?;
             }
+            // Before the ports, so that none opens to whom it should not. A list that the kernel does not take keeps nobody
+            // from being served.
+            applied = datapath.deny_list().set(&denied.entries());
             datapath.set_ports(&ports)
         };
         let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
         if taken {
-            (self.told, self.changed) = (ports, false);
+            self.told = ports;
+            self.denied = denied.told(applied);
+            self.changed = self.denied.is_none();
             self.set_addresses();
             self.sweep();
         }

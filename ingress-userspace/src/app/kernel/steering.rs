@@ -1,4 +1,4 @@
-//! Tells the kernel part for which addresses and ports of the node connections are steered.
+//! Tells the kernel part for which addresses and ports of the node connections are steered, and when it is told whom to drop.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use ingress_userspace::{
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Kernel, STREAMS};
+use super::{Denied, Kernel, STREAMS};
 
 impl Kernel {
     /// Tells the kernel addresses and ports that it does not know yet, if the node is ours.
@@ -27,23 +27,24 @@ impl Kernel {
             self.set_addresses();
         }
         if self.changed {
-            self.set_ports(shared);
+            self.renew(shared);
         }
     }
 
-    /// Tells the kernel which ports there are now; what fails is tried again with the next heartbeat.
-    fn set_ports(&mut self, shared: &Shared) {
+    /// Tells the kernel which ports there are now and whom to drop; what fails is tried again with the next heartbeat.
+    fn renew(&mut self, shared: &Shared) {
         let ports = self.steered(shared);
-        if ports == self.told {
+        let are_other = ports != self.told;
+        if !are_other && self.denied.as_ref() == Some(&Denied::of(&shared.snapshot())) {
             self.changed = false;
             return;
         }
         // Slots and all, and under the same lock: a process that has just taken the node must not find our ports in
         // place of its own.
         match self.claim(Claim::Ownerless, shared) {
-            Ok(true) => info!(count = ports.len(), "the node's ports changed"),
-            // What it is then is found out at the next look.
-            Ok(false) => {}
+            Ok(true) if are_other => info!(count = ports.len(), "the node's ports changed"),
+            // Where the node is another's, that is found out at the next look.
+            Ok(_) => {}
             Err(error) => {
                 self.told.clear();
                 warn!("cannot set the node's ports, trying again: {error:#}");

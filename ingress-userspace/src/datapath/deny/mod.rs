@@ -115,8 +115,10 @@ impl DenyList {
             self.remove(*prefix)?;
             present.remove(prefix);
         }
+        let mut added = additions.len();
         for entry in postponed {
             if !self.add(entry, &mut present)? {
+                added -= 1;
                 left_out += 1;
             }
         }
@@ -124,7 +126,7 @@ impl DenyList {
             self.enforce(false)?;
         }
         *self.known() = Known::of(&present, left_out);
-        Ok(Applied { added: additions.len(), removed: removals.len(), left_out })
+        Ok(Applied { added, removed: removals.len(), left_out })
     }
 
     /// What the list has dropped, as far as this process knows it: that of the owner is the node's.
@@ -132,10 +134,12 @@ impl DenyList {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn view(&self) -> Result<DenyView, Error> {
-        let hits = self.shared.maps.deny_hits()?;
-        let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
         let known = self.known();
         let Known { rules, has_others, left_out } = &*known;
+        // Most nodes have no list, and a read is one of thousands of counters on each CPU.
+        let is_empty = rules.is_empty() && !has_others;
+        let hits = if is_empty { Vec::new() } else { self.shared.maps.deny_hits()? };
+        let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
         let own = rules.iter().map(|&(rule, prefix)| DenyCount { prefix: Some(prefix), dropped: dropped(rule) });
         let others = has_others.then(|| DenyCount { prefix: None, dropped: dropped(DENY_OTHERS) });
         Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out })
