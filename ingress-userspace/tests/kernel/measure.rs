@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT};
-use ingress_userspace::datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
+use ingress_userspace::datapath::{Datapath, DenyEntries, Options, RunOptions, SteeredPort, TestProgram};
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::{
     packets::{ACK, Packet, SYN},
@@ -12,6 +13,8 @@ use crate::{
 
 const ROUNDS: usize = 8;
 const REPEAT: u32 = 200_000;
+/// Networks in the deny list.
+const DENIED: u32 = 10_000;
 /// Of the million that the kernel allows; far below, so that growth is noticed.
 const INSTRUCTIONS_MAX: u32 = 50_000;
 
@@ -55,6 +58,17 @@ fn programs_stay_small_and_their_cost_is_printed() {
             }
         }
         for (best, (name, ..)) in best.iter().zip(&cases) {
+            println!("{name:<24} {:>7} ns per packet", best.as_nanos());
+        }
+        let net = |n: u32| IpNet::V4(Ipv4Net::new((0x0a00_0000 + (n << 8)).into(), 24).expect("a length"));
+        let start = Instant::now();
+        datapath.deny_list().set(&DenyEntries::new((0..DENIED).map(net), [])).expect("the list is taken");
+        println!("{:<24} {:>7} ms for {DENIED} networks", "deny list", start.elapsed().as_millis());
+        let denied = Packet::tcp("10.1.2.3:40000", "198.51.100.7:80", ACK);
+        for (name, packet) in [("v4 denied", denied), ("v4 with flow, not denied", v4(ACK))] {
+            let frame = packet.frame();
+            let run = || datapath.test_run(TestProgram::Ingress, RunOptions { frame: &frame, repeat: REPEAT });
+            let best = (0..ROUNDS).map(|_| run().expect("runs").each).min().unwrap_or_default();
             println!("{name:<24} {:>7} ns per packet", best.as_nanos());
         }
         let flows = datapath.flows();

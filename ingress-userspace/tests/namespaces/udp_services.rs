@@ -26,7 +26,7 @@ const SECOND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 77);
 const HEADERS: [(Family, u64); 2] = [(Family::V4, 14 + 20 + 8), (Family::V6, 14 + 40 + 8)];
 
 /// A pod that answers each datagram with its name and what it said.
-fn echo(namespace: &Namespace, name: &'static str) {
+pub(crate) fn echo(namespace: &Namespace, name: &'static str) {
     let socket = namespace.run(|| Ok(UdpSocket::bind(("0.0.0.0", POD_PORT))?)).expect("a pod listens");
     // It lives as long as the test's process: nothing of it is on the machine afterwards.
     thread::spawn(move || {
@@ -38,7 +38,7 @@ fn echo(namespace: &Namespace, name: &'static str) {
 }
 
 /// Services on port 53, on all pods, and on port 54 if there are to be two.
-fn manifests(net: &Net, ports: &[u16]) {
+pub(crate) fn manifests(net: &Net, ports: &[u16]) {
     let rows: String = ports.iter().map(|port| format!("  \"{port}\": \"default/dns:53\"\n")).collect();
     let pods: String = net.topology.pods.iter().map(|pod| format!("{{addresses: [{}]}}, ", pod.v4)).collect();
     net.write(
@@ -86,7 +86,7 @@ fn client(net: &Net, address: IpAddr, port: u16) -> UdpSocket {
 }
 
 /// Which pod answers.
-fn ask(socket: &UdpSocket, text: &str) -> Option<String> {
+pub(crate) fn ask(socket: &UdpSocket, text: &str) -> Option<String> {
     socket.send(text.as_bytes()).ok()?;
     let mut buffer = [0; 2048];
     let length = socket.recv(&mut buffer).ok()?;

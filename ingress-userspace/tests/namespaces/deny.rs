@@ -1,0 +1,214 @@
+//! The deny list on real links: whoever `block-cidrs` names gets no answer of any kind on any port, and gets one again as soon
+//! as it no longer does; a trusted proxy is left to the proxy to judge.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
+    process::Command,
+    time::Duration,
+};
+
+use ingress_common::Total;
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+use xtask::lab::{
+    Process,
+    topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
+    until, until_within,
+};
+
+use crate::{
+    net::{Net, http},
+    udp_services,
+};
+
+/// Longest wait for the first snapshot: loading the programs is the slow part.
+const READY: Duration = Duration::from_secs(30);
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Further addresses of the client.
+const BLOCKED_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
+const BLOCKED_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 3);
+
+/// Of each family: an address that nobody blocks, and one that is blocked.
+const CLIENTS: [(Family, IpAddr, IpAddr); 2] = [
+    (Family::V4, IpAddr::V4(CLIENT_V4), IpAddr::V4(BLOCKED_V4)),
+    (Family::V6, IpAddr::V6(CLIENT_V6), IpAddr::V6(BLOCKED_V6)),
+];
+
+const BLOCK: &str = "block-cidrs: \"192.0.2.3, 2001:db8:1::3\"";
+const TRUST: &str = "use-forwarded-headers: \"true\", proxy-real-ip-cidr: \"192.0.2.0/24, 2001:db8:1::/64\"";
+
+fn settings(net: &Net, rows: &[&str]) {
+    let rows = rows.join(", ");
+    net.write(
+        "settings.yaml",
+        &format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata: {{{rows}}}\n"
+        ),
+    );
+}
+
+/// A proxy that serves `web.test` and a UDP service on port 53, and blocks what is to be blocked.
+fn serving() -> Option<(Net, Process)> {
+    let net = Net::build("deny")?;
+    let addresses = format!("addr add {BLOCKED_V4}/24 dev eth0\naddr add {BLOCKED_V6}/64 dev eth0 nodad");
+    net.topology.client.ip(&addresses).expect("more addresses");
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    for pod in &net.topology.pods {
+        udp_services::echo(&pod.namespace, pod.name);
+    }
+    udp_services::manifests(&net, &[53]);
+    settings(&net, &[BLOCK]);
+    let mut command = net.options("first", 9110).command();
+    command.args(["--configmap", "default/settings", "--udp-services-configmap", "default/udp"]);
+    let process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
+    let is_ready = || {
+        let serves = net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
+        (serves && process.log().contains("UDP port open")).then_some(())
+    };
+    until_within(READY, "the proxy is ready", is_ready)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    Some((net, process))
+}
+
+/// Waits until the kernel's list has changed so often.
+fn wait_for_change(process: &Process, count: usize) {
+    let has_changed = || (process.log().matches("the node's deny list changed").count() >= count).then_some(());
+    until("the list changes", has_changed).unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+}
+
+fn socket(net: &Net, from: IpAddr, kind: Type) -> Socket {
+    let from = SocketAddr::new(from, 0);
+    let open = || -> anyhow::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(from), kind, None)?;
+        socket.bind(&from.into())?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(socket)
+    };
+    net.topology.client.run(open).expect("a socket of the client")
+}
+
+fn connect(net: &Net, from: IpAddr, family: Family) -> anyhow::Result<TcpStream> {
+    let socket = socket(net, from, Type::STREAM);
+    socket.connect_timeout(&http(family).into(), PATIENCE)?;
+    Ok(socket.into())
+}
+
+fn datagrams(net: &Net, from: IpAddr, family: Family) -> UdpSocket {
+    let socket: UdpSocket = socket(net, from, Type::DGRAM).into();
+    socket.connect((node_addr(family), 53)).expect("connected");
+    socket
+}
+
+/// The status of an answer on a connection of its own.
+fn get(net: &Net, from: IpAddr, family: Family, fields: &str) -> anyhow::Result<u16> {
+    let mut stream = connect(net, from, family)?;
+    stream.write_all(format!("GET / HTTP/1.1\r\nhost: web.test\r\nconnection: close\r\n{fields}\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).unwrap_or_default();
+    Ok(status.parse()?)
+}
+
+/// Packets that the list has dropped.
+fn denied(net: &Net) -> u64 {
+    net.maps().read().expect("maps").total(Total::Denied).packets
+}
+
+fn wait_for_drop(net: &Net, before: u64) {
+    until("a packet is dropped", || (denied(net) > before).then_some(())).expect("the kernel drops it");
+}
+
+/// What `xdp-ingress deny` says.
+fn command(net: &Net, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+    let output = command.arg("deny").args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
+    let Some((net, process)) = serving() else { return };
+    wait_for_change(&process, 1);
+
+    for (family, client, blocked) in CLIENTS {
+        until("a datagram is answered", || udp_services::ask(&datagrams(&net, client, family), "x"))
+            .expect("others are served");
+        let before = denied(&net);
+        let shut_out = datagrams(&net, blocked, family);
+        shut_out.send(b"x").expect("sent");
+        wait_for_drop(&net, before);
+        assert_eq!(denied(&net), before + 1, "the datagram and nothing else");
+        shut_out.set_nonblocking(true).expect("non-blocking");
+        assert!(shut_out.recv(&mut [0; 64]).is_err(), "no answer, and no word that there is none");
+    }
+    for (family, client, blocked) in CLIENTS {
+        assert_eq!(get(&net, client, family, "").expect("an answer"), 200);
+        let before = denied(&net);
+        let shut_out = socket(&net, blocked, Type::STREAM);
+        shut_out.set_nonblocking(true).expect("non-blocking");
+        assert!(shut_out.connect(&http(family).into()).is_err(), "in progress");
+        wait_for_drop(&net, before);
+        // Neither accepted nor refused.
+        assert!(shut_out.peer_addr().is_err());
+        assert!(shut_out.take_error().expect("readable").is_none());
+        assert_eq!(get(&net, client, family, "").expect("an answer"), 200);
+    }
+    let counts = net.settled();
+    assert_eq!(counts.received(), counts.total(Total::Accepted), "what is dropped is no host's");
+
+    let list: Value = serde_json::from_str(&command(&net, &["list", "--output", "json"])).expect("JSON");
+    let dropped: Vec<_> =
+        list.as_array().expect("a list").iter().map(|row| (&row["prefix"], &row["packets"])).collect();
+    let [(v4, v4_packets), (v6, v6_packets)] = dropped[..] else { panic!("two rules: {list}") };
+    assert_eq!((v4, v6), (&Value::from("192.0.2.3/32"), &Value::from("2001:db8:1::3/128")));
+    // A datagram, and a SYN that may have been sent again.
+    assert!(v4_packets.as_u64() >= Some(2) && v6_packets.as_u64() >= Some(2), "{list}");
+    assert!(command(&net, &["test", "192.0.2.3"]).starts_with("denied by 192.0.2.3/32 (rule "));
+    assert!(command(&net, &["test", "192.0.2.2"]).starts_with("passes"));
+    assert!(command(&net, &["list"]).contains("192.0.2.3/32"));
+    let shown = net.admin("/denied").and_then(|answer| answer.json()).expect("JSON");
+    assert_eq!(shown["rules"][0]["rule"], "192.0.2.3/32");
+
+    // Whoever may speak for others is heard, and judged by whom it speaks for.
+    settings(&net, &[BLOCK, TRUST]);
+    wait_for_change(&process, 2);
+    for (family, _, blocked) in CLIENTS {
+        assert_eq!(get(&net, blocked, family, "").expect("an answer"), 403);
+        assert_eq!(get(&net, blocked, family, "x-forwarded-for: 198.51.100.9\r\n").expect("an answer"), 200);
+        assert_eq!(get(&net, blocked, family, "x-forwarded-for: 192.0.2.3\r\n").expect("an answer"), 403);
+    }
+
+    settings(&net, &[]);
+    let mut open = Vec::new();
+    for (family, _, blocked) in CLIENTS {
+        let serves = || (get(&net, blocked, family, "").ok()? == 200).then_some(());
+        until("the list is taken back", serves).expect("served again");
+        until("a datagram is answered", || udp_services::ask(&datagrams(&net, blocked, family), "x"))
+            .expect("served again");
+        let mut stream = connect(&net, blocked, family).expect("connected");
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: web.test\r\n\r\n").expect("sent");
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).expect("an answer");
+        assert_eq!(&head, b"HTTP/1.1 200");
+        open.push(stream);
+    }
+    assert_eq!(command(&net, &["list", "--output", "json"]), "[]\n");
+
+    // The list holds for connections that are older than it, too.
+    settings(&net, &[BLOCK]);
+    wait_for_change(&process, 3);
+    for stream in &mut open {
+        // What is left of the first answer.
+        stream.set_nonblocking(true).expect("non-blocking");
+        while stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
+        let before = denied(&net);
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: web.test\r\n\r\n").expect("sent");
+        wait_for_drop(&net, before);
+        let silence = stream.read(&mut [0; 64]).expect_err("no answer");
+        assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+    }
+}
