@@ -89,8 +89,8 @@ impl DenyList {
     /// Makes the list hold exactly `wanted`, as far as there is room. What is denied before and after is denied at all times, and
     /// so passes what passes before and after; a prefix keeps its rule as long as it is listed.
     ///
-    /// Reads the whole list; a change of it costs some 2 µs for each entry that differs. To be called by the owner of the node, under the
-    /// lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would leave a mixture.
+    /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the node,
+    /// under the lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would leave a mixture.
     ///
     /// # Errors
     /// [`Error::Kernel`], after which some of the changes are made.
