@@ -58,7 +58,7 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
         Ok(Ok(stream)) => Some(stream),
         failed => {
             conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
-            tracing::debug!(remote = %conn.remote, ok = failed.is_ok(), "tls handshake failed");
+            tracing::debug!(remote = %conn.remote(), ok = failed.is_ok(), "tls handshake failed");
             None
         }
     }
@@ -79,14 +79,14 @@ pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
 /// Learns from the header of the PROXY protocol whose connection it is, and says whether the connection may be served.
 pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
     let trust = &conn.settings.trust;
-    if !trust.admits_proxy(conn.remote.ip()) {
+    if !trust.admits_proxy(conn.remote().ip()) {
         return false;
     }
     match tokio::time::timeout(trust.proxy_protocol_timeout, proxy_protocol::read(stream)).await {
         Ok(Ok(Header::Local)) => true,
         Ok(Ok(Header::Proxied { source, destination })) => conn.meet(source, destination),
         Ok(Err(error)) => {
-            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "no client is known");
+            tracing::debug!(remote = %conn.remote(), error = &error as &dyn std::error::Error, "no client is known");
             false
         }
         Err(_elapsed) => false,

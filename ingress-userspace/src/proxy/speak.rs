@@ -171,7 +171,7 @@ where
             Poll::Ready(Ok(())) => Poll::Ready(Ended::Whole),
             Poll::Ready(Err(error)) => {
                 tracing::debug!(
-                    remote = %conn.remote,
+                    remote = %conn.remote(),
                     error = &error as &dyn std::error::Error,
                     "connection ended with an error"
                 );

@@ -165,7 +165,8 @@ fn weigh<C>(
     thread::sleep(Duration::from_secs(1));
     let before = product.resident()?;
     let connections = (0..count).map(|_| open()).collect::<anyhow::Result<Vec<_>>>()?;
-    thread::sleep(Duration::from_secs(1));
+    // The last of them are still warm.
+    thread::sleep(Duration::from_secs(3));
     let each = product.resident()?.saturating_sub(before) / count as u64;
     println!("idle: {count} connections, {kind}: {each} bytes each (at most {max})");
     drop(connections);

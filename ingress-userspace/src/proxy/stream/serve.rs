@@ -76,7 +76,7 @@ pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, d
 
 /// Serves a connection to the port of a TCP service, to its end.
 pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
-    let port = StreamPort { transport: Transport::Tcp, number: conn.local.port() };
+    let port = StreamPort { transport: Transport::Tcp, number: conn.local().port() };
     // A port that is gone since the kernel brought the connection leads nowhere.
     let accepts = conn.worker.snapshot().stream(port).map(|(service, _)| service.accepts_proxy_protocol);
     let Some(accepts) = accepts else { return reset(&client) };
@@ -159,9 +159,9 @@ async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_fligh
             if matches!(error, RelayError::Idle) {
                 conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
             }
-            tracing::debug!(remote = %conn.remote, error = &error as &dyn std::error::Error, "stream broke off");
+            tracing::debug!(remote = %conn.remote(), error = &error as &dyn std::error::Error, "stream broke off");
         }
-        None => tracing::debug!(remote = %conn.remote, "stream was cut off"),
+        None => tracing::debug!(remote = %conn.remote(), "stream was cut off"),
     }
 }
 
