@@ -2,7 +2,7 @@
 //! another has, and for one where no rule has any. Each is asked for by the text of an Ingress and measured through real sockets.
 //!
 //! `cargo bench --bench filters` prints Markdown; `-- cors limit-rps` takes those rows alone. To measure another filter, add a row to
-//! [`ROWS`]. Requests of the three kinds take turns, so that whatever else the machine does happens to all alike; what counts is the
+//! [`ROWS`]. All runs on one CPU. Requests of the three kinds take turns, so that whatever else the machine does happens to all alike; what counts is the
 //! time on the CPU of the worker's thread (`schedstat`, proc(5)), not that which passes.
 #![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
@@ -28,6 +28,10 @@ use ingress_userspace::{
     model::HostId,
     proxy::{self, ListenMode, ListenOptions, Server, Shared, Snapshot},
 };
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
 
 /// Requests of each kind in a round.
 const REQUESTS: usize = 2000;
@@ -44,19 +48,38 @@ const ROWS: &[Row] = &[
     ("limit-connections", &[("limit-connections", "1000")], ""),
     ("enable-cors", &[("enable-cors", "true")], "Origin: https://b.test\r\n"),
     ("auth-secret", &[("auth-type", "basic"), ("auth-secret", "users")], "Authorization: Basic YTpwYXNz\r\n"),
+    ("auth-url", &[("auth-url", "http://s.n.svc.cluster.local/")], ""),
+    ("jwt-jwks-secret", &[("xdp-ingress.io/jwt-jwks-secret", "keys")], TOKEN),
     ("rewrite-target", &[("rewrite-target", "/new")], ""),
     ("rewrite-target with groups", &[("use-regex", "true"), ("rewrite-target", "/new$1")], ""),
     ("upstream-vhost", &[("upstream-vhost", "pod.test")], ""),
     ("request-headers", &[("request-headers", "X-A: 1\nX-B: $remote_addr")], ""),
     ("response-headers", &[("response-headers", "X-A: 1\n-Server")], ""),
     ("x-forwarded-prefix", &[("x-forwarded-prefix", "/a"), ("rewrite-target", "/new")], ""),
+    ("mirror-target", &[("mirror-target", "http://s.n.svc.cluster.local/")], ""),
+    ("custom-http-errors", &[("custom-http-errors", "503"), ("default-backend", "s")], ""),
+    (
+        "compression, of what is too short for it",
+        &[("xdp-ingress.io/compression", "gzip")],
+        "Accept-Encoding: gzip\r\n",
+    ),
     ("permanent-redirect", &[("permanent-redirect", "https://b.test/")], ""),
     ("affinity", &[("affinity", "cookie")], ""),
     ("upstream-hash-by", &[("upstream-hash-by", "$remote_addr")], ""),
     ("load-balance: ewma", &[("load-balance", "ewma")], ""),
+    ("metrics-per-path", &[("xdp-ingress.io/metrics-per-path", "true")], ""),
+    ("max-connections", &[("xdp-ingress.io/max-connections", "100")], ""),
+    ("proxy-protocol-upstream", &[("proxy-protocol-upstream", "v1")], ""),
 ];
 
+/// Signed by the key of the Secret `keys`, until the year 3000.
+const TOKEN: &str = "Authorization: Bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhIiwiZXhwIjozMjUwMzY4MDAwMH0.7lBx9U6bnjCVb-xhEtfCPOmsx-USzFFZN0Q1f8vsjyw\r\n";
+
 fn main() {
+    // Threads on one CPU take turns. On several, what it costs to wake each other hides everything else.
+    let mut cpus = CpuSet::new();
+    cpus.set(0).expect("a CPU");
+    sched_setaffinity(Pid::from_raw(0), &cpus).expect("CPU 0 may be used");
     let wanted: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let pod = pod();
     println!("| filter | no rule has it | another rule has it | this rule has it | what it costs |");
@@ -186,8 +209,10 @@ fn pod() -> SocketAddr {
 
 fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_userspace::model::RouteTable {
     let ingress = |name: &str, annotations: &[(&str, &str)]| {
-        let lines =
-            annotations.iter().map(|(key, value)| format!("    nginx.ingress.kubernetes.io/{key}: {value:?}\n"));
+        let lines = annotations.iter().map(|(key, value)| match key.contains('/') {
+            true => format!("    {key}: {value:?}\n"),
+            false => format!("    nginx.ingress.kubernetes.io/{key}: {value:?}\n"),
+        });
         let lines: String = lines.collect();
         let annotations = if lines.is_empty() { String::new() } else { format!("  annotations:\n{lines}") };
         let kind =
@@ -208,6 +233,7 @@ fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_userspace::mo
         ),
         // `a` with `pass`.
         "apiVersion: v1\nkind: Secret\nmetadata: {namespace: n, name: users}\nstringData: {auth: \"a:{SHA}nU4eI71bcnBGqeO0t9tXvY1u5oQ=\"}\n".to_owned(),
+        "apiVersion: v1\nkind: Secret\nmetadata: {namespace: n, name: keys}\nstringData: {jwks: '{\"keys\":[{\"kty\":\"oct\",\"alg\":\"HS256\",\"k\":\"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY\"}]}'}\n".to_owned(),
         ingress("plain", &[]),
         ingress("used", annotations),
     ];
