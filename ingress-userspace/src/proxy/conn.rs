@@ -215,12 +215,14 @@ impl Conn {
         self.streams.get().map(|streams| &streams.offers)
     }
 
-    /// Orders only ever become stricter.
-    pub(super) fn order(&self, order: Order) {
-        if order > self.order.get() {
+    /// Orders only ever become stricter. Whether this one is.
+    pub(super) fn order(&self, order: Order) -> bool {
+        let is_stricter = order > self.order.get();
+        if is_stricter {
             self.order.set(order);
             self.wake();
         }
+        is_stricter
     }
 
     /// HTTP/2 is spoken from here on.

@@ -179,11 +179,11 @@ impl Worker {
             timed_out += conn.offers().map_or(0, |offers| offers.expire(now, conn.settings.stall_timeout));
             match conn.progress.due(now, &conn.settings) {
                 Due::Nothing => {}
-                Due::Idle => conn.order(Order::Finish),
-                Due::Stalled => {
-                    timed_out += 1;
-                    conn.order(Order::Close);
+                Due::Idle => {
+                    conn.order(Order::Finish);
                 }
+                // Once, however long it takes to end: a handshake has a time-out of its own.
+                Due::Stalled => timed_out += u64::from(conn.order(Order::Close)),
             }
         }
         self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
@@ -209,7 +209,9 @@ impl Worker {
     }
 
     fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
-        self.connections.borrow().values().filter(|conn| which(conn)).for_each(|conn| conn.order(order));
+        for conn in self.connections.borrow().values().filter(|conn| which(conn)) {
+            conn.order(order);
+        }
     }
 
     fn is_empty(&self) -> bool {

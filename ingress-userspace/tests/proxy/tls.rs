@@ -301,6 +301,19 @@ async fn what_is_no_handshake_is_cut_off_in_time() {
 }
 
 #[tokio::test]
+async fn a_handshake_that_is_late_for_its_head_times_out_once() {
+    // The worker looks after time every 10 ms, and finds it late many times.
+    let settings = Settings { head_timeout: SHORT, stall_timeout: Duration::from_millis(40), ..Settings::default() };
+    let options = Options { handshake_timeout: SHORT * 3, ..Options::default() };
+    let proxy = Proxy::start_with(&Table::default().settings(settings), &options, None);
+    let mut silent = TcpStream::connect(proxy.https).await.expect("connected");
+    silent.read_to_end(&mut Vec::new()).await.expect("closed");
+    wait_until("it is over", || proxy.shared.stats().connections == 0);
+    let stats = proxy.shared.stats();
+    assert_eq!((stats.timed_out, stats.handshake_errors), (1, 1));
+}
+
+#[tokio::test]
 async fn draining_finishes_http2_streams_and_ends_the_connection() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = Mutex::new(wait);
