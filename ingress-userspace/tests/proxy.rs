@@ -20,6 +20,8 @@ mod framing;
 mod free_ports;
 #[path = "proxy/grpc.rs"]
 mod grpc;
+#[path = "proxy/grpc_interop.rs"]
+mod grpc_interop;
 #[path = "proxy/h2c.rs"]
 mod h2c;
 #[path = "proxy/http2.rs"]

@@ -1,5 +1,6 @@
-//! gRPC from end to end: the cases of its interoperability tests, whose names these have, at the level of its messages.
-//! Clients with TLS and without, a pod that speaks HTTP/2 in the clear.
+//! gRPC from end to end: the cases of its interoperability tests, whose names these have, at the level of its
+//! messages. Clients with TLS and without, a pod that speaks HTTP/2 in the clear. `grpc_interop.rs` has the same by a
+//! library of gRPC.
 
 use std::{
     net::SocketAddr,
