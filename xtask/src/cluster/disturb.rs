@@ -39,15 +39,21 @@ impl Cluster {
         self.kill(control_plane::NAME, control_plane::API_SERVER)
     }
 
-    /// Starts the API server after [`Self::kill_apiserver`] and waits until it is ready.
+    /// Starts the API server after [`Self::kill_apiserver`], waits until it is ready, and starts the controllers anew. They
+    /// would come back by themselves, but each of their watches after a pause that grows to a minute, until which no pod is
+    /// made and no endpoint is told. (Controllers that elect a leader end when they cannot renew their lease.)
     ///
     /// # Errors
-    /// When it runs, cannot be started, or does not become ready.
+    /// When it runs, or one cannot be started, or it does not become ready.
     pub fn start_apiserver(&self) -> Result<()> {
         self.must_not_run(control_plane::NAME, control_plane::API_SERVER)?;
         let machine = self.control_machine()?;
         let control_plane = self.control_plane(&machine);
-        control_plane.wait_for_api_server(&control_plane.start_api_server()?)
+        control_plane.wait_for_api_server(&control_plane.start_api_server()?)?;
+        for controller in [control_plane::CONTROLLER_MANAGER, control_plane::SCHEDULER] {
+            self.kill(control_plane::NAME, controller)?;
+        }
+        control_plane.start_controllers()
     }
 
     /// Pulls a node's network link out.
