@@ -16,9 +16,28 @@ pub struct Traffic {
 pub struct HostNet {
     pub rx_packets: u64,
     pub rx_bytes: u64,
-    /// Filled by the transmit program (tcx egress).
+    /// Filled by `ingress_tc_out`: segments, as the NIC sends them.
     pub tx_packets: u64,
     pub tx_bytes: u64,
+}
+
+/// Value of [`crate::map::NIC_NET`]: what of the wire traffic of all hosts went by one interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NicNet {
+    pub rx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_packets: u64,
+    pub tx_bytes: u64,
+}
+
+impl core::ops::AddAssign for NicNet {
+    fn add_assign(&mut self, Self { rx_packets, rx_bytes, tx_packets, tx_bytes }: Self) {
+        self.rx_packets += rx_packets;
+        self.rx_bytes += rx_bytes;
+        self.tx_packets += tx_packets;
+        self.tx_bytes += tx_bytes;
+    }
 }
 
 /// Value of [`crate::map::HOST_L7`]: requests of one host, exact whatever the protocol.
@@ -183,7 +202,7 @@ totals! {
     HandoffFull = 17 "handoff_full",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor limited.
     HeartbeatStale = 18 "heartbeat_stale",
-    /// Event: accepted packet of a host id outside `host_net`; counted for host 0.
+    /// Event: accepted or transmitted packet of a host id outside `host_net`; counted for host 0.
     HostOutOfRange = 19 "host_out_of_range",
     /// Event: packet of a client beyond the capacity of `clients`; not limited.
     ClientsFull = 20 "clients_full",
@@ -204,7 +223,8 @@ totals! {
     /// Event: lookup by the default rule because XDP's choice is older than [`crate::steer::HANDOFF_FRESH_NS`] (packets only): a
     /// segment that comes after its connection is gone.
     LookupLate = 37 "lookup_late",
-    /// Event: packet transmitted by a steered port, seen by the transmit program.
+    /// Event: packet that a steered port of a node address sends, as `ingress_tc_out` saw it: segments, and their bytes
+    /// together. Σ over hosts of `host_net.tx` equals this.
     Transmitted = 48 "transmitted",
 }
 
@@ -218,5 +238,6 @@ impl Total {
 
 const _: () = assert!(size_of::<Traffic>() == 16 && align_of::<Traffic>() == 8);
 const _: () = assert!(size_of::<HostNet>() == 32 && align_of::<HostNet>() == 8);
+const _: () = assert!(size_of::<NicNet>() == 32 && align_of::<NicNet>() == 8);
 const _: () = assert!(size_of::<HostL7>() == 64 && align_of::<HostL7>() == 8);
 const _: () = assert!(size_of::<HostL7Cell>() == 64 && align_of::<HostL7Cell>() == 8);

@@ -33,6 +33,23 @@ pub struct FlowKey {
     pub pad: [u8; 3],
 }
 
+impl FlowKey {
+    /// The same connection as a packet of the other direction names it.
+    #[must_use]
+    #[inline(always)]
+    pub const fn reversed(&self) -> Self {
+        let Self { remote_addr, local_addr, remote_port_be, local_port_be, proto, pad } = *self;
+        Self {
+            remote_addr: local_addr,
+            local_addr: remote_addr,
+            remote_port_be: local_port_be,
+            local_port_be: remote_port_be,
+            proto,
+            pad,
+        }
+    }
+}
+
 /// Value of [`crate::map::FLOWS`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

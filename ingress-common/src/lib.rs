@@ -13,7 +13,7 @@ pub mod flow;
 pub mod map;
 pub mod steer;
 
-pub use counters::{HostL7, HostL7Cell, HostNet, Requests, StatusClass, Total, Traffic};
+pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, Total, Traffic};
 pub use flow::{Flow, FlowKey, HostId, HostName};
 pub use steer::{Alive, Client, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule};
 

@@ -15,6 +15,9 @@ pub const TOTALS: &str = "totals";
 pub const FLOWS: &str = "flows";
 /// Packets and bytes per host id, per-CPU array of [`crate::HostNet`].
 pub const HOST_NET: &str = "host_net";
+/// Packets and bytes per interface (ifindex `u32`, [`NIC_OTHER`] or [`NIC_GONE`] → [`crate::NicNet`]), per-CPU hash.
+/// Userspace makes the entries, programs only add to them.
+pub const NIC_NET: &str = "nic_net";
 /// Requests and body bytes per host id, memory-mappable array of [`crate::HostL7`].
 pub const HOST_L7: &str = "host_l7";
 /// Host name → host id ([`crate::HostName`] → `u32`), hash.
@@ -41,6 +44,12 @@ pub const PORTS_MAX: u32 = 64;
 pub const NODE_ADDRS_MAX: u32 = 1024;
 /// Most interfaces with a program.
 pub const NICS_MAX: u32 = 64;
+/// Entries of [`NIC_NET`]: the interfaces, [`NIC_OTHER`] and [`NIC_GONE`].
+pub const NIC_NET_MAX: u32 = NICS_MAX + 2;
+/// Key in [`NIC_NET`] of interfaces that have no entry. The kernel numbers interfaces from 1.
+pub const NIC_OTHER: u32 = 0;
+/// Key in [`NIC_NET`] of what was counted for interfaces that no longer have a program. No program writes it.
+pub const NIC_GONE: u32 = u32::MAX;
 /// Entries of [`TOTALS`]; more than there are reasons, so that a new reason needs no new layout.
 pub const TOTALS_MAX: u32 = 64;
 /// Most connections with a host at one time; beyond it packets count for host 0 ([`crate::Total::FlowsFull`]).

@@ -1,17 +1,18 @@
 //! Adds to the per-CPU counters. An update is two plain additions: the value belongs to this CPU, and a program is not
-//! interrupted by another on the same CPU (both run with bottom halves disabled).
+//! interrupted by another on the same CPU (all run with bottom halves disabled).
 
-use ingress_common::{DenyRule, HostId, HostNet, Total, Traffic, flow::UNATTRIBUTED};
+use ingress_common::{
+    DenyRule, HostId, HostNet, NicNet, Total, Traffic,
+    flow::UNATTRIBUTED,
+    map::{NIC_GONE, NIC_OTHER},
+};
 
-use crate::maps::{DENY_HITS, HOST_NET, TOTALS};
+use crate::maps::{DENY_HITS, HOST_NET, NIC_NET, TOTALS};
 
 /// Counts one packet for `total`.
 #[inline(always)]
 pub(crate) fn total(total: Total, bytes: u64) {
-    if let Some(entry) = TOTALS.get_ptr_mut(total as u32) {
-        // SAFETY: the verifier checked `entry` against null; it points to this CPU's value of the map.
-        add(unsafe { &mut *entry }, bytes);
-    }
+    several(total, Traffic { packets: 1, bytes });
 }
 
 /// Counts one packet as denied, and for the rule that denies it.
@@ -19,22 +20,22 @@ pub(crate) fn total(total: Total, bytes: u64) {
 pub(crate) fn denied(rule: DenyRule, bytes: u64) {
     total(Total::Denied, bytes);
     if let Some(entry) = DENY_HITS.get_ptr_mut(rule) {
-        // SAFETY: as in `total`.
-        add(unsafe { &mut *entry }, bytes);
+        // SAFETY: as in `several`.
+        add(unsafe { &mut *entry }, Traffic { packets: 1, bytes });
     }
 }
 
+/// Counts one received packet as accepted, for its interface, and for exactly one host, so that the hosts always add up
+/// to the total.
 #[inline(always)]
-const fn add(traffic: &mut Traffic, length: u64) {
-    let Traffic { packets, bytes } = traffic;
-    *packets += 1;
-    *bytes += length;
-}
-
-/// Counts one received packet as accepted and for exactly one host, so that the hosts always add up to the total.
-#[inline(always)]
-pub(crate) fn accepted(host: HostId, bytes: u64) {
+pub(crate) fn accepted(nic: u32, host: HostId, bytes: u64) {
     total(Total::Accepted, bytes);
+    if let Some(entry) = by_nic(nic) {
+        // SAFETY: as in `several`.
+        let NicNet { rx_packets, rx_bytes, .. } = unsafe { &mut *entry };
+        *rx_packets += 1;
+        *rx_bytes += bytes;
+    }
     if received(host, bytes) {
         return;
     }
@@ -42,13 +43,67 @@ pub(crate) fn accepted(host: HostId, bytes: u64) {
     received(UNATTRIBUTED, bytes);
 }
 
+/// As [`accepted`], for packets that leave.
+#[inline(always)]
+pub(crate) fn transmitted(nic: u32, host: HostId, traffic: Traffic) {
+    several(Total::Transmitted, traffic);
+    if let Some(entry) = by_nic(nic) {
+        // SAFETY: as in `several`.
+        let NicNet { tx_packets, tx_bytes, .. } = unsafe { &mut *entry };
+        *tx_packets += traffic.packets;
+        *tx_bytes += traffic.bytes;
+    }
+    if sent(host, traffic) {
+        return;
+    }
+    several(Total::HostOutOfRange, traffic);
+    sent(UNATTRIBUTED, traffic);
+}
+
+/// Counts packets for `total`.
+#[inline(always)]
+fn several(total: Total, traffic: Traffic) {
+    if let Some(entry) = TOTALS.get_ptr_mut(total as u32) {
+        // SAFETY: the verifier checked `entry` against null; it points to this CPU's value of the map.
+        add(unsafe { &mut *entry }, traffic);
+    }
+}
+
+#[inline(always)]
+const fn add(sum: &mut Traffic, traffic: Traffic) {
+    let Traffic { packets, bytes } = sum;
+    *packets += traffic.packets;
+    *bytes += traffic.bytes;
+}
+
+/// The counters of an interface. Userspace makes its entry before it attaches a program; without one it is one of the
+/// others.
+#[inline(always)]
+fn by_nic(nic: u32) -> Option<*mut NicNet> {
+    NIC_NET.get_ptr_mut(nic).or_else(|| NIC_NET.get_ptr_mut(NIC_OTHER))
+}
+
 /// Counts one received packet for `host`; `false` if the map has no such host.
 #[inline(always)]
 fn received(host: HostId, bytes: u64) -> bool {
     let Some(entry) = HOST_NET.get_ptr_mut(host) else { return false };
-    // SAFETY: as in `total`.
+    // SAFETY: as in `several`.
     let HostNet { rx_packets, rx_bytes, .. } = unsafe { &mut *entry };
     *rx_packets += 1;
     *rx_bytes += bytes;
     true
 }
+
+/// Counts transmitted packets for `host`; `false` if the map has no such host.
+#[inline(always)]
+fn sent(host: HostId, traffic: Traffic) -> bool {
+    let Some(entry) = HOST_NET.get_ptr_mut(host) else { return false };
+    // SAFETY: as in `several`.
+    let HostNet { tx_packets, tx_bytes, .. } = unsafe { &mut *entry };
+    *tx_packets += traffic.packets;
+    *tx_bytes += traffic.bytes;
+    true
+}
+
+// No interface has this number (`int ifindex` in the kernel), so that no program counts for it.
+const _: () = assert!(NIC_GONE > i32::MAX as u32);

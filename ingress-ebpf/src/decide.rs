@@ -76,6 +76,15 @@ pub fn decide(node: &impl Node, segment: &Segment) -> Decision {
     Decision::Steer(Handoff { slot, pad: 0, time_ns: now })
 }
 
+/// The connection of a packet that leaves, named as its received packets name it; `None` unless a steered port of this
+/// node sends it.
+#[inline(always)]
+pub fn sent(node: &impl Node, segment: &Segment) -> Option<FlowKey> {
+    let flow = segment.flow.reversed();
+    let is_ours = node.rule(&port_key(&flow)).is_some() && node.holds(&flow.local_addr);
+    is_ours.then_some(flow)
+}
+
 /// Where the lookup for `flow` goes; `handoff` is asked only for a connection that is ours.
 #[inline(always)]
 pub fn route(node: &impl Node, flow: &FlowKey, handoff: impl FnOnce() -> Option<Handoff>) -> Route {
@@ -271,6 +280,28 @@ mod tests {
             addr[at] ^= 1;
             assert_eq!(unmapped(&addr), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn what_leaves_is_known_by_its_source_and_named_by_its_client() {
+        let answer = |proto| Segment { flow: flow(proto).reversed(), tcp_flags: ACK };
+        let counted = Fake { rule: Some(PortRule { workers: 0, flags: PORT_COUNT_ONLY, ..RULE }), ..serving() };
+        for node in [serving(), counted, Fake { heartbeat_ns: 0, ..serving() }] {
+            for proto in [PROTO_TCP, PROTO_UDP] {
+                assert_eq!(sent(&node, &answer(proto)), Some(flow(proto)));
+            }
+        }
+        assert_eq!(sent(&Fake { rule: None, ..serving() }, &answer(PROTO_TCP)), None);
+        assert_eq!(sent(&Fake { holds: false, ..serving() }, &answer(PROTO_TCP)), None);
+    }
+
+    #[test]
+    fn ports_and_addresses_of_both_ends_change_places() {
+        let there = flow(PROTO_TCP);
+        let back = there.reversed();
+        assert_eq!((back.remote_addr, back.remote_port_be), (there.local_addr, there.local_port_be));
+        assert_eq!((back.local_addr, back.local_port_be), (there.remote_addr, there.remote_port_be));
+        assert_eq!(back.reversed(), there);
     }
 
     #[test]

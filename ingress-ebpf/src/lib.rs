@@ -1,7 +1,7 @@
 //! The pure half of the kernel programs: reads headers and decides; knows no maps, no helpers and no contexts.
 //!
 //! ```text
-//! frame ── parse ──> Segment ── decide (asks a Node) ──> Decision ── main.rs ──> counters, handoff
+//! frame ── parse ──> Segment ── decide (asks a Node) ──> Decision ── xdp.rs, tc_out.rs ──> counters, handoff
 //! ```
 //!
 //! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`decide::Node`] the

@@ -1,14 +1,19 @@
-//! The kernel programs `ingress_xdp` and `ingress_lookup`: bind the pure half of the crate to packets, maps and counters.
+//! The kernel programs `ingress_xdp`, `ingress_lookup` and `ingress_tc_out`: bind the pure half of the crate to
+//! packets, maps and counters.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
 #[cfg(target_arch = "bpf")]
 mod count;
+#[cfg(target_arch = "bpf")]
+mod linear;
 #[cfg(target_arch = "bpf")]
 mod lookup;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod node;
+#[cfg(target_arch = "bpf")]
+mod tc_out;
 #[cfg(target_arch = "bpf")]
 mod xdp;
 

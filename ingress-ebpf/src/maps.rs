@@ -3,12 +3,12 @@
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
-    btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, SockMap, lpm_trie::Key},
+    btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, SockMap, lpm_trie::Key},
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NodeAddr, PortKey,
-    PortRule, Traffic, map,
+    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NicNet, NodeAddr,
+    PortKey, PortRule, Traffic, map,
 };
 
 #[btf_map(name = "ports")]
@@ -30,6 +30,9 @@ pub(crate) static FLOWS: HashMap<FlowKey, Flow, { map::FLOWS_MAX as usize }, { B
 
 #[btf_map(name = "host_net")]
 pub(crate) static HOST_NET: PerCpuArray<HostNet, { map::HOSTS_DEFAULT as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "nic_net")]
+pub(crate) static NIC_NET: PerCpuHashMap<u32, NicNet, { map::NIC_NET_MAX as usize }> = PerCpuHashMap::new();
 
 /// Written by userspace alone; declared here so that the object carries all layouts.
 #[btf_map(name = "host_l7")]

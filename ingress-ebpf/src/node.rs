@@ -1,16 +1,27 @@
-//! Answers the questions of `decide` from maps and helpers.
+//! Answers the questions of `decide` from maps and helpers, and whose a connection is.
 
 use aya_ebpf::{
     btf_maps::lpm_trie::Key,
     helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
 };
-use ingress_common::{DenyRule, PortKey, PortRule, flow::unmapped, map::ALIVE_CURRENT};
+use ingress_common::{
+    DenyRule, FlowKey, HostId, PortKey, PortRule,
+    flow::{UNATTRIBUTED, unmapped},
+    map::ALIVE_CURRENT,
+};
 use ingress_ebpf::decide::Node;
 
-use crate::maps::{ALIVE, DENY4, DENY6, NODE_ADDRS, PORTS};
+use crate::maps::{ALIVE, DENY4, DENY6, FLOWS, NODE_ADDRS, PORTS};
 
 /// This node as its maps describe it.
 pub(crate) struct Maps;
+
+/// The host of the latest request on this connection.
+#[inline(always)]
+pub(crate) fn host(flow: &FlowKey) -> HostId {
+    // SAFETY: no program writes this map; an element freed meanwhile stays readable until the program ends (RCU).
+    unsafe { FLOWS.get(flow) }.map_or(UNATTRIBUTED, |flow| flow.host_id)
+}
 
 impl Node for Maps {
     #[inline(always)]

@@ -12,16 +12,17 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use aya_log_ebpf::debug;
-use ingress_common::{FlowKey, Handoff, HostId, Total, flow::UNATTRIBUTED};
+use ingress_common::{FlowKey, Handoff, Total};
 use ingress_ebpf::{
     decide::{Decision, decide},
-    parse::{Frame, Segment, parse},
+    parse::{Segment, parse},
 };
 
 use crate::{
     count,
-    maps::{FLOWS, HANDOFF},
-    node::Maps,
+    linear::Linear,
+    maps::HANDOFF,
+    node::{Maps, host},
 };
 
 #[xdp(frags)]
@@ -29,7 +30,8 @@ fn ingress_xdp(ctx: XdpContext) -> u32 {
     // Not `data_end - data`: a frame in several buffers has more bytes than its first one.
     // SAFETY: `ctx` is the context this program was called with.
     let bytes = unsafe { bpf_xdp_get_buff_len(ctx.as_ptr().cast()) };
-    match parse(&Linear::of(&ctx)) {
+    // The first buffer holds all headers (kernel commit f45d5b6ce2e8, `xdp.frags`).
+    match parse(&Linear::new(ctx.data(), ctx.data_end())) {
         Ok(segment) => act(&ctx, &segment, bytes),
         Err(verdict) => leave(verdict, bytes),
     }
@@ -49,7 +51,7 @@ fn act(ctx: &XdpContext, segment: &Segment, bytes: u64) -> u32 {
         Decision::Steer(handoff) => hand_off(ctx, flow, &handoff, bytes),
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
-    count::accepted(host(flow), bytes);
+    count::accepted(nic(ctx), host(flow), bytes);
     XDP_PASS
 }
 
@@ -71,37 +73,11 @@ fn hand_off(ctx: &XdpContext, flow: &FlowKey, handoff: &Handoff, bytes: u64) {
     debug!(ctx, "xdp: [{:i}]:{} to slot {}", flow.remote_addr, u16::from_be(flow.remote_port_be), handoff.slot);
 }
 
-/// The host of the latest request on this connection.
+/// The index of the interface that received the frame.
 #[inline(always)]
-fn host(flow: &FlowKey) -> HostId {
-    // SAFETY: the program never writes this map; an element freed meanwhile stays readable until the program ends (RCU).
-    unsafe { FLOWS.get(flow) }.map_or(UNATTRIBUTED, |flow| flow.host_id)
-}
-
-/// The first buffer of a frame, which holds all headers (kernel commit f45d5b6ce2e8, `xdp.frags`).
-struct Linear {
-    start: usize,
-    end: usize,
-}
-
-impl Linear {
-    #[inline(always)]
-    fn of(ctx: &XdpContext) -> Self {
-        Self { start: ctx.data(), end: ctx.data_end() }
-    }
-}
-
-impl Frame for Linear {
-    #[inline(always)]
-    fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]> {
-        let at = self.start + offset;
-        // This form and no other: the verifier learns the range from `at + N` compared with the end.
-        if at + N > self.end {
-            return None;
-        }
-        // SAFETY: `N` bytes from `at` lie within the frame, which outlives `self`; byte arrays have no alignment.
-        Some(unsafe { &*(at as *const [u8; N]) })
-    }
+fn nic(ctx: &XdpContext) -> u32 {
+    // SAFETY: `ctx` is the context this program was called with, valid for its whole run.
+    unsafe { (*ctx.ctx).ingress_ifindex }
 }
 
 /// A program that does nothing: what `ingress_xdp` is measured against. Never attached.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use ingress_common::{HostL7, HostNet, StatusClass, Traffic};
+use ingress_common::{HostL7, HostNet, NicNet, StatusClass, Traffic};
 use serde_json::{Map, Value, json};
 
-use super::{DenyState, HostCounters, Metrics, Source, metrics};
+use super::{DenyState, HostCounters, InterfaceCounters, Metrics, Source, metrics};
 
 /// The answers of this process.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Answers {
 }
 
 /// What there is to ask for.
-const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals or /denied";
+const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces or /denied";
 
 impl Answers {
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
@@ -37,6 +37,7 @@ impl Answers {
             },
             "/hosts" => typed(StatusCode::OK, "application/json", hosts(source).to_string()),
             "/totals" => typed(StatusCode::OK, "application/json", totals(source).to_string()),
+            "/interfaces" => typed(StatusCode::OK, "application/json", interfaces(source).to_string()),
             "/denied" => typed(StatusCode::OK, "application/json", denied(source).to_string()),
             _ => text(StatusCode::NOT_FOUND, format!("try {PATHS}\n")),
         }
@@ -88,6 +89,18 @@ fn denied(source: &dyn Source) -> Value {
     json!({ "rules": rules.collect::<Vec<_>>(), "left_out": left_out })
 }
 
+fn interfaces(source: &dyn Source) -> Value {
+    let interfaces = source.interfaces().into_iter();
+    let interfaces = interfaces.map(|InterfaceCounters { name, receives, transmits, net }| {
+        let NicNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
+        json!({
+            "interface": name, "receives": receives.how, "transmits": transmits.how, "rx_packets": rx_packets,
+            "rx_bytes": rx_bytes, "tx_packets": tx_packets, "tx_bytes": tx_bytes,
+        })
+    });
+    interfaces.collect()
+}
+
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", body)
 }
@@ -108,7 +121,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::admin::{ControlState, DenyState, StatusState};
+    use crate::admin::{Attached, ControlState, DenyState, StatusState};
 
     #[derive(Debug)]
     struct Fixed(Result<(), String>);
@@ -142,6 +155,15 @@ mod tests {
         fn denied(&self) -> Option<DenyState> {
             let rules = vec![("192.0.2.0/24".to_owned(), Traffic { packets: 3, bytes: 180 })];
             Some(DenyState { rules, left_out: 2 })
+        }
+
+        fn interfaces(&self) -> Vec<InterfaceCounters> {
+            vec![InterfaceCounters {
+                name: "eth0".into(),
+                receives: Attached { how: "native", is_there: true },
+                transmits: Attached { how: "failed", is_there: false },
+                net: NicNet { rx_packets: 1, rx_bytes: 60, tx_packets: 2, tx_bytes: 120 },
+            }]
         }
 
         fn meters(&self) -> Vec<MeterView> {
@@ -215,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn interfaces_are_told_with_how_programs_are_attached() {
+        let answers = Answers { source: Arc::new(Fixed(Ok(()))), metrics: Metrics::Off };
+        let (status, body) = ask(&answers, Method::GET, "/interfaces");
+        let told: Value = serde_json::from_str(&body).expect("JSON");
+        let expected = json!([{
+            "interface": "eth0", "receives": "native", "transmits": "failed", "rx_packets": 1, "rx_bytes": 60,
+            "tx_packets": 2, "tx_bytes": 120,
+        }]);
+        assert_eq!((status, told), (200, expected));
+    }
+
+    #[test]
     fn metrics_tell_as_much_as_they_are_asked_to() {
         let metrics = |metrics| ask(&Answers { source: Arc::new(Fixed(Ok(()))), metrics }, Method::GET, "/metrics");
         assert_eq!(metrics(Metrics::Off).0, 404);
@@ -237,6 +271,10 @@ mod tests {
             "xdp_ingress_denied_packets_total{rule=\"192.0.2.0/24\"} 3",
             "xdp_ingress_denied_bytes_total{rule=\"192.0.2.0/24\"} 180",
             "xdp_ingress_denied_networks_left_out 2",
+            "xdp_ingress_interface_packets_total{interface=\"eth0\",direction=\"received\"} 1",
+            "xdp_ingress_interface_bytes_total{interface=\"eth0\",direction=\"transmitted\"} 120",
+            "xdp_ingress_interface_attached{interface=\"eth0\",direction=\"received\",how=\"native\"} 1",
+            "xdp_ingress_interface_attached{interface=\"eth0\",direction=\"transmitted\",how=\"failed\"} 0",
         ] {
             assert!(all.contains(line), "{line}: {all}");
         }

@@ -20,7 +20,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ControlState, DenyState, HostCounters, Metrics, Source, StatusState};
+use super::{ControlState, DenyState, HostCounters, InterfaceCounters, Metrics, Source, StatusState};
 
 /// OpenMetrics 1.0 text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,6 +37,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
         upstreams: if metrics == Metrics::All { source.upstreams() } else { Vec::new() },
         totals: source.totals(),
         denied: source.denied(),
+        interfaces: source.interfaces(),
         control: source.control(),
         status: source.status(),
         proxy: source.proxy(),
@@ -57,6 +58,7 @@ struct Scrape {
     totals: Vec<(&'static str, ingress_common::Traffic)>,
     /// `None` without the kernel part.
     denied: Option<DenyState>,
+    interfaces: Vec<InterfaceCounters>,
     control: ControlState,
     status: Option<StatusState>,
     proxy: StatsView,
@@ -71,8 +73,8 @@ const HOST_COUNTERS: [HostMetric; 6] = [
     ("host_response_body_bytes", "Response body bytes handed to clients", |host| host.l7.bytes_out),
     ("host_received_packets", "Packets that XDP counted for the host", |host| host.net.rx_packets),
     ("host_received_bytes", "Bytes on the wire that XDP counted for the host", |host| host.net.rx_bytes),
-    ("host_transmitted_packets", "Packets transmitted for the host", |host| host.net.tx_packets),
-    ("host_transmitted_bytes", "Bytes on the wire transmitted for the host", |host| host.net.tx_bytes),
+    ("host_transmitted_packets", "Packets sent that were counted for the host", |host| host.net.tx_packets),
+    ("host_transmitted_bytes", "Bytes on the wire sent that were counted for the host", |host| host.net.tx_bytes),
 ];
 
 impl Collector for Scrape {
@@ -84,6 +86,7 @@ impl Collector for Scrape {
         encode_upstreams(&self.upstreams, &mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_denied(&mut encoder)?;
+        encode_interfaces(&self.interfaces, &mut encoder)?;
         self.encode_connections(&mut encoder)?;
         self.encode_datagrams(&mut encoder)?;
         self.encode_ports(&mut encoder)?;
@@ -169,6 +172,31 @@ fn encode_upstreams(upstreams: &[UpstreamView], encoder: &mut DescriptorEncoder<
         counters(encoder, name, help, rows)?;
     }
     Ok(())
+}
+
+fn encode_interfaces(interfaces: &[InterfaceCounters], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    const DIRECTIONS: [&str; 2] = ["received", "transmitted"];
+    let by_direction = |values: fn(&InterfaceCounters) -> [u64; 2]| {
+        interfaces.iter().flat_map(move |interface| {
+            let rows = DIRECTIONS.into_iter().zip(values(interface));
+            rows.map(move |(direction, value)| {
+                ([("interface", interface.name.as_str()), ("direction", direction)], value)
+            })
+        })
+    };
+    let help = "Packets of all hosts, by interface";
+    counters(encoder, "interface_packets", help, by_direction(|each| [each.net.rx_packets, each.net.tx_packets]))?;
+    let help = "Bytes on the wire of all hosts, by interface";
+    counters(encoder, "interface_bytes", help, by_direction(|each| [each.net.rx_bytes, each.net.tx_bytes]))?;
+    let help =
+        "1 where the program for packets of this direction is attached to the interface, and how; else 0, and why";
+    let rows = interfaces.iter().flat_map(|InterfaceCounters { name, receives, transmits, net: _ }| {
+        DIRECTIONS.into_iter().zip([receives, transmits]).map(move |(direction, attached)| {
+            let labels = [("interface", name.as_str()), ("direction", direction), ("how", attached.how)];
+            (labels, u64::from(attached.is_there))
+        })
+    });
+    gauges(encoder, "interface_attached", help, rows)
 }
 
 impl Scrape {

@@ -9,6 +9,7 @@
 //! | `/metrics` | Prometheus (OpenMetrics text), see [`metrics`]; 404 if turned off |
 //! | `/hosts` | JSON: counters of every host |
 //! | `/totals` | JSON: packets and bytes by reason |
+//! | `/interfaces` | JSON: packets and bytes by interface, and how the programs are attached to it |
 //! | `/denied` | JSON: packets and bytes by rule of the deny list, and how many networks it has no room for |
 //!
 //! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]).
@@ -21,7 +22,7 @@ use std::{convert::Infallible, fmt, io, net::SocketAddr, sync::Arc, time::Durati
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ingress_common::{HostL7, HostNet, Traffic};
+use ingress_common::{HostL7, HostNet, NicNet, Traffic};
 use ingress_userspace::{
     control::status::Results,
     proxy::{DurationsView, StatsView, UpstreamView},
@@ -58,6 +59,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
     /// `None` without the kernel part.
     fn denied(&self) -> Option<DenyState>;
+    /// Interfaces with programs, and what was counted for others; empty without the kernel part.
+    fn interfaces(&self) -> Vec<InterfaceCounters>;
     fn control(&self) -> ControlState;
     /// `None` if nothing is ever written to an API server.
     fn status(&self) -> Option<StatusState>;
@@ -95,6 +98,23 @@ pub(crate) struct DenyState {
     pub(crate) rules: Vec<(String, Traffic)>,
     /// Networks that the kernel has no room for.
     pub(crate) left_out: usize,
+}
+
+/// Counters of one interface.
+#[derive(Debug)]
+pub(crate) struct InterfaceCounters {
+    pub(crate) name: String,
+    pub(crate) receives: Attached,
+    pub(crate) transmits: Attached,
+    pub(crate) net: NicNet,
+}
+
+/// Whether a program is attached to one side of an interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached {
+    /// Where it is attached, or else why it is not; of a closed list.
+    pub(crate) how: &'static str,
+    pub(crate) is_there: bool,
 }
 
 /// Where the control path stands.

@@ -5,17 +5,17 @@ use std::{
     time::Duration,
 };
 
-use ingress_common::{HostL7Cell, Traffic};
+use ingress_common::{HostL7Cell, NicNet, Traffic};
 use ingress_userspace::{
     control::{Contact, status},
-    datapath::{Datapath, DenyCount, DenyView, Owner},
+    datapath::{Datapath, DenyCount, DenyView, NicReport, Owner},
     model::HostId,
     proxy::{Pulse, Shared, StatsView, UpstreamView},
     route::MeterView,
 };
 
 use super::publish::Progress;
-use crate::admin::{ControlState, DenyState, HostCounters, Source, StatusState};
+use crate::admin::{Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Source, StatusState};
 
 /// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a machine that
 /// has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
@@ -24,6 +24,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const UNATTRIBUTED: &str = "(unattributed)";
 /// Name of the deny rule that prefixes without one of their own share.
 const OTHERS: &str = "(others)";
+/// Name of interfaces that have no program, or none any more.
+const OTHER_INTERFACES: &str = "(other)";
 
 #[derive(Debug)]
 pub(super) struct View {
@@ -119,6 +121,32 @@ impl Source for View {
             (prefix.map_or_else(|| OTHERS.to_owned(), |prefix| prefix.to_string()), dropped)
         };
         Some(DenyState { rules: rules.into_iter().map(rule).collect(), left_out })
+    }
+
+    fn interfaces(&self) -> Vec<InterfaceCounters> {
+        let Some(kernel) = &self.kernel else { return Vec::new() };
+        let mut counted = kernel.maps().nic_net().unwrap_or_default();
+        let reports = kernel.report().interfaces.iter();
+        let mut interfaces: Vec<_> = reports
+            .map(|NicReport { name, index, state, transmit }| InterfaceCounters {
+                name: name.clone(),
+                receives: Attached { how: state.as_str(), is_there: state.is_attached() },
+                transmits: Attached { how: transmit.as_str(), is_there: transmit.is_attached() },
+                net: counted.remove(index).unwrap_or_default(),
+            })
+            .collect();
+        let mut other = NicNet::default();
+        counted.into_values().for_each(|net| other += net);
+        if other != NicNet::default() {
+            let off = Attached { how: "off", is_there: false };
+            interfaces.push(InterfaceCounters {
+                name: OTHER_INTERFACES.to_owned(),
+                receives: off,
+                transmits: off,
+                net: other,
+            });
+        }
+        interfaces
     }
 
     fn control(&self) -> ControlState {

@@ -1,10 +1,10 @@
-//! Attaches the programs by pinned links: adopts a link that is there and replaces its program in place, else makes one.
-//! Never takes an interface from somebody else's program.
+//! Attaches XDP and sk_lookup by pinned links: adopts a link that is there and replaces its program in place, else
+//! makes one. Never takes an interface from somebody else's program.
 
 use std::{
     fs, io,
     os::{
-        fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt as _,
     },
     path::Path,
@@ -118,7 +118,8 @@ const fn is_busy(error: &Error) -> bool {
     matches!(error, Error::Busy { .. })
 }
 
-fn pinned(path: &Path) -> Result<Option<(std::os::fd::OwnedFd, LinkInfo)>, Error> {
+/// The link that is pinned at `path`, and what the kernel says of it.
+pub(super) fn pinned(path: &Path) -> Result<Option<(OwnedFd, LinkInfo)>, Error> {
     let link = match sys::open_pin(path) {
         Ok(link) => link,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use ingress_common::{
-    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostL7, HostL7Cell, HostName, HostNet, Nic, NodeAddr, PortKey,
-    PortRule, Total, Traffic, map,
+    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostL7, HostL7Cell, HostName, HostNet, Nic, NicNet, NodeAddr,
+    PortKey, PortRule, Total, Traffic, map,
 };
 
 use super::{
@@ -21,6 +21,7 @@ pub struct Maps {
     pub(super) ports: Table<PortKey, PortRule>,
     pub(super) node_addrs: Table<[u8; 16], NodeAddr>,
     pub(super) nics: Table<u32, Nic>,
+    pub(super) nic_net: PerCpu<NicNet>,
     pub(super) totals: PerCpu<Traffic>,
     pub(super) flows: Table<FlowKey, Flow>,
     pub(super) host_net: PerCpu<HostNet>,
@@ -54,6 +55,7 @@ impl Maps {
             ports: Table::open(pins, map::PORTS)?,
             node_addrs: Table::open(pins, map::NODE_ADDRS)?,
             nics: Table::open(pins, map::NICS)?,
+            nic_net: PerCpu::open(pins, map::NIC_NET)?,
             totals: PerCpu::open(pins, map::TOTALS)?,
             flows: Table::open(pins, map::FLOWS)?,
             host_net: PerCpu::open(pins, map::HOST_NET)?,
@@ -152,6 +154,15 @@ impl Maps {
     /// If the kernel refuses the read.
     pub fn nics(&self) -> Result<Vec<(u32, Nic)>, Error> {
         self.nics.entries()
+    }
+
+    /// Wire traffic by index of the interface, summed over the CPUs; with the keys [`map::NIC_OTHER`] and
+    /// [`map::NIC_GONE`] it adds up to the totals, as far as that goes back to a version that counted it.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn nic_net(&self) -> Result<BTreeMap<u32, NicNet>, Error> {
+        Ok(self.nic_net.entries(|sum, value| *sum += *value)?.into_iter().collect())
     }
 
     /// Steered ports.

@@ -6,7 +6,7 @@
 //!            deny_list ──────────────────────────> deny4, deny6
 //! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
-//! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, host_l7, deny_hits, …
+//! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, nic_net, host_l7, deny_hits, …
 //! ```
 //!
 //! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
@@ -24,6 +24,7 @@ mod hosts;
 mod link;
 mod log;
 mod maps;
+mod nics;
 mod object;
 mod options;
 mod owner;
@@ -32,6 +33,7 @@ mod probe;
 mod report;
 mod sys;
 mod table;
+mod tc_out;
 
 use std::{
     net::IpAddr,
@@ -49,7 +51,7 @@ use std::{
 
 use aya::Ebpf;
 use ingress_common::{
-    HostL7Cell, HostNet, Nic, NodeAddr, PortKey, PortRule, Total,
+    HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total,
     flow::v4_mapped,
     map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
 };
@@ -65,7 +67,7 @@ pub use self::{
     options::{BPFFS, Options, SteeredPort, XdpMode},
     owner::{Claim, Owner},
     probe::probe,
-    report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report},
+    report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, TcHook, TransmitState},
 };
 
 /// The kernel side of this process.
@@ -107,9 +109,24 @@ pub struct RunOptions<'a> {
     pub repeat: u32,
 }
 
+/// What [`Datapath::test_transmit`] feeds the transmit program with.
+#[derive(Clone, Copy, Debug)]
+pub struct TransmitOptions<'a> {
+    /// As [`RunOptions::frame`].
+    pub frame: &'a [u8],
+    /// As [`RunOptions::repeat`].
+    pub repeat: u32,
+    /// Index of the interface that is to send it; 0 means loopback, which is 1.
+    pub interface: u32,
+    /// Segments that the frame would be cut into; 0 for one that is not to be cut.
+    pub segments: u32,
+    /// Bytes of all of them, with their headers; at most 64 KiB. 0 for the frame's own.
+    pub wire_bytes: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunResult {
-    /// `XDP_*`.
+    /// `XDP_*`, or `TCX_*` as a number without sign.
     pub verdict: u32,
     /// Mean time of one run.
     pub each: Duration,
@@ -140,7 +157,7 @@ impl Datapath {
         let maps = Maps::open(&pins)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, options.lookup, &mut programs)?;
-        let interfaces = attach_xdp(&pins, &maps, &mut object, &interfaces, options, &mut programs)?;
+        let interfaces = nics::attach(&pins, &maps, &mut object, &interfaces, options, &mut programs)?;
         if options.measure {
             object::load_bare(&mut object)?;
         }
@@ -308,10 +325,19 @@ impl Datapath {
     pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
         object::run(&self.object, program, options)
     }
+
+    /// Runs the transmit program on a packet as if an interface were to send it; counters count it.
+    ///
+    /// # Errors
+    /// As [`Datapath::test_run`], and if there is no such interface.
+    pub fn test_transmit(&self, options: TransmitOptions<'_>) -> Result<RunResult, Error> {
+        object::run_transmit(&self.object, options)
+    }
 }
 
 /// Removes links (interfaces first, the lookup last), then maps, below `bpffs`; what was there, in that order. Connections
-/// that exist go on; new ones meet the plain stack. A process that still runs is not told.
+/// that exist go on; new ones meet the plain stack. A process that still runs is not told. Filters of clsact, which
+/// there are before Linux 6.6, are those of this network namespace.
 ///
 /// # Errors
 /// If something cannot be removed; what came before it is gone.
@@ -321,7 +347,12 @@ pub fn unload(bpffs: &Path) -> Result<Vec<String>, Error> {
         return Ok(Vec::new());
     }
     let _exclusive = pins.lock()?;
-    pins.remove_all()
+    let mut removed = Vec::new();
+    for interface in tc_out::interfaces(&pins)? {
+        removed.extend(tc_out::detach(&pins, &interface)?);
+    }
+    removed.extend(pins.remove_all()?);
+    Ok(removed)
 }
 
 fn indices(interfaces: &[String]) -> Result<Vec<(String, u32)>, Error> {
@@ -341,34 +372,6 @@ fn attach_lookup(
         return link::lookup(pins, program.as_fd()).map(Some);
     }
     link::remove_lookup(pins).map(|()| None)
-}
-
-fn attach_xdp(
-    pins: &Pins,
-    maps: &Maps,
-    object: &mut Ebpf,
-    interfaces: &[(String, u32)],
-    options: &Options,
-    programs: &mut Vec<ProgramReport>,
-) -> Result<Vec<NicReport>, Error> {
-    let (program, verified_instructions) = object::program(object, object::XDP)?;
-    programs.push(ProgramReport { name: object::XDP, verified_instructions });
-    let mut reports = Vec::with_capacity(interfaces.len());
-    let mut nics = Vec::with_capacity(interfaces.len());
-    for (name, index) in interfaces {
-        let known = maps.nics.get(index)?.and_then(|nic| NicMode::from_code(nic.mode));
-        let state = link::xdp(pins, program.as_fd(), (name, *index), options.xdp_mode, known)?;
-        if let NicState::Attached { mode, .. } = state {
-            let nic = Nic { mode: mode.code(), pad: 0 };
-            // At once, so that a failure at the next interface leaves this one known.
-            maps.nics.set(index, &nic)?;
-            nics.push((*index, nic));
-        }
-        reports.push(NicReport { name: name.clone(), index: *index, state });
-    }
-    link::remove_other_xdp(pins, &options.interfaces)?;
-    maps.nics.replace(&nics)?;
-    Ok(reports)
 }
 
 fn slot_fits(slot: u32) -> Result<(), Error> {

@@ -2,12 +2,12 @@
 
 use aya::{
     Ebpf, EbpfLoader,
-    programs::{Program, ProgramError, ProgramFd, TestRun as _, TestRunOptions, Xdp},
+    programs::{Program, ProgramError, ProgramFd, SchedClassifier, TestRun as _, TestRunOptions, Xdp},
 };
 use ingress_common::map;
 
 use super::{
-    RunOptions, RunResult, TestProgram,
+    RunOptions, RunResult, TestProgram, TransmitOptions,
     error::Error,
     pins::{MAPS, Pins},
     sys::{self, MapInfo},
@@ -18,9 +18,16 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/in
 
 pub(super) const XDP: &str = "ingress_xdp";
 pub(super) const LOOKUP: &str = "ingress_lookup";
+pub(super) const TC_OUT: &str = "ingress_tc_out";
 const BARE: &str = "ingress_bare";
 /// Read by the programs at every log statement; the verifier removes those above the level.
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
+
+/// Size of `struct __sk_buff`, and where the fields lie that a test run sets.
+const SK_BUFF: usize = 192;
+const SK_BUFF_IFINDEX: usize = 40;
+const SK_BUFF_WIRE_LEN: usize = 160;
+const SK_BUFF_GSO_SEGS: usize = 164;
 
 /// Maps that have one entry per host.
 const HOST_MAPS: [&str; 3] = [map::HOST_NET, map::HOST_L7, map::HOST_IDS];
@@ -45,11 +52,12 @@ pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
 
 /// Loads a program; its descriptor, and how many instructions the verifier walked (kernels before 5.16 do not say).
 pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, Option<u32>), Error> {
-    let refused = |source| Error::Program { program: name, source: Box::new(source) };
+    let refused = |source| refused(name, source);
     let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
     match program {
         Program::Xdp(xdp) => xdp.load(),
         Program::SkLookup(lookup) => lookup.load(),
+        Program::SchedClassifier(classifier) => classifier.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
     .map_err(refused)?;
@@ -63,7 +71,7 @@ pub(super) fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) 
         TestProgram::Ingress => XDP,
         TestProgram::Bare => BARE,
     };
-    let refused = |source| Error::Program { program: name, source: Box::new(source) };
+    let refused = |source| refused(name, source);
     let xdp: &Xdp = object.program(name).ok_or(ProgramError::NotLoaded).and_then(TryInto::try_into).map_err(refused)?;
     let RunOptions { frame, repeat } = options;
     let mut test = TestRunOptions::new();
@@ -71,6 +79,35 @@ pub(super) fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) 
     test.repeat = repeat;
     let result = xdp.test_run(test).map_err(refused)?;
     Ok(RunResult { verdict: result.return_value, each: result.duration })
+}
+
+/// Runs the transmit program on a packet (BPF_PROG_TEST_RUN).
+pub(super) fn run_transmit(object: &Ebpf, options: TransmitOptions<'_>) -> Result<RunResult, Error> {
+    let refused = |source| refused(TC_OUT, source);
+    let program = object.program(TC_OUT).ok_or(ProgramError::NotLoaded);
+    let classifier: &SchedClassifier = program.and_then(TryInto::try_into).map_err(refused)?;
+    let TransmitOptions { frame, repeat, interface, segments, wire_bytes } = options;
+    let mut context = [0; SK_BUFF];
+    for (offset, value) in [(SK_BUFF_IFINDEX, interface), (SK_BUFF_WIRE_LEN, wire_bytes), (SK_BUFF_GSO_SEGS, segments)]
+    {
+        context[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    let mut test = TestRunOptions::new();
+    test.data_in = Some(frame);
+    test.ctx_in = Some(&context);
+    test.repeat = repeat;
+    let result = classifier.test_run(test).map_err(refused)?;
+    Ok(RunResult { verdict: result.return_value, each: result.duration })
+}
+
+/// The transmit program, to attach it.
+pub(super) fn classifier(object: &mut Ebpf) -> Result<&mut SchedClassifier, Error> {
+    let program = object.program_mut(TC_OUT).ok_or(ProgramError::NotLoaded);
+    program.and_then(TryInto::try_into).map_err(|source| refused(TC_OUT, source))
+}
+
+pub(super) fn refused(program: &'static str, source: ProgramError) -> Error {
+    Error::Program { program, source: Box::new(source) }
 }
 
 /// Loads the reference program for [`run`].

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use ingress_common::map::HOSTS_DEFAULT;
 
+use super::TcHook;
+
 /// Where pins go unless `--bpffs` says otherwise.
 pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
 
@@ -15,6 +17,8 @@ pub struct Options {
     /// Interfaces to attach to, by name. Links of other interfaces below the same `bpffs` are removed.
     pub interfaces: Vec<String>,
     pub xdp_mode: XdpMode,
+    /// Where packets that leave are counted. `None`, the default: by tcx where the kernel has it, else by clsact.
+    pub tc_hook: Option<TcHook>,
     /// Whether sk_lookup delivers connections to the listeners. Default `true`.
     pub lookup: bool,
     /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
@@ -62,6 +66,7 @@ impl Default for Options {
             bpffs: PathBuf::from(BPFFS),
             interfaces: Vec::new(),
             xdp_mode: XdpMode::Auto,
+            tc_hook: None,
             lookup: true,
             host_capacity: HOSTS_DEFAULT,
             debug_log: false,

@@ -4,6 +4,7 @@
 //! <bpffs>/v1/            locked (flock) while a process changes what is below
 //!   maps/<name>          survive every process
 //!   links/xdp-<if>       one per interface with the program
+//!   links/tc-out-<if>    as many, from Linux 6.6 on
 //!   links/lookup         sk_lookup of this network namespace
 //!   epochs/<n>/          locked by process n as long as it lives, whatever way it ends
 //! ```
@@ -24,6 +25,7 @@ pub(super) const MAPS: &[&str] = &[
     map::PORTS,
     map::NODE_ADDRS,
     map::NICS,
+    map::NIC_NET,
     map::TOTALS,
     map::FLOWS,
     map::HOST_NET,
@@ -39,6 +41,7 @@ pub(super) const MAPS: &[&str] = &[
 
 const LOOKUP: &str = "lookup";
 const XDP_PREFIX: &str = "xdp-";
+const TC_OUT_PREFIX: &str = "tc-out-";
 
 /// The paths below one bpffs directory.
 #[derive(Clone, Debug)]
@@ -103,10 +106,23 @@ impl Pins {
         self.links().join(format!("{XDP_PREFIX}{interface}"))
     }
 
-    /// Interfaces that have a pinned link.
+    /// Interfaces that have a pinned link of XDP.
     pub(super) fn xdp_interfaces(&self) -> Result<Vec<String>, Error> {
+        self.interfaces(XDP_PREFIX)
+    }
+
+    pub(super) fn tc_out_link(&self, interface: &str) -> PathBuf {
+        self.links().join(format!("{TC_OUT_PREFIX}{interface}"))
+    }
+
+    /// Interfaces that have a pinned link of `ingress_tc_out`.
+    pub(super) fn tc_out_interfaces(&self) -> Result<Vec<String>, Error> {
+        self.interfaces(TC_OUT_PREFIX)
+    }
+
+    fn interfaces(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let names = names(&self.links())?;
-        Ok(names.into_iter().filter_map(|name| name.strip_prefix(XDP_PREFIX).map(str::to_owned)).collect())
+        Ok(names.into_iter().filter_map(|name| name.strip_prefix(prefix).map(str::to_owned)).collect())
     }
 
     /// Marks this process as living.
@@ -142,8 +158,8 @@ impl Pins {
         Ok(live)
     }
 
-    /// Removes every pin, links of interfaces first and the lookup link after them, then maps and directories.
-    /// Returns what was there.
+    /// Removes every pin but those of `ingress_tc_out`, links of interfaces first and the lookup link after them, then
+    /// maps and directories. Returns what was there.
     pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {

@@ -21,6 +21,8 @@ use aya::Pod;
 pub(super) enum AttachType {
     SkLookup = 36,
     Xdp = 37,
+    /// From Linux 6.6 on (kernel commit e420bed02507); before, and without `CONFIG_NET_XGRESS`, links to it are EINVAL.
+    TcxEgress = 47,
 }
 
 /// `struct bpf_link_info` as far as it is used.
@@ -31,7 +33,8 @@ pub(super) struct LinkInfo {
     pub id: u32,
     pub prog_id: u32,
     pad: u32,
-    /// XDP: interface index, 0 once the device is gone. sk_lookup: inode of the network namespace, 0 once it is gone.
+    /// XDP, tcx: interface index, 0 once the device is gone. sk_lookup: inode of the network namespace, 0 once it is
+    /// gone.
     pub target: u32,
     rest: [u32; 11],
 }
@@ -98,6 +101,11 @@ struct LinkCreate {
 }
 
 #[repr(C)]
+struct LinkDetach {
+    link_fd: u32,
+}
+
+#[repr(C)]
 struct LinkUpdate {
     link_fd: u32,
     new_prog_fd: u32,
@@ -114,6 +122,7 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const MAP_LOOKUP_BATCH: libc::c_int = 24;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
+const LINK_DETACH: libc::c_int = 34;
 
 /// Calls bpf(2).
 ///
@@ -264,6 +273,13 @@ pub(super) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     unsafe { bpf(LINK_UPDATE, &mut attr) }.map(drop)
 }
 
+/// Takes the program of a link off at once; the end of the last descriptor or pin does so some time later.
+pub(super) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = LinkDetach { link_fd: raw(link) };
+    // SAFETY: `attr` holds no addresses.
+    unsafe { bpf(LINK_DETACH, &mut attr) }.map(drop)
+}
+
 // === memory ===
 
 /// A memory-mapped array, shared with the kernel, for as long as this value lives.
@@ -366,4 +382,12 @@ pub(super) fn interface_index(name: &str) -> Option<u32> {
         0 => None,
         index => Some(index),
     }
+}
+
+/// Whether there is an interface of this index in this network namespace; `true` if the kernel does not say.
+pub(super) fn interface_exists(index: u32) -> bool {
+    let mut name: [libc::c_char; libc::IF_NAMESIZE] = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has room for the longest name and its NUL.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
+    !found.is_null() || io::Error::last_os_error().raw_os_error() != Some(libc::ENXIO)
 }

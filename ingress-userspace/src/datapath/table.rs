@@ -29,7 +29,7 @@ pub(super) struct Table<K, V> {
 #[derive(Debug)]
 pub(super) struct Trie<K, V>(Table<K, V>);
 
-/// A map with one value per key and CPU.
+/// A map with one value per key and CPU, whose keys are numbers.
 #[derive(Debug)]
 pub(super) struct PerCpu<V> {
     fd: OwnedFd,
@@ -150,19 +150,19 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
 // === impl PerCpu ===
 
 impl<V: Pod + Default> PerCpu<V> {
-    /// Opens the pinned per-CPU array `name`.
+    /// Opens the pinned per-CPU array or hash `name`.
     pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
         let (fd, info) = open(pins, name, size_of::<u32>(), size_of::<V>())?;
         let cpus = aya::util::nr_cpus().map_err(|(path, source)| Error::kernel("read", path.to_owned(), source))?;
         Ok(Self { fd, name, cpus, entries: info.max_entries, types: PhantomData })
     }
 
-    /// Number of entries.
+    /// Number of entries, of a hash the most that fit.
     pub(super) fn capacity(&self) -> u32 {
         self.entries
     }
 
-    /// Every entry, its values over all CPUs folded into one.
+    /// Every entry of an array, its values over all CPUs folded into one.
     pub(super) fn folded(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<V>, Error> {
         let mut all = vec![V::default(); usize::try_from(self.entries).unwrap_or(0)];
         let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, |key, values| {
@@ -172,6 +172,32 @@ impl<V: Pod + Default> PerCpu<V> {
         });
         read.map_err(|source| self.error("read", source))?;
         Ok(all)
+    }
+
+    /// Every entry of a hash with its key, as [`PerCpu::folded`].
+    pub(super) fn entries(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<(u32, V)>, Error> {
+        let mut all = Vec::new();
+        let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, |key, values| {
+            let mut sum = V::default();
+            values.iter().for_each(|value| fold(&mut sum, value));
+            all.push((*key, sum));
+        });
+        read.map_err(|source| self.error("read", source))?;
+        Ok(all)
+    }
+
+    /// Makes the entry `key` of a hash with the value zero, unless it is there.
+    pub(super) fn ensure(&self, key: u32) -> Result<(), Error> {
+        let mut values = vec![V::default(); self.cpus];
+        if sys::lookup(self.fd.as_fd(), &key, &mut values).map_err(|e| self.error("read", e))? {
+            return Ok(());
+        }
+        sys::update(self.fd.as_fd(), &key, &values).map_err(|e| self.error("write", e))
+    }
+
+    /// Removes an entry of a hash.
+    pub(super) fn remove(&self, key: u32) -> Result<(), Error> {
+        sys::delete(self.fd.as_fd(), &key).map(drop).map_err(|e| self.error("delete from", e))
     }
 
     /// Changes the first CPU's value of an entry that no program writes.

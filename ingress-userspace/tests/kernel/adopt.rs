@@ -86,13 +86,14 @@ fn second_open_adopts_maps_and_links_and_keeps_counters() {
         assert_eq!(count(&first), 3);
         first.host_cells()[3].bytes_in.fetch_add(70, Relaxed);
         first.host_cells()[3].active.fetch_add(2, Relaxed);
-        let (maps, xdp, lookup) = (map_ids(sandbox), link(sandbox, "xdp-xk-a"), link(sandbox, "lookup"));
+        let [xdp, tc_out, lookup] = ["xdp-xk-a", "tc-out-xk-a", "lookup"].map(|name| link(sandbox, name));
+        let maps = map_ids(sandbox);
 
         let second = open(&options);
         assert_eq!((state(&second), second.report().lookup), (ADOPTED, Some(Attachment::Adopted)));
         assert_eq!((second.report().epoch, second.report().has_predecessor), (2, true));
         assert_eq!(map_ids(sandbox), maps, "the same maps");
-        for (name, (before_link, before_program)) in [("xdp-xk-a", xdp), ("lookup", lookup)] {
+        for (name, (before_link, before_program)) in [("xdp-xk-a", xdp), ("tc-out-xk-a", tc_out), ("lookup", lookup)] {
             let (link, program) = link(sandbox, name);
             assert_eq!(link, before_link, "{name}: the same link");
             assert_ne!(program, before_program, "{name}: with the new program");
@@ -286,7 +287,9 @@ fn mode_is_what_was_asked_for_or_the_best_there_is() {
         assert_eq!(mode(VETH, XdpMode::Native), Some(CREATED));
         assert_eq!(mode(VETH, XdpMode::Auto), Some(ADOPTED));
         assert_eq!(mode(VETH, XdpMode::Off), Some(NicState::Off));
-        assert!(!sandbox.bpffs().join("v1/links/xdp-xk-a").exists());
+        for link in ["xdp-xk-a", "tc-out-xk-a"] {
+            assert!(!sandbox.bpffs().join("v1/links").join(link).exists(), "{link}");
+        }
         assert!(matches!(Datapath::open(&sandbox.options(&["xk-none"])), Err(Error::NoInterface(_))));
     });
 }
@@ -326,6 +329,7 @@ fn unload_removes_everything_interfaces_first_and_lookup_last_of_the_links() {
         let removed = unload(&sandbox.bpffs()).expect("unloads");
         let position = |name: &str| removed.iter().position(|path| path.ends_with(name)).expect("removed");
         assert!(position("links/xdp-xk-a") < position("links/lookup"));
+        assert!(position("links/tc-out-xk-a") < position("links/lookup"));
         assert!(position("links/lookup") < position("maps/totals"));
         assert!(!sandbox.bpffs().exists());
         assert_eq!(unload(&sandbox.bpffs()).expect("unloads"), Vec::<String>::new());

@@ -136,10 +136,12 @@ fn what_is_dropped_counts_once_for_its_rule_and_for_no_host() {
             for (what, frame) in packets(from) {
                 let before = datapath.totals().expect("totals");
                 let hosts = datapath.host_net().expect("host_net");
+                let nics = datapath.maps().nic_net().expect("nic_net");
                 assert_eq!(run(&datapath, &frame), XDP_DROP, "{from} {what}");
                 of_rule.packets += 1;
                 of_rule.bytes += frame.len() as u64;
                 assert_eq!(datapath.host_net().expect("host_net"), hosts, "{from} {what}: for no host");
+                assert_eq!(datapath.maps().nic_net().expect("nic_net"), nics, "{from} {what}: for no interface");
                 let after = datapath.totals().expect("totals");
                 for ((total, name, before), (_, _, after)) in before.iter().zip(after.iter()) {
                     let packets = u64::from(total == Total::Denied);

@@ -7,7 +7,7 @@ use ingress_common::{
     map::{ALIVE, ALIVE_CURRENT},
     steer::PORT_COUNT_ONLY,
 };
-use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram};
+use ingress_userspace::datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
 
 use crate::{
     packets::{ACK, FIN, Packet, RST, SYN, extension, fragment},
@@ -15,10 +15,10 @@ use crate::{
 };
 
 const XDP_PASS: u32 = 2;
-const CLIENT4: &str = "192.0.2.1:40000";
-const NODE4: &str = "198.51.100.7:80";
-const CLIENT6: &str = "[2001:db8::1]:40000";
-const NODE6: &str = "[2001:db8::7]:80";
+pub(crate) const CLIENT4: &str = "192.0.2.1:40000";
+pub(crate) const NODE4: &str = "198.51.100.7:80";
+pub(crate) const CLIENT6: &str = "[2001:db8::1]:40000";
+pub(crate) const NODE6: &str = "[2001:db8::7]:80";
 
 /// A frame, and the counters besides `Accepted` and the host's that it adds one packet to.
 struct Case {
@@ -38,7 +38,12 @@ fn left(description: &'static str, frame: Vec<u8>, counter: &'static [Total]) ->
 }
 
 fn serving(sandbox: &Sandbox) -> Datapath {
-    let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
+    serving_with(&sandbox.options(&[]))
+}
+
+/// A node with these ports and addresses, owned by the process that is returned.
+pub(crate) fn serving_with(options: &Options) -> Datapath {
+    let datapath = Datapath::open(options).expect("opens");
     datapath.take_over().expect("takes over");
     let port = |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags };
     let ports = [
@@ -53,12 +58,12 @@ fn serving(sandbox: &Sandbox) -> Datapath {
     datapath
 }
 
-struct Counters {
-    totals: Vec<(Total, Traffic)>,
-    hosts: Vec<HostNet>,
+pub(crate) struct Counters {
+    pub(crate) totals: Vec<(Total, Traffic)>,
+    pub(crate) hosts: Vec<HostNet>,
 }
 
-fn counters(datapath: &Datapath) -> Counters {
+pub(crate) fn counters(datapath: &Datapath) -> Counters {
     let totals = datapath.totals().expect("totals");
     Counters {
         totals: totals.iter().map(|(total, _, traffic)| (total, traffic)).collect(),
@@ -90,16 +95,22 @@ fn check(datapath: &Datapath, case: &Case) {
     assert_eq!(verdicts - verdicts_before, 1, "{description}: exactly one verdict");
 }
 
-/// Σ hosts = accepted, packets and bytes.
+/// Σ hosts = Σ interfaces = accepted, packets and bytes.
 #[track_caller]
 fn check_sum(datapath: &Datapath) {
     let Counters { totals, hosts } = counters(datapath);
+    let nics = datapath.maps().nic_net().expect("nic_net");
+    let by_nic = nics.values().fold(Traffic::default(), |sum, nic| Traffic {
+        packets: sum.packets + nic.rx_packets,
+        bytes: sum.bytes + nic.rx_bytes,
+    });
     let sum = hosts.iter().fold(Traffic::default(), |sum, host| Traffic {
         packets: sum.packets + host.rx_packets,
         bytes: sum.bytes + host.rx_bytes,
     });
     let accepted = totals.iter().find(|(total, _)| *total == Total::Accepted).map(|(_, traffic)| *traffic);
     assert_eq!(Some(sum), accepted);
+    assert_eq!(sum, by_nic);
 }
 
 fn check_all(cases: impl FnOnce() -> Vec<Case> + Send + 'static) {

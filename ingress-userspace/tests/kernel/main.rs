@@ -16,3 +16,4 @@ mod lookup;
 mod measure;
 mod packets;
 mod sandbox;
+mod tc_out;

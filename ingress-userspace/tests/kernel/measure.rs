@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT};
-use ingress_userspace::datapath::{Datapath, DenyEntries, Options, RunOptions, SteeredPort, TestProgram};
+use ingress_userspace::datapath::{
+    Datapath, DenyEntries, Options, RunOptions, SteeredPort, TestProgram, TransmitOptions,
+};
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::{
@@ -59,6 +61,18 @@ fn programs_stay_small_and_their_cost_is_printed() {
         }
         for (best, (name, ..)) in best.iter().zip(&cases) {
             println!("{name:<24} {:>7} ns per packet", best.as_nanos());
+        }
+        let sent = |from: &str, to: &str| {
+            let frame = Packet::tcp(from, to, ACK).frame();
+            let options = TransmitOptions { frame: &frame, repeat: REPEAT, interface: 0, segments: 0, wire_bytes: 0 };
+            (0..ROUNDS).map(|_| datapath.test_transmit(options).expect("runs").each).min().unwrap_or_default()
+        };
+        for (name, from, to) in [
+            ("sent, other port", "198.51.100.7:22", "192.0.2.1:40000"),
+            ("v4 sent, with flow", "198.51.100.7:80", "192.0.2.1:40000"),
+            ("v6 sent, with flow", "[2001:db8::7]:80", "[2001:db8::1]:40000"),
+        ] {
+            println!("{name:<24} {:>7} ns per packet", sent(from, to).as_nanos());
         }
         let net = |n: u32| IpNet::V4(Ipv4Net::new((0x0a00_0000 + (n << 8)).into(), 24).expect("a length"));
         let start = Instant::now();

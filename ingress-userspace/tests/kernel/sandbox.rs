@@ -69,6 +69,7 @@ impl Sandbox {
             bpffs: self.bpffs(),
             interfaces: interfaces.iter().map(|&name| name.to_owned()).collect(),
             xdp_mode: XdpMode::Auto,
+            tc_hook: None,
             lookup: true,
             host_capacity: 64,
             debug_log: false,

@@ -128,6 +128,7 @@ fn three_capabilities_and_a_read_only_root_suffice() {
         let host = counts.hosts["web.test"];
         assert_eq!(host.l7.requests.success, 10 * (number as u64 + 1));
         assert!(host.net.rx_packets > 0, "workers write flows without a capability");
+        assert!(host.net.tx_packets > 0, "and the transmit program is attached with these three");
         for (name, (_, capabilities)) in threads(pid) {
             let expected = match name.as_str() {
                 "access-log" | "health-checks" | "traces" => 0,

@@ -15,4 +15,5 @@ mod lifecycle;
 mod net;
 mod steering;
 mod tcp_services;
+mod transmit;
 mod udp_services;

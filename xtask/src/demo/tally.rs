@@ -76,9 +76,14 @@ impl Tally {
     pub(super) fn kernel_checks(&self, counts: &Counts) -> Vec<Check> {
         let packets = |total| counts.total(total).packets;
         let (received, accepted) = (counts.received(), counts.total(Total::Accepted));
+        let (sent, transmitted) = (counts.transmitted(), counts.total(Total::Transmitted));
         vec![
             equal("Σ hosts, packets = accepted", accepted.packets, received.packets),
             equal("Σ hosts, bytes = accepted", accepted.bytes, received.bytes),
+            equal("Σ hosts, packets sent = transmitted", transmitted.packets, sent.packets),
+            equal("Σ hosts, bytes sent = transmitted", transmitted.bytes, sent.bytes),
+            // A connection is at least a SYN-ACK, a response and an acknowledgement of the client's end.
+            at_least("packets sent to the connections by the NIC", self.by_nic * 3, transmitted.packets),
             // More where a SYN was sent again, or a segment came after its connection was gone.
             at_least("connections by the NIC, decided by XDP", self.by_nic, packets(Total::Decided)),
             at_least("… and delivered to the worker it chose", self.by_nic, packets(Total::LookupDecided)),

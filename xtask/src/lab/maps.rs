@@ -8,8 +8,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
-use ingress_common::{HostL7, HostName, HostNet, Total, Traffic, flow::UNATTRIBUTED, map};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap};
+use ingress_common::{HostL7, HostName, HostNet, NicNet, Total, Traffic, flow::UNATTRIBUTED, map};
 
 use super::until_within;
 
@@ -23,6 +23,7 @@ pub struct Maps {
     host_net: PerCpuArray<MapData, HostNet>,
     host_l7: Array<MapData, HostL7>,
     totals: PerCpuArray<MapData, Traffic>,
+    nic_net: PerCpuHashMap<MapData, u32, NicNet>,
 }
 
 /// One host's counters.
@@ -56,6 +57,7 @@ impl Maps {
             host_net: pinned(&dir, map::HOST_NET)?,
             host_l7: pinned(&dir, map::HOST_L7)?,
             totals: pinned(&dir, map::TOTALS)?,
+            nic_net: pinned(&dir, map::NIC_NET)?,
             dir,
         })
     }
@@ -82,10 +84,24 @@ impl Maps {
         Ok(Counts { hosts, totals: totals.collect::<anyhow::Result<_>>()? })
     }
 
+    /// What was counted by all interfaces together, those that are gone among them.
+    ///
+    /// # Errors
+    /// If the kernel refuses a read.
+    pub fn nics(&self) -> anyhow::Result<NicNet> {
+        let mut all = NicNet::default();
+        for entry in self.nic_net.iter() {
+            let (_, per_cpu) = entry.context("cannot read `nic_net`")?;
+            per_cpu.iter().for_each(|one| all += *one);
+        }
+        Ok(all)
+    }
+
     /// The counters once they add up and stand still.
     ///
     /// # Errors
-    /// If after five seconds they still move, or Σ `host_net.rx` is not `totals.accepted`; or the kernel refuses a read.
+    /// If after five seconds they still move, or Σ `host_net` is not `totals.accepted` and `totals.transmitted`; or the
+    /// kernel refuses a read.
     pub fn settled(&self) -> anyhow::Result<Counts> {
         let mut before = None;
         let settled = until_within(Duration::from_secs(5), "the counters to stand still and add up", || {
@@ -94,11 +110,12 @@ impl Maps {
                 Err(error) => return Some(Err(error)),
             };
             let still = before.replace(now.clone()).is_some_and(|before| before == now);
-            (still && now.received() == now.total(Total::Accepted)).then_some(Ok(now))
+            (still && now.adds_up()).then_some(Ok(now))
         });
         settled.flatten().with_context(|| {
             let last = before.unwrap_or_default();
-            format!("Σ host_net.rx is {:?}, totals.accepted {:?}", last.received(), last.total(Total::Accepted))
+            let totals = [Total::Accepted, Total::Transmitted].map(|total| last.total(total));
+            format!("Σ host_net is {:?} and {:?}, totals {totals:?}", last.received(), last.transmitted())
         })
     }
 
@@ -149,5 +166,20 @@ impl Counts {
             packets: sum.packets + host.net.rx_packets,
             bytes: sum.bytes + host.net.rx_bytes,
         })
+    }
+
+    /// Σ over all hosts, host 0 included, of what was sent.
+    #[must_use]
+    pub fn transmitted(&self) -> Traffic {
+        self.hosts.values().fold(Traffic::default(), |sum, host| Traffic {
+            packets: sum.packets + host.net.tx_packets,
+            bytes: sum.bytes + host.net.tx_bytes,
+        })
+    }
+
+    /// Whether the hosts add up to the totals of both directions.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        self.received() == self.total(Total::Accepted) && self.transmitted() == self.total(Total::Transmitted)
     }
 }

@@ -19,6 +19,8 @@ pub const NODE_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 pub const NODE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 3, 0, 0, 0, 0, 0x10);
 /// Interface of the node that faces the clients.
 pub const NODE_NIC: &str = "eth0";
+/// Interface of the router that faces the node.
+pub const ROUTER_NIC: &str = "eth1";
 /// Names of the pods, in the order of their addresses.
 pub const PODS: [&str; 3] = ["pod-a", "pod-b", "pod-c"];
 /// Port of the pods' containers.
@@ -30,6 +32,8 @@ pub const SMALL_MTU: u32 = 1400;
 #[derive(Debug)]
 pub struct Topology {
     pub client: Namespace,
+    /// The router at the other end of [`NODE_NIC`]; its own end is [`ROUTER_NIC`].
+    pub router: Namespace,
     pub node: Namespace,
     pub pods: Vec<Pod>,
 }
@@ -57,7 +61,7 @@ impl Topology {
         }
         lab.link((&client, "eth0"), (&hop_a, "eth0"), 1500)?;
         lab.link((&hop_a, "eth1"), (&hop_b, "eth0"), SMALL_MTU)?;
-        lab.link((&hop_b, "eth1"), (&node, NODE_NIC), 1500)?;
+        lab.link((&hop_b, ROUTER_NIC), (&node, NODE_NIC), 1500)?;
         client.ip(&format!(
             "addr add {CLIENT_V4}/24 dev eth0\naddr add {CLIENT_V6}/64 dev eth0 nodad\n\
              route add default via 192.0.2.1\nroute add default via 2001:db8:1::1"
@@ -74,7 +78,7 @@ impl Topology {
              route add default via 203.0.113.1\nroute add default via 2001:db8:3::1"
         ))?;
         let pods = PODS.iter().enumerate().map(|(index, name)| Pod::build(lab, &node, name, index));
-        Ok(Self { client, pods: pods.collect::<anyhow::Result<_>>()?, node })
+        Ok(Self { client, router: hop_b, pods: pods.collect::<anyhow::Result<_>>()?, node })
     }
 }
 

@@ -12,7 +12,8 @@ use anyhow::Context;
 use ingress_common::{HostL7Cell, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
     datapath::{
-        self, Applied, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, XdpMode,
+        self, Applied, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, TransmitState,
+        XdpMode,
     },
     model::HostId,
     proxy::{FlowTable, Pulse, Shared, WorkerListeners},
@@ -102,8 +103,16 @@ impl Kernel {
             }
         }
         let addresses = node.addresses().await?;
-        let options =
-            datapath::Options { bpffs, interfaces, xdp_mode, lookup, host_capacity, debug_log: log, measure: false };
+        let options = datapath::Options {
+            bpffs,
+            interfaces,
+            xdp_mode,
+            tc_hook: None,
+            lookup,
+            host_capacity,
+            debug_log: log,
+            measure: false,
+        };
         let mut datapath = Datapath::open(&options)
             .context("cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it)")?;
         report(datapath.report(), host_capacity);
@@ -346,8 +355,12 @@ fn report(report: &Report, wanted: u32) {
     for ProgramReport { name, verified_instructions } in programs {
         info!(name, verified_instructions, "program loaded");
     }
-    for NicReport { name, index, state } in interfaces {
-        info!(name, index, ?state, "interface");
+    for NicReport { name, index, state, transmit } in interfaces {
+        info!(name, index, ?state, transmit = transmit.as_str(), "interface");
+        if let TransmitState::Failed(error) = transmit {
+            let error = &**error as &dyn std::error::Error;
+            warn!(error = error, name, "what this interface sends is not counted; everything else works");
+        }
     }
     info!(epoch, has_predecessor, ?lookup, host_capacity, "kernel part open");
     if *host_capacity != wanted {
