@@ -10,10 +10,13 @@ use ingress_common::{
     Traffic,
     steer::{DENY_OTHERS, DenyRule},
 };
-use ingress_userspace::datapath::{DenyEntry, Maps};
+use ingress_userspace::datapath::{DenyEntry, Pinned};
 use serde_json::{Value, json};
 
-use crate::config::cli::{DenyCommand, DenyListArgs, DenyTestArgs, Output};
+use crate::{
+    config::inspect::{DenyCommand, DenyListArgs, DenyTestArgs, Output},
+    counters::OTHERS,
+};
 
 /// A line of the list.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,32 +29,28 @@ struct Row {
     dropped: Option<Traffic>,
 }
 
-const OTHERS: &str = "(others)";
-
 /// Writes what is asked for to standard output.
 ///
 /// # Errors
-/// If there are no maps, the kernel refuses to have them read, or nobody takes the output.
+/// If nothing is pinned, the pins cannot be read, or nobody takes the output.
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match command {
         DenyCommand::List(DenyListArgs { output, bpffs }) => {
-            let maps = Maps::open_pinned(&bpffs).context(NO_MAPS)?;
-            let rows = rows(&maps.deny_entries()?, &maps.deny_hits()?);
+            let pinned = Pinned::open(&bpffs)?;
+            let rows = rows(&pinned.maps().deny_entries()?, &pinned.maps().deny_hits()?);
             match output {
                 Output::Text => write_table(&mut out, &rows),
                 Output::Json => writeln!(out, "{}", json(&rows)),
             }
         }
         DenyCommand::Test(DenyTestArgs { address, bpffs }) => {
-            let maps = Maps::open_pinned(&bpffs).context(NO_MAPS)?;
-            writeln!(out, "{}", verdict(&maps.deny_entries()?, address))
+            let pinned = Pinned::open(&bpffs)?;
+            writeln!(out, "{}", verdict(&pinned.maps().deny_entries()?, address))
         }
     }
     .context("cannot write the answer")
 }
-
-const NO_MAPS: &str = "cannot read the deny list; has `xdp-ingress run` run here, with this `--bpffs`?";
 
 fn rows(entries: &[DenyEntry], hits: &[Traffic]) -> Vec<Row> {
     let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();

@@ -4,7 +4,9 @@
 mod admin;
 mod app;
 mod config;
+mod counters;
 mod deny;
+mod inspect;
 mod node;
 mod privileges;
 mod probe;
@@ -42,6 +44,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         }
         Command::Probe(args) => Ok(probe::run(args)?),
         Command::Deny(command) => deny::run(command),
+        Command::Top(args) => inspect::top(args),
+        Command::Status(args) => inspect::status(args),
         Command::Unload(UnloadArgs { bpffs }) => {
             let removed = datapath::unload(&bpffs)?;
             if removed.is_empty() {

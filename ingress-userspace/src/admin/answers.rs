@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use ingress_common::{HostL7, HostNet, NicNet, StatusClass, Traffic};
-use serde_json::{Map, Value, json};
+use ingress_common::{NicNet, Traffic};
+use serde_json::{Value, json};
 
 use super::{DenyState, HostCounters, InterfaceCounters, Metrics, Source, metrics};
+use crate::counters;
 
 /// The answers of this process.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Answers {
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },
             "/hosts" => typed(StatusCode::OK, "application/json", hosts(source).to_string()),
-            "/totals" => typed(StatusCode::OK, "application/json", totals(source).to_string()),
+            "/totals" => typed(StatusCode::OK, "application/json", counters::totals(source.totals()).to_string()),
             "/interfaces" => typed(StatusCode::OK, "application/json", interfaces(source).to_string()),
             "/denied" => typed(StatusCode::OK, "application/json", denied(source).to_string()),
             _ => text(StatusCode::NOT_FOUND, format!("try {PATHS}\n")),
@@ -52,32 +53,8 @@ fn verdict(good: &str, verdict: Result<(), String>) -> Response<Full<Bytes>> {
 }
 
 fn hosts(source: &dyn Source) -> Value {
-    source
-        .hosts()
-        .into_iter()
-        .map(|HostCounters { host, id, l7, durations: _, net }| {
-            let HostL7 { requests, bytes_in, bytes_out, active } = l7;
-            let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
-            let requests: Map<String, Value> = StatusClass::NAMES
-                .iter()
-                .zip(requests.to_array())
-                .map(|(&name, count)| (name.to_owned(), count.into()))
-                .collect();
-            json!({
-                "host": host, "id": id, "requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out,
-                "active": active, "rx_packets": rx_packets, "rx_bytes": rx_bytes, "tx_packets": tx_packets,
-                "tx_bytes": tx_bytes,
-            })
-        })
-        .collect()
-}
-
-fn totals(source: &dyn Source) -> Value {
-    let totals = source
-        .totals()
-        .into_iter()
-        .map(|(name, Traffic { packets, bytes })| (name.to_owned(), json!({ "packets": packets, "bytes": bytes })));
-    Value::Object(totals.collect())
+    let host = |HostCounters { host, id, l7, durations: _, net }: HostCounters| counters::host(&host, id, &l7, &net);
+    source.hosts().into_iter().map(host).collect()
 }
 
 /// An empty list without the kernel part.
@@ -114,6 +91,7 @@ fn typed(status: StatusCode, content_type: &'static str, body: String) -> Respon
 
 #[cfg(test)]
 mod tests {
+    use ingress_common::{HostL7, HostNet};
     use ingress_userspace::{
         model::UpstreamKey,
         proxy::{DurationsView, StatsView, UpstreamView},

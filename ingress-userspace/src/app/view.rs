@@ -15,15 +15,14 @@ use ingress_userspace::{
 };
 
 use super::publish::Progress;
-use crate::admin::{Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Source, StatusState};
+use crate::{
+    admin::{Attached, ControlState, DenyState, HostCounters, InterfaceCounters, Source, StatusState},
+    counters::{OTHERS, UNATTRIBUTED},
+};
 
 /// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a machine that
 /// has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Name of host 0.
-const UNATTRIBUTED: &str = "(unattributed)";
-/// Name of the deny rule that prefixes without one of their own share.
-const OTHERS: &str = "(others)";
 /// Name of interfaces that have no program, or none any more.
 const OTHER_INTERFACES: &str = "(other)";
 

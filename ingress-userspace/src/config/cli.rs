@@ -1,13 +1,11 @@
 //! The command line as it is typed. Meaning and validation are in [`super::settings`].
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ingress_userspace::control::{change::ObjectName, status::Address};
+
+use super::inspect::{DenyCommand, StatusArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +17,11 @@ Examples:
 
   # without any kernel program, on high ports, as any user
   xdp-ingress run --manifests ./deploy/examples --steer bind --xdp-mode off --http-port 8080 --https-port 8443
+
+  # what the hosts of this node get, each second; once, for a program; and how the node is
+  xdp-ingress top
+  xdp-ingress top --once --output json
+  xdp-ingress status
 
   # take everything out of the kernel that `run` left there
   xdp-ingress unload
@@ -49,6 +52,15 @@ Examples:
   # what becomes of packets from an address
   xdp-ingress deny test 192.0.2.7";
 
+const TOP: &str = "\
+It reads the pinned maps and asks no process, so it works with one that hangs or has died. The columns (docs/counters.md):
+  requests, 4xx, errors   requests that have ended; errors are 5xx and those that broke off
+  active                  requests being served now
+  packets, bytes          received on the wire, as XDP counted them
+  in, out                 bytes of bodies of requests and of responses
+Packets that are dropped belong to no host; the line above the table has them. Keys: q quit, s sort by the next column,
+r reverse, / filter, t rates or totals, p pause.";
+
 /// A Kubernetes ingress controller whose data path begins in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "xdp-ingress", version, after_help = EXAMPLES, max_term_width = 110)]
@@ -68,6 +80,13 @@ pub(crate) enum Command {
     /// Show whom the kernel programs of this node drop.
     #[command(subcommand, after_help = DENY)]
     Deny(DenyCommand),
+    /// Show hosts by requests, errors, packets and bytes, as they are counted in the kernel.
+    #[command(after_help = TOP)]
+    Top(TopArgs),
+    /// Show the state of the node: processes, links, ports, addresses, maps, totals, and what needs attention.
+    ///
+    /// It reads what is pinned and asks no process, so it works with one that hangs or has died.
+    Status(StatusArgs),
     /// Detach the kernel programs and remove their pins; counters are gone afterwards.
     ///
     /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
@@ -320,47 +339,6 @@ pub(crate) enum Probe {
     Ready,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum DenyCommand {
-    /// List the prefixes, their rules, and the packets and bytes that each has dropped.
-    ///
-    /// `pass` marks a network of trusted proxies within one that is denied. Prefixes for which no rule was left share one,
-    /// which is shown as `(others)`.
-    List(DenyListArgs),
-    /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
-    Test(DenyTestArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DenyListArgs {
-    /// How to write it.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-
-    /// Where programs and maps are pinned.
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress")]
-    pub(crate) bpffs: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DenyTestArgs {
-    /// The address that packets come from.
-    #[arg(value_name = "IP")]
-    pub(crate) address: IpAddr,
-
-    /// Where programs and maps are pinned.
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress")]
-    pub(crate) bpffs: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// A table.
-    Text,
-    /// A list of objects.
-    Json,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct UnloadArgs {
     /// Where programs and maps are pinned.
@@ -480,30 +458,12 @@ mod tests {
     }
 
     #[test]
-    fn the_deny_list_is_asked_for_an_address() {
-        let deny = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "deny"], line].concat()) {
-            Ok(Cli { command: Command::Deny(command) }) => Some(command),
-            _ => None,
-        };
-        let list = [(&["list"][..], Output::Text), (&["list", "--output", "json"], Output::Json)];
-        for (line, expect) in list {
-            assert!(matches!(deny(line), Some(DenyCommand::List(DenyListArgs { output, .. })) if output == expect));
-        }
-        let address: IpAddr = "2001:db8::1".parse().expect("an address");
-        let test = deny(&["test", "2001:db8::1"]);
-        assert!(matches!(test, Some(DenyCommand::Test(DenyTestArgs { address: found, .. })) if found == address));
-        for wrong in [&["test"][..], &["test", "10.0.0.0/8"], &["list", "x"], &["add"], &[]] {
-            assert!(deny(wrong).is_none(), "{wrong:?}");
-        }
-    }
-
-    #[test]
     fn status_flags_are_those_of_ingress_nginx() {
         let parse = |arguments: &[&str]| {
             let arguments = ["xdp-ingress", "run"].iter().chain(arguments);
             Cli::try_parse_from(arguments).map(|cli| match cli.command {
                 Command::Run(args) => args,
-                Command::Unload(_) | Command::Probe(_) | Command::Deny(_) => panic!("run expected"),
+                _ => panic!("run expected"),
             })
         };
         let args = parse(&[]).expect("defaults");

@@ -1,4 +1,5 @@
-//! What the operator asked for: [`cli`] as typed, [`settings`] as resolved and validated.
+//! What the operator asked for: [`cli`] and [`inspect`] as typed, [`settings`] as resolved and validated.
 
 pub(crate) mod cli;
+pub(crate) mod inspect;
 pub(crate) mod settings;

@@ -15,7 +15,7 @@ use super::{
     error::Error,
     maps::Maps,
     pins::{Lock, Pins},
-    sys::{self, Access, Mapping, SharedCell},
+    sys::{self, Mapping, SharedCell},
 };
 
 /// [`Alive`] as it is shared between processes and the kernel.
@@ -57,7 +57,7 @@ impl Life {
     ///
     /// Also says whether another process lives.
     pub(super) fn begin(pins: &Pins, maps: &Maps) -> Result<(Self, bool), Error> {
-        let cells = Mapping::<AliveCell>::new(maps.alive.fd(), ALIVE_MAX as usize, Access::Write)
+        let cells = Mapping::<AliveCell>::new(maps.alive.fd(), ALIVE_MAX as usize)
             .map_err(|source| Error::kernel("map", ALIVE, source))?;
         let (current, draining) = (cell(&cells, ALIVE_CURRENT)?, cell(&cells, ALIVE_DRAINING)?);
         let live = pins.live_epochs()?;

@@ -11,6 +11,22 @@ pub enum Error {
     #[error("pinned map `{}` has another layout ({found}; this version needs {expected}); remove it with `xdp-ingress unload`", path.display())]
     Layout { path: PathBuf, found: String, expected: String },
     #[error(
+        "nothing of xdp-ingress is pinned below `{}`; start `xdp-ingress run` with its kernel part on this node, or \
+         name the directory that it uses with `--bpffs` (inside the pod that is `/bpf/xdp-ingress`)",
+        .0.display()
+    )]
+    NothingPinned(PathBuf),
+    #[error(
+        "the maps pinned below `{}` must not be read; run as the user that runs xdp-ingress, which is root, and before \
+         Linux 5.19 with CAP_BPF",
+        path.display()
+    )]
+    Forbidden {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
         "link `{}` belongs to another network namespace; run `xdp-ingress unload` first, or use another `--bpffs`",
         path.display()
     )]

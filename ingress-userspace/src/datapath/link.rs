@@ -16,11 +16,11 @@ use super::{
     Attachment, NicMode, NicState, XdpMode,
     error::Error,
     pins::{Pins, remove_pin},
-    sys::{self, AttachType, LinkInfo},
+    sys::{self, Access, AttachType, LinkInfo},
 };
 
 /// The network namespace of this thread; the process's may be another.
-const NETNS: &str = "/proc/thread-self/ns/net";
+pub(super) const NETNS: &str = "/proc/thread-self/ns/net";
 
 /// Flags of XDP links (`XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`).
 const GENERIC: u32 = 1 << 1;
@@ -118,9 +118,9 @@ const fn is_busy(error: &Error) -> bool {
     matches!(error, Error::Busy { .. })
 }
 
-/// The link that is pinned at `path`, and what the kernel says of it.
+/// The link that is pinned at `path`, and what the kernel says of it; `None` if there is none.
 pub(super) fn pinned(path: &Path) -> Result<Option<(OwnedFd, LinkInfo)>, Error> {
-    let link = match sys::open_pin(path) {
+    let link = match sys::open_pin(path, Access::Write) {
         Ok(link) => link,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::kernel("open", path.display().to_string(), source)),

@@ -1,10 +1,10 @@
 //! The pinned maps, opened with their types, and what can be read from them. Everything here is a read.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, iter};
 
 use ingress_common::{
-    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostL7, HostL7Cell, HostName, HostNet, Nic, NicNet, NodeAddr,
-    PortKey, PortRule, Total, Traffic, map,
+    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7, HostL7Cell, HostName, HostNet, Nic, NicNet,
+    NodeAddr, PortKey, PortRule, Total, Traffic, flow::UNATTRIBUTED, map,
 };
 
 use super::{
@@ -34,6 +34,17 @@ pub struct Maps {
     pub(super) deny_hits: PerCpu<Traffic>,
 }
 
+/// Counters of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostCounts {
+    /// `None` for host 0, the unattributed traffic.
+    pub name: Option<String>,
+    pub id: HostId,
+    pub l7: HostL7,
+    /// Summed over the CPUs.
+    pub net: HostNet,
+}
+
 /// Packets and bytes by reason, summed over the CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals(Vec<Traffic>);
@@ -41,31 +52,22 @@ pub struct Totals(Vec<Traffic>);
 // === impl Maps ===
 
 impl Maps {
-    /// Opens the pins below `bpffs` for reading.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if there are none (no process has run, or `unload` has), [`Error::Layout`] if another version made
-    /// them.
-    pub fn open_pinned(bpffs: &Path) -> Result<Self, Error> {
-        Self::open(&Pins::new(bpffs))
-    }
-
-    pub(super) fn open(pins: &Pins) -> Result<Self, Error> {
+    pub(super) fn open(pins: &Pins, access: Access) -> Result<Self, Error> {
         Ok(Self {
-            ports: Table::open(pins, map::PORTS)?,
-            node_addrs: Table::open(pins, map::NODE_ADDRS)?,
-            nics: Table::open(pins, map::NICS)?,
-            nic_net: PerCpu::open(pins, map::NIC_NET)?,
-            totals: PerCpu::open(pins, map::TOTALS)?,
-            flows: Table::open(pins, map::FLOWS)?,
-            host_net: PerCpu::open(pins, map::HOST_NET)?,
-            host_l7: Table::open(pins, map::HOST_L7)?,
-            host_ids: Table::open(pins, map::HOST_IDS)?,
-            listeners: Table::open(pins, map::LISTENERS)?,
-            alive: Table::open(pins, map::ALIVE)?,
-            deny4: Trie::open(pins, map::DENY4)?,
-            deny6: Trie::open(pins, map::DENY6)?,
-            deny_hits: PerCpu::open(pins, map::DENY_HITS)?,
+            ports: Table::open(pins, map::PORTS, access)?,
+            node_addrs: Table::open(pins, map::NODE_ADDRS, access)?,
+            nics: Table::open(pins, map::NICS, access)?,
+            nic_net: PerCpu::open(pins, map::NIC_NET, access)?,
+            totals: PerCpu::open(pins, map::TOTALS, access)?,
+            flows: Table::open(pins, map::FLOWS, access)?,
+            host_net: PerCpu::open(pins, map::HOST_NET, access)?,
+            host_l7: Table::open(pins, map::HOST_L7, access)?,
+            host_ids: Table::open(pins, map::HOST_IDS, access)?,
+            listeners: Table::open(pins, map::LISTENERS, access)?,
+            alive: Table::open(pins, map::ALIVE, access)?,
+            deny4: Trie::open(pins, map::DENY4, access)?,
+            deny6: Trie::open(pins, map::DENY6, access)?,
+            deny_hits: PerCpu::open(pins, map::DENY_HITS, access)?,
         })
     }
 
@@ -80,7 +82,7 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn totals(&self) -> Result<Totals, Error> {
-        self.totals.folded(add).map(Totals)
+        self.totals.folded(self.totals.capacity(), add).map(Totals)
     }
 
     /// The deny list, sorted by prefix.
@@ -101,7 +103,7 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn deny_hits(&self) -> Result<Vec<Traffic>, Error> {
-        self.deny_hits.folded(add)
+        self.deny_hits.folded(self.deny_hits.capacity(), add)
     }
 
     /// Wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call.
@@ -109,21 +111,47 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn host_net(&self) -> Result<Vec<HostNet>, Error> {
+        self.first_host_net(self.host_capacity())
+    }
+
+    fn first_host_net(&self, count: u32) -> Result<Vec<HostNet>, Error> {
         let add = |sum: &mut HostNet, HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes }: &HostNet| {
             sum.rx_packets += rx_packets;
             sum.rx_bytes += rx_bytes;
             sum.tx_packets += tx_packets;
             sum.tx_bytes += tx_bytes;
         };
-        self.host_net.folded(add)
+        self.host_net.folded(count, add)
     }
 
     /// Requests and body bytes by host id.
     ///
     /// # Errors
-    /// If the map cannot be mapped into memory.
+    /// If the kernel refuses the read.
     pub fn host_l7(&self) -> Result<Vec<HostL7>, Error> {
-        Ok(self.map_host_l7(Access::Read)?.as_slice().iter().map(HostL7Cell::load).collect())
+        self.host_l7.values(self.host_capacity())
+    }
+
+    /// Counters of host 0 and of every host with a name, in the order of names. Reads no further than the latest number.
+    ///
+    /// # Errors
+    /// If the kernel refuses a read.
+    pub fn hosts(&self) -> Result<Vec<HostCounts>, Error> {
+        let ids = self.host_ids()?;
+        let latest = ids.values().copied().max().unwrap_or(UNATTRIBUTED);
+        let count = latest.saturating_add(1).min(self.host_capacity());
+        let (l7, net) = (self.host_l7.values(count)?, self.first_host_net(count)?);
+        let named = ids.into_iter().map(|(name, id)| (Some(name), id));
+        let all = iter::once((None, UNATTRIBUTED)).chain(named).map(|(name, id)| {
+            let index = usize::try_from(id).unwrap_or(usize::MAX);
+            HostCounts {
+                name,
+                id,
+                l7: l7.get(index).copied().unwrap_or_default(),
+                net: net.get(index).copied().unwrap_or_default(),
+            }
+        });
+        Ok(all.collect())
     }
 
     /// Host ids by name. Host 0, the unattributed traffic, has no name; the empty name's number is the latest id, left out here.
@@ -189,9 +217,15 @@ impl Maps {
         Ok(self.alive.get(&index)?.unwrap_or_default())
     }
 
-    pub(super) fn map_host_l7(&self, access: Access) -> Result<Mapping<HostL7Cell>, Error> {
+    /// The kernel's number for the map of the totals: another one after `unload`, when everything is counted from 0 again.
+    #[must_use]
+    pub fn totals_id(&self) -> u32 {
+        self.totals.id()
+    }
+
+    pub(super) fn map_host_l7(&self) -> Result<Mapping<HostL7Cell>, Error> {
         let length = usize::try_from(self.host_capacity()).unwrap_or(0);
-        Mapping::new(self.host_l7.fd(), length, access).map_err(|source| Error::kernel("map", map::HOST_L7, source))
+        Mapping::new(self.host_l7.fd(), length).map_err(|source| Error::kernel("map", map::HOST_L7, source))
     }
 }
 

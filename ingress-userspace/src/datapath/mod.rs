@@ -6,7 +6,7 @@
 //!            deny_list ──────────────────────────> deny4, deny6
 //! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
-//! tools ──── Maps::open_pinned ──────────────────<── totals, host_net, nic_net, host_l7, deny_hits, …
+//! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, …
 //! ```
 //!
 //! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
@@ -28,6 +28,7 @@ mod nics;
 mod object;
 mod options;
 mod owner;
+mod pinned;
 mod pins;
 mod probe;
 mod report;
@@ -63,9 +64,10 @@ pub use self::{
     flows::{Flows, flow_key},
     hosts::HostIds,
     log::DebugLog,
-    maps::{Maps, Totals},
+    maps::{HostCounts, Maps, Totals},
     options::{BPFFS, Options, SteeredPort, XdpMode},
     owner::{Claim, Owner},
+    pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
     probe::probe,
     report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, TcHook, TransmitState},
 };
@@ -154,7 +156,7 @@ impl Datapath {
         let exclusive = pins.lock()?;
         let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
         let mut object = object::load(&pins, hosts, options.debug_log)?;
-        let maps = Maps::open(&pins)?;
+        let maps = Maps::open(&pins, Access::Write)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, options.lookup, &mut programs)?;
         let interfaces = nics::attach(&pins, &maps, &mut object, &interfaces, options, &mut programs)?;
@@ -162,7 +164,7 @@ impl Datapath {
             object::load_bare(&mut object)?;
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
-        let cells = maps.map_host_l7(Access::Write)?;
+        let cells = maps.map_host_l7()?;
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         drop(exclusive);
 

@@ -94,6 +94,13 @@ impl Pins {
         locked.map_err(|source| Error::kernel("lock", self.base.display().to_string(), source))
     }
 
+    /// [`Pins::lock`] without waiting; `None` if another process has the lock.
+    pub(super) fn try_lock(&self) -> Option<Lock> {
+        let base = File::open(&self.base).ok()?;
+        base.try_lock().ok()?;
+        Some(Lock(base))
+    }
+
     pub(super) fn map(&self, name: &str) -> PathBuf {
         self.maps().join(name)
     }

@@ -124,6 +124,9 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
+/// `BPF_F_RDONLY`.
+const READ_ONLY: u32 = 1 << 3;
+
 /// Calls bpf(2).
 ///
 /// # Safety
@@ -238,10 +241,22 @@ pub(super) fn info<T: Pod + Default>(fd: BorrowedFd<'_>) -> io::Result<T> {
 
 // === pins and links ===
 
+/// What a pin is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Maps only: the kernel refuses every change through such a descriptor (kernel commit 6e71b04a8224), and `mmap` as well.
+    Read,
+    Write,
+}
+
 /// Opens a pinned map or link.
-pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
-    let mut attr = Object { path: address(path.as_ptr()), fd: 0, flags: 0 };
+    let flags = match access {
+        Access::Read => READ_ONLY,
+        Access::Write => 0,
+    };
+    let mut attr = Object { path: address(path.as_ptr()), fd: 0, flags };
     // SAFETY: the path ends in NUL and outlives the call.
     unsafe { bpf(OBJ_GET, &mut attr) }.map(owned)
 }
@@ -295,13 +310,6 @@ unsafe impl<T: Sync> Send for Mapping<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Mapping<T> {}
 
-/// What a mapping may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
-
 /// Types that other processes and the kernel may change under a shared reference.
 ///
 /// # Safety
@@ -313,12 +321,9 @@ unsafe impl SharedCell for ingress_common::HostL7Cell {}
 
 impl<T: SharedCell> Mapping<T> {
     /// Maps the first `length` values of an array map made with `BPF_F_MMAPABLE` (kernel commit fc9702273e2e).
-    pub(super) fn new(map: BorrowedFd<'_>, length: usize, access: Access) -> io::Result<Self> {
+    pub(super) fn new(map: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let bytes = length * size_of::<T>();
-        let protection = match access {
-            Access::Read => libc::PROT_READ,
-            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
-        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0) };

@@ -11,7 +11,7 @@ use aya::Pod;
 use super::{
     error::Error,
     pins::Pins,
-    sys::{self, MapInfo},
+    sys::{self, Access, MapInfo},
 };
 
 /// Elements read by one system call of a scan: enough to make the call cheap per element, 1 MiB at 64 CPUs.
@@ -22,6 +22,7 @@ const BATCH: usize = 512;
 pub(super) struct Table<K, V> {
     fd: OwnedFd,
     name: &'static str,
+    entries: u32,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -36,6 +37,7 @@ pub(super) struct PerCpu<V> {
     name: &'static str,
     cpus: usize,
     entries: u32,
+    id: u32,
     types: PhantomData<fn() -> V>,
 }
 
@@ -43,9 +45,18 @@ pub(super) struct PerCpu<V> {
 
 impl<K: Pod, V: Pod> Table<K, V> {
     /// Opens the pinned map `name`.
-    pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
-        let (fd, _) = open(pins, name, size_of::<K>(), size_of::<V>())?;
-        Ok(Self { fd, name, types: PhantomData })
+    pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
+        let (fd, info) = open(pins, name, access, (size_of::<K>(), size_of::<V>()))?;
+        Ok(Self { fd, name, entries: info.max_entries, types: PhantomData })
+    }
+
+    /// Most entries.
+    pub(super) const fn capacity(&self) -> u32 {
+        self.entries
+    }
+
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -93,7 +104,19 @@ impl<K: Pod, V: Pod> Table<K, V> {
         K: Default,
         V: Default,
     {
-        scan::<K, V, u32>(self.fd(), 1, |key, values| visit(key, &values[0])).map_err(|e| self.error("read", e))
+        let read = scan::<K, V, u32>(self.fd(), 1, usize::MAX, |key, values| visit(key, &values[0]));
+        read.map_err(|e| self.error("read", e))
+    }
+
+    /// Number of elements. Reads all of them, for the kernel keeps no count.
+    pub(super) fn count(&self) -> Result<usize, Error>
+    where
+        K: Default,
+        V: Default,
+    {
+        let mut count = 0;
+        self.scan(|_, _| count += 1)?;
+        Ok(count)
     }
 
     /// Makes the map hold exactly `wanted`: first what is new or changed, then what goes.
@@ -117,19 +140,38 @@ impl<K: Pod, V: Pod> Table<K, V> {
     }
 }
 
+impl<V: Pod + Default> Table<u32, V> {
+    /// The first `count` values of an array.
+    pub(super) fn values(&self, count: u32) -> Result<Vec<V>, Error> {
+        let mut all = vec![V::default(); usize::try_from(count).unwrap_or(0)];
+        let read = scan::<u32, V, u32>(self.fd(), 1, all.len(), |key, values| {
+            if let Some(value) = usize::try_from(*key).ok().and_then(|key| all.get_mut(key)) {
+                *value = values[0];
+            }
+        });
+        read.map_err(|source| self.error("read", source))?;
+        Ok(all)
+    }
+}
+
 // === impl Trie ===
 
 impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
     /// Opens the pinned trie `name`.
-    pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
-        Table::open(pins, name).map(Self)
+    pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
+        Table::open(pins, name, access).map(Self)
+    }
+
+    /// Most prefixes.
+    pub(super) const fn capacity(&self) -> u32 {
+        self.0.capacity()
     }
 
     /// All elements. Elements that come or go meanwhile may or may not be among them, and others may be there twice.
     pub(super) fn entries(&self) -> Result<Vec<(K, V)>, Error> {
         let Self(table) = self;
         let mut all = Vec::new();
-        let read = scan::<K, V, K>(table.fd(), 1, |key, values| all.push((*key, values[0])));
+        let read = scan::<K, V, K>(table.fd(), 1, usize::MAX, |key, values| all.push((*key, values[0])));
         read.map(|()| all).map_err(|source| table.error("read", source))
     }
 
@@ -151,21 +193,26 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
 
 impl<V: Pod + Default> PerCpu<V> {
     /// Opens the pinned per-CPU array or hash `name`.
-    pub(super) fn open(pins: &Pins, name: &'static str) -> Result<Self, Error> {
-        let (fd, info) = open(pins, name, size_of::<u32>(), size_of::<V>())?;
+    pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
+        let (fd, info) = open(pins, name, access, (size_of::<u32>(), size_of::<V>()))?;
         let cpus = aya::util::nr_cpus().map_err(|(path, source)| Error::kernel("read", path.to_owned(), source))?;
-        Ok(Self { fd, name, cpus, entries: info.max_entries, types: PhantomData })
+        Ok(Self { fd, name, cpus, entries: info.max_entries, id: info.id, types: PhantomData })
     }
 
     /// Number of entries, of a hash the most that fit.
-    pub(super) fn capacity(&self) -> u32 {
+    pub(super) const fn capacity(&self) -> u32 {
         self.entries
     }
 
-    /// Every entry of an array, its values over all CPUs folded into one.
-    pub(super) fn folded(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<V>, Error> {
-        let mut all = vec![V::default(); usize::try_from(self.entries).unwrap_or(0)];
-        let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, |key, values| {
+    /// The kernel's number for this map, which no other map gets before the next start of the machine.
+    pub(super) const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The first `count` entries of an array, the values of each over all CPUs folded into one.
+    pub(super) fn folded(&self, count: u32, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<V>, Error> {
+        let mut all = vec![V::default(); usize::try_from(count).unwrap_or(0)];
+        let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, all.len(), |key, values| {
             if let Some(sum) = usize::try_from(*key).ok().and_then(|key| all.get_mut(key)) {
                 values.iter().for_each(|value| fold(sum, value));
             }
@@ -177,7 +224,7 @@ impl<V: Pod + Default> PerCpu<V> {
     /// Every entry of a hash with its key, as [`PerCpu::folded`].
     pub(super) fn entries(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<(u32, V)>, Error> {
         let mut all = Vec::new();
-        let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, |key, values| {
+        let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, usize::MAX, |key, values| {
             let mut sum = V::default();
             values.iter().for_each(|value| fold(&mut sum, value));
             all.push((*key, sum));
@@ -221,9 +268,15 @@ impl<V: Pod + Default> PerCpu<V> {
 }
 
 /// Opens a pinned map and checks that its keys and values have the sizes of our types, which every later call relies on.
-fn open(pins: &Pins, name: &'static str, key: usize, value: usize) -> Result<(OwnedFd, MapInfo), Error> {
+fn open(
+    pins: &Pins,
+    name: &'static str,
+    access: Access,
+    (key, value): (usize, usize),
+) -> Result<(OwnedFd, MapInfo), Error> {
     let path = pins.map(name);
-    let fd = sys::open_pin(&path).map_err(|source| Error::kernel("open", path.display().to_string(), source))?;
+    let fd =
+        sys::open_pin(&path, access).map_err(|source| Error::kernel("open", path.display().to_string(), source))?;
     let info: MapInfo =
         sys::info(fd.as_fd()).map_err(|source| Error::kernel("inspect", path.display().to_string(), source))?;
     let found = (usize::try_from(info.key_size).ok(), usize::try_from(info.value_size).ok());
@@ -234,15 +287,17 @@ fn open(pins: &Pins, name: &'static str, key: usize, value: usize) -> Result<(Ow
     Ok((fd, info))
 }
 
-/// Visits every element; `T` as in [`sys::lookup_batch`].
+/// Visits the elements, of arrays in their order, and not many more than `limit`; `T` as in [`sys::lookup_batch`].
 fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
     map: BorrowedFd<'_>,
     per_key: usize,
+    limit: usize,
     mut visit: impl FnMut(&K, &[V]),
 ) -> io::Result<()> {
     let mut batch = BATCH;
+    let mut left = limit;
     let mut from: Option<T> = None;
-    loop {
+    while left > 0 {
         let mut keys = vec![K::default(); batch];
         let mut values = vec![V::default(); batch * per_key];
         let step = match sys::lookup_batch(map, from, &mut keys, &mut values, per_key) {
@@ -257,9 +312,11 @@ fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
             Err(error) => return Err(error),
         };
         keys.iter().zip(values.chunks_exact(per_key)).take(step.count).for_each(|(key, values)| visit(key, values));
+        left = left.saturating_sub(step.count);
         from = step.next;
         if from.is_none() {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }

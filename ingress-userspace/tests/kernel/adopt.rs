@@ -12,8 +12,8 @@ use ingress_common::{
     steer::{ALIVE_DRAINING as DRAINING, ALIVE_SERVING as SERVING, NIC_NATIVE},
 };
 use ingress_userspace::datapath::{
-    Attachment, Claim, Datapath, Error, Maps, NicMode, NicState, Options, Owner, RunOptions, SteeredPort, TestProgram,
-    XdpMode, unload,
+    Attachment, Claim, Datapath, Error, NicMode, NicState, Options, Owner, Pinned, RunOptions, SteeredPort,
+    TestProgram, XdpMode, unload,
 };
 
 use crate::{
@@ -101,7 +101,7 @@ fn second_open_adopts_maps_and_links_and_keeps_counters() {
         assert_eq!(count(&second), 6, "counted on, by the ports of the first process");
         assert_eq!(second.host_cells()[3].bytes_in.load(Relaxed), 70);
         assert_eq!(second.host_cells()[3].active.load(Relaxed), 2, "the first process is still serving them");
-        assert_eq!(Maps::open_pinned(&options.bpffs).expect("pins").nics().expect("nics")[0].1.mode, NIC_NATIVE);
+        assert_eq!(Pinned::open(&options.bpffs).expect("pins").maps().nics().expect("nics")[0].1.mode, NIC_NATIVE);
     });
 }
 
@@ -228,7 +228,7 @@ fn host_ids_outlast_processes_and_every_process_may_add() {
         assert_eq!(assign(&second, "*.example").expect("an id"), 2);
         assert!(matches!(assign(&second, "c.example"), Err(Error::HostsFull { capacity: 4 })));
         assert!(matches!(assign(&open(&sandbox.options(&[])), "d"), Err(Error::HostsFull { capacity: 4 })));
-        let ids = Maps::open_pinned(&options.bpffs).expect("pins").host_ids().expect("ids");
+        let ids = Pinned::open(&options.bpffs).expect("pins").maps().host_ids().expect("ids");
         let names: Vec<_> = ids.iter().map(|(name, id)| (name.as_str(), *id)).collect();
         assert_eq!(names, [("*.example", 2), ("a.example", 1), ("b.example", 3)]);
     });

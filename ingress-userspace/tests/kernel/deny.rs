@@ -14,7 +14,7 @@ use ingress_common::{
     steer::{PORT_COUNT_ONLY, PORT_DENIES},
 };
 use ingress_userspace::datapath::{
-    Applied, Datapath, DenyCount, DenyEntries, DenyEntry, Maps, RunOptions, SteeredPort, TestProgram, unload,
+    Applied, Datapath, DenyCount, DenyEntries, DenyEntry, Pinned, RunOptions, SteeredPort, TestProgram, unload,
 };
 use ipnet::{IpNet, Ipv4Net};
 
@@ -283,14 +283,14 @@ fn another_process_adopts_the_list_and_goes_on_from_it() {
         assert_eq!(deny(&second, "10.0.0.0/8 12.0.0.0/8 13.0.0.0/8", ""), Applied::default());
 
         // As `xdp-ingress deny` sees it.
-        let maps = Maps::open_pinned(&sandbox.bpffs()).expect("pins");
-        let entries = maps.deny_entries().expect("entries");
+        let pinned = Pinned::open(&sandbox.bpffs()).expect("pins");
+        let entries = pinned.maps().deny_entries().expect("entries");
         let prefixes: Vec<_> = entries.iter().map(|entry| entry.prefix).collect();
         assert_eq!(prefixes, nets("10.0.0.0/8 12.0.0.0/8 13.0.0.0/8"));
         let rule = DenyEntry::deciding(&entries, [10, 9, 8, 7].into()).and_then(|entry| entry.rule).expect("a rule");
-        assert_eq!(maps.deny_hits().expect("hits")[rule as usize].packets, 12);
+        assert_eq!(pinned.maps().deny_hits().expect("hits")[rule as usize].packets, 12);
         unload(&sandbox.bpffs()).expect("unloads");
-        assert!(Maps::open_pinned(&sandbox.bpffs()).is_err());
+        assert!(Pinned::open(&sandbox.bpffs()).is_err());
     });
 }
 

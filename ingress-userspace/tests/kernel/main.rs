@@ -15,5 +15,6 @@ mod frames;
 mod lookup;
 mod measure;
 mod packets;
+mod pinned;
 mod sandbox;
 mod tc_out;

@@ -17,8 +17,8 @@ const ROUNDS: usize = 8;
 const REPEAT: u32 = 200_000;
 /// Networks in the deny list.
 const DENIED: u32 = 10_000;
-/// Of the million that the kernel allows; far below, so that growth is noticed.
-const INSTRUCTIONS_MAX: u32 = 50_000;
+/// Of the million that the kernel allows; far below, so that growth is noticed. `ingress_tc_out` has the parser twice.
+const INSTRUCTIONS_MAX: u32 = 60_000;
 
 #[test]
 fn programs_stay_small_and_their_cost_is_printed() {

@@ -9,7 +9,7 @@ use ingress_common::{
     map::{NIC_GONE, NIC_OTHER},
 };
 use ingress_userspace::datapath::{
-    Attachment, Datapath, Maps, Options, TcHook, TransmitOptions, TransmitState, XdpMode, unload,
+    Attachment, Datapath, Options, Pinned, TcHook, TransmitOptions, TransmitState, XdpMode, unload,
 };
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xtask::lab::until;
@@ -291,11 +291,11 @@ fn is_counted_exactly(sandbox: &Sandbox, hook: TcHook) {
     send(&socket);
     assert_eq!(check_sum(&changed).packets, once.packets * 4, "never by both");
 
-    let maps = Maps::open_pinned(&options.bpffs).expect("pins");
+    let pinned = Pinned::open(&options.bpffs).expect("pins");
     unload(&options.bpffs).expect("unloads");
     drop((again, changed));
     send(&socket);
-    let left: u64 = maps.nic_net().expect("nic_net").values().map(|nic| nic.tx_packets).sum();
+    let left: u64 = pinned.maps().nic_net().expect("nic_net").values().map(|nic| nic.tx_packets).sum();
     assert_eq!(left, once.packets * 4, "nothing is left that counts");
 }
 

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use ingress_common::Total;
-use serde_json::Value;
+use ingress_common::{Total, map::DENY_MAX};
+use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use xtask::lab::{
     Process,
@@ -126,10 +126,10 @@ fn wait_for_drop(net: &Net, before: u64) {
     until("a packet is dropped", || (denied(net) > before).then_some(())).expect("the kernel drops it");
 }
 
-/// What `xdp-ingress deny` says.
+/// What `xdp-ingress` says to this.
 fn command(net: &Net, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
-    let output = command.arg("deny").args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
+    let output = command.args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
@@ -165,16 +165,28 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
     let counts = net.settled();
     assert_eq!(counts.received(), counts.total(Total::Accepted), "what is dropped is no host's");
 
-    let list: Value = serde_json::from_str(&command(&net, &["list", "--output", "json"])).expect("JSON");
+    let list: Value = serde_json::from_str(&command(&net, &["deny", "list", "--output", "json"])).expect("JSON");
     let dropped: Vec<_> =
         list.as_array().expect("a list").iter().map(|row| (&row["prefix"], &row["packets"])).collect();
     let [(v4, v4_packets), (v6, v6_packets)] = dropped[..] else { panic!("two rules: {list}") };
     assert_eq!((v4, v6), (&Value::from("192.0.2.3/32"), &Value::from("2001:db8:1::3/128")));
     // A datagram, and a SYN that may have been sent again.
     assert!(v4_packets.as_u64() >= Some(2) && v6_packets.as_u64() >= Some(2), "{list}");
-    assert!(command(&net, &["test", "192.0.2.3"]).starts_with("denied by 192.0.2.3/32 (rule "));
-    assert!(command(&net, &["test", "192.0.2.2"]).starts_with("passes"));
-    assert!(command(&net, &["list"]).contains("192.0.2.3/32"));
+    assert!(command(&net, &["deny", "test", "192.0.2.3"]).starts_with("denied by 192.0.2.3/32 (rule "));
+    assert!(command(&net, &["deny", "test", "192.0.2.2"]).starts_with("passes"));
+    assert!(command(&net, &["deny", "list"]).contains("192.0.2.3/32"));
+    let before = denied(&net);
+    let [state, hosts] = [&["status"][..], &["top", "--once"]].map(|which| -> Value {
+        serde_json::from_str(&command(&net, &[which, &["--output", "json"]].concat())).expect("JSON")
+    });
+    for shown in [&state, &hosts] {
+        let packets = shown["totals"]["denied"]["packets"].as_u64().expect("a count");
+        assert!((before..=denied(&net)).contains(&packets), "{shown}");
+    }
+    for map in ["deny4", "deny6"] {
+        let fill = json!({ "map": map, "entries": 1, "capacity": DENY_MAX });
+        assert!(state["maps"].as_array().is_some_and(|maps| maps.contains(&fill)), "{state}");
+    }
     let shown = net.admin("/denied").and_then(|answer| answer.json()).expect("JSON");
     assert_eq!(shown["rules"][0]["rule"], "192.0.2.3/32");
 
@@ -204,7 +216,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
         assert!(head.starts_with(b"HTTP/1.1 200"));
         open.push(stream);
     }
-    assert_eq!(command(&net, &["list", "--output", "json"]), "[]\n");
+    assert_eq!(command(&net, &["deny", "list", "--output", "json"]), "[]\n");
 
     // The list holds for connections that are older than it, too.
     settings(&net, &[BLOCK]);

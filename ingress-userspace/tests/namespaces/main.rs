@@ -11,6 +11,7 @@ mod generation;
 mod handover;
 mod health;
 mod inputs;
+mod inspect;
 mod lifecycle;
 mod net;
 mod steering;

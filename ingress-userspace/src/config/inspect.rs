@@ -1,0 +1,159 @@
+//! The command line of the commands that look at a node from outside, as it is typed.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+use ingress_userspace::datapath::BPFFS;
+
+use crate::inspect::Column;
+
+/// The shortest interval; each costs a reading of all hosts.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
+    #[arg(long, value_name = "DIR", default_value = BPFFS)]
+    pub(crate) bpffs: PathBuf,
+
+    /// Print one table and end: what has been counted since the maps were made, or with --interval the rates within that
+    /// time.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// What to print; `json` needs --once, and has every counter as an exact number.
+    #[arg(long, value_enum, default_value_t = Output::Text, requires_if("json", "once"))]
+    pub(crate) output: Output,
+
+    /// Time between two readings, at least 0.1; fractions are allowed. Default: 1.
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    pub(crate) interval: Option<Duration>,
+
+    /// Column to sort by: what has most of it comes first.
+    #[arg(long, value_name = "COLUMN", value_enum, default_value_t = Column::Requests)]
+    pub(crate) sort: Column,
+
+    /// Show only hosts whose name contains this.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+
+    /// Show at most so many hosts. Default: all, on a terminal those that fit.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
+    #[arg(long, value_name = "DIR", default_value = BPFFS)]
+    pub(crate) bpffs: PathBuf,
+
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DenyCommand {
+    /// List the prefixes, their rules, and the packets and bytes that each has dropped.
+    ///
+    /// `pass` marks a network of trusted proxies within one that is denied. Prefixes for which no rule was left share
+    /// one, which is shown as `(others)`.
+    List(DenyListArgs),
+    /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
+    Test(DenyTestArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyListArgs {
+    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
+    #[arg(long, value_name = "DIR", default_value = BPFFS)]
+    pub(crate) bpffs: PathBuf,
+
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyTestArgs {
+    /// The address that packets come from.
+    #[arg(value_name = "IP")]
+    pub(crate) address: IpAddr,
+
+    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
+    #[arg(long, value_name = "DIR", default_value = BPFFS)]
+    pub(crate) bpffs: PathBuf,
+}
+
+/// For whom something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
+    let interval = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
+    if interval < INTERVAL_MIN { Err("give at least 0.1 seconds".to_owned()) } else { Ok(interval) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::config::cli::{Cli, Command};
+
+    fn top(line: &[&str]) -> Option<TopArgs> {
+        match Cli::try_parse_from([&["xdp-ingress", "top"], line].concat()) {
+            Ok(Cli { command: Command::Top(args) }) => Some(args),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_drawn_by_requests_unless_told_otherwise() {
+        let args = top(&[]).expect("valid");
+        assert_eq!((args.once, args.output, args.sort, args.interval), (false, Output::Text, Column::Requests, None));
+        let args = top(&["--sort", "4xx", "--filter", "shop", "--limit", "5", "--interval", "0.5"]).expect("valid");
+        assert_eq!((args.sort, args.filter.as_str(), args.limit), (Column::ClientErrors, "shop", Some(5)));
+        assert_eq!(args.interval, Some(Duration::from_millis(500)));
+        assert_eq!(top(&["--once", "--output", "json"]).map(|args| args.output), Some(Output::Json));
+    }
+
+    #[test]
+    fn the_deny_list_is_asked_for_an_address() {
+        let deny = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "deny"], line].concat()) {
+            Ok(Cli { command: Command::Deny(command) }) => Some(command),
+            _ => None,
+        };
+        let list = [(&["list"][..], Output::Text), (&["list", "--output", "json"], Output::Json)];
+        for (line, expect) in list {
+            assert!(matches!(deny(line), Some(DenyCommand::List(DenyListArgs { output, .. })) if output == expect));
+        }
+        let address: IpAddr = "2001:db8::1".parse().expect("an address");
+        let test = deny(&["test", "2001:db8::1"]);
+        assert!(matches!(test, Some(DenyCommand::Test(DenyTestArgs { address: found, .. })) if found == address));
+        for wrong in [&["test"][..], &["test", "10.0.0.0/8"], &["list", "x"], &["add"], &[]] {
+            assert!(deny(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for wrong in [
+            &["--output", "json"][..],
+            &["--interval", "0"],
+            &["--interval", "-1"],
+            &["--interval", "soon"],
+            &["--sort", "beauty"],
+            &["--limit", "-1"],
+        ] {
+            assert!(top(wrong).is_none(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! How counters are named and shown as JSON: alike on the admin address and by `xdp-ingress top`.
+
+use ingress_common::{HostId, HostL7, HostNet, StatusClass, Traffic};
+use serde_json::{Map, Value, json};
+
+/// Name of host 0, which no host can have.
+pub(crate) const UNATTRIBUTED: &str = "(unattributed)";
+/// Name of the deny rule that prefixes without one of their own share.
+pub(crate) const OTHERS: &str = "(others)";
+
+/// All counters of one host.
+pub(crate) fn host(name: &str, id: HostId, l7: &HostL7, net: &HostNet) -> Value {
+    let HostL7 { requests, bytes_in, bytes_out, active } = l7;
+    let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
+    let requests: Map<String, Value> = StatusClass::NAMES
+        .iter()
+        .zip(requests.to_array())
+        .map(|(&class, count)| (class.to_owned(), count.into()))
+        .collect();
+    json!({
+        "host": name, "id": id, "requests": requests, "bytes_in": bytes_in, "bytes_out": bytes_out, "active": active,
+        "rx_packets": rx_packets, "rx_bytes": rx_bytes, "tx_packets": tx_packets, "tx_bytes": tx_bytes,
+    })
+}
+
+/// Packets and bytes by the name of the reason.
+pub(crate) fn totals(totals: impl IntoIterator<Item = (&'static str, Traffic)>) -> Value {
+    let total = |(name, Traffic { packets, bytes }): (&'static str, Traffic)| {
+        (name.to_owned(), json!({ "packets": packets, "bytes": bytes }))
+    };
+    Value::Object(totals.into_iter().map(total).collect())
+}

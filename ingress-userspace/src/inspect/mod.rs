@@ -1,0 +1,111 @@
+//! `xdp-ingress top` and `xdp-ingress status`: show what stands in the pinned maps and links of a node. They ask no
+//! process, so that they say the same of one that serves, hangs or has died; they change nothing, and need no more than
+//! the right to open the pins.
+//!
+//! ```text
+//! pins ─▶ read ─▶ Reading ─▶ Reading::since ─▶ Amounts ─▶ Selection ─▶ lines, JSON ─▶ terminal, standard output
+//! ```
+
+mod controls;
+mod json;
+mod node;
+mod reading;
+mod screen;
+mod selection;
+mod table;
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use ingress_userspace::datapath::{self, HostCounts, Pinned};
+
+pub(crate) use self::selection::Column;
+use self::{
+    node::State,
+    reading::{Counted, Counts, Host, Reading},
+    selection::Selection,
+};
+use crate::{
+    config::inspect::{Output, StatusArgs, TopArgs},
+    counters::UNATTRIBUTED,
+};
+
+/// How often a terminal is drawn unless `--interval` says otherwise.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shows hosts and what is counted for them.
+///
+/// # Errors
+/// If nothing is pinned, the pins cannot be read, or there is no terminal to draw on.
+pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
+    let TopArgs { bpffs, once, output, interval, sort, filter, limit } = args;
+    let selection = Selection { sort, reversed: false, filter, limit };
+    if !once {
+        anyhow::ensure!(
+            io::stdin().is_terminal() && io::stdout().is_terminal(),
+            "`top` draws on a terminal, and there is none; give it one (`kubectl exec --stdin --tty`), or use \
+             `top --once` for one table and `top --once --output json` for programs"
+        );
+        let title = bpffs.display().to_string();
+        return screen::run(&title, interval.unwrap_or(INTERVAL), selection, || Ok(read(&bpffs)?));
+    }
+    let mut reading = read(&bpffs)?;
+    let mut rates = None;
+    if let Some(interval) = interval {
+        thread::sleep(interval);
+        let later = read(&bpffs)?;
+        rates = Some(later.since(&reading));
+        reading = later;
+    }
+    match output {
+        Output::Json => print(&format!("{:#}\n", json::top(&reading, rates.as_ref(), &selection))),
+        Output::Text => {
+            let amounts = rates.unwrap_or_else(|| reading.whole());
+            print(&(table::lines(&amounts, &selection, None).join("\n") + "\n"))
+        }
+    }
+}
+
+/// Shows the state of the node.
+///
+/// # Errors
+/// If nothing is pinned, or the pins cannot be read.
+pub(crate) fn status(args: StatusArgs) -> anyhow::Result<()> {
+    let StatusArgs { bpffs, output } = args;
+    let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
+    match output {
+        Output::Json => print(&format!("{:#}\n", state.json())),
+        Output::Text => print(&state.text()),
+    }
+}
+
+/// Everything that is counted below `bpffs`. The pins are opened each time, for `unload` and a new start put others in
+/// their place.
+fn read(bpffs: &Path) -> Result<Reading, datapath::Error> {
+    let pinned = Pinned::open(bpffs)?;
+    let maps = pinned.maps();
+    let host = |HostCounts { name, id, l7, net }: HostCounts| {
+        let name = name.unwrap_or_else(|| UNATTRIBUTED.to_owned());
+        Host { name, id, counts: Counts { l7, net } }
+    };
+    Ok(Reading {
+        at: Instant::now(),
+        maps: maps.totals_id(),
+        hosts: maps.hosts()?.into_iter().map(host).collect(),
+        totals: maps.totals()?.iter().map(|(total, name, traffic)| Counted { total, name, traffic }).collect(),
+    })
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads has had enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
+}

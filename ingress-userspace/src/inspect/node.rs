@@ -1,0 +1,364 @@
+//! What `xdp-ingress status` says of a node: whose it is, what its links are attached to, how full its maps are, what
+//! was counted, and what of all that needs attention. Pure but for [`State::read`].
+
+use std::{fmt::Write as _, net::Ipv6Addr, ops::Range, path::Path, time::Duration};
+
+use ingress_common::{
+    NodeAddr,
+    flow::{PROTO_TCP, PROTO_UDP},
+    map,
+    steer::{HEARTBEAT_STALE_NS, PORT_COUNT_ONLY},
+};
+use ingress_userspace::datapath::{self, Fill, Hook, LinkState, NicMode, Pinned, PinnedLink, Process, Role};
+use serde_json::{Value, json};
+
+use super::{reading::Counted, table::quantity};
+use crate::counters;
+
+/// The state of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    /// Where the pins are.
+    pins: String,
+    processes: Vec<Process>,
+    links: Vec<PinnedLink>,
+    ports: Vec<Port>,
+    /// Address and index of the interface that has it.
+    addresses: Vec<(String, u32)>,
+    fills: Vec<Fill>,
+    totals: Vec<Counted>,
+}
+
+/// A steered port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Port {
+    number: u16,
+    proto: &'static str,
+    /// Slots of listeners; with none of them packets are counted and not steered.
+    slots: Range<u32>,
+}
+
+/// From here on a map needs attention.
+const FULL_PERCENT: usize = 90;
+
+// === impl State ===
+
+impl State {
+    pub(super) fn read(bpffs: &Path, pinned: &Pinned) -> Result<Self, datapath::Error> {
+        let maps = pinned.maps();
+        let mut ports: Vec<_> = maps
+            .ports()?
+            .into_iter()
+            .map(|(key, rule)| Port {
+                number: u16::from_be(key.port_be),
+                proto: match key.proto {
+                    PROTO_TCP => "tcp",
+                    PROTO_UDP => "udp",
+                    _ => "unknown",
+                },
+                slots: if rule.flags & PORT_COUNT_ONLY == 0 {
+                    rule.first_slot..rule.first_slot.saturating_add(rule.workers)
+                } else {
+                    0..0
+                },
+            })
+            .collect();
+        ports.sort_by_key(|port| (port.number, port.proto));
+        let mut addresses: Vec<_> = maps.node_addrs()?;
+        addresses.sort_by_key(|(address, _)| *address);
+        let address =
+            |(octets, addr): ([u8; 16], NodeAddr)| (Ipv6Addr::from(octets).to_canonical().to_string(), addr.ifindex);
+        Ok(Self {
+            pins: bpffs.join(map::LAYOUT).display().to_string(),
+            processes: pinned.processes()?,
+            links: pinned.links()?,
+            ports,
+            addresses: addresses.into_iter().map(address).collect(),
+            fills: pinned.fills()?,
+            totals: maps.totals()?.iter().map(|(total, name, traffic)| Counted { total, name, traffic }).collect(),
+        })
+    }
+
+    /// What somebody should look after, one sentence each; nothing if all is well.
+    pub(super) fn attention(&self) -> Vec<String> {
+        let owner = self.processes.iter().find(|process| process.role != Role::Draining);
+        let mut attention: Vec<_> = match owner {
+            None => {
+                vec!["no process has taken this node over; see the log of `xdp-ingress run`, if it runs".to_owned()]
+            }
+            Some(Process { lives: Some(false), .. }) => vec![
+                "the process that owns this node has ended; new connections are refused until another takes over"
+                    .to_owned(),
+            ],
+            Some(Process { silence, .. }) if *silence > Duration::from_nanos(HEARTBEAT_STALE_NS) => vec![format!(
+                "the process that owns this node has given no heartbeat for {:.1} s: it hangs, or there is no CPU for \
+                 it; XDP chooses no worker, and the default rule delivers",
+                silence.as_secs_f64()
+            )],
+            Some(_) => Vec::new(),
+        };
+        attention.extend(self.links.iter().filter_map(loose));
+        attention.extend(self.fills.iter().filter(|fill| percent(fill) >= FULL_PERCENT).map(|fill| {
+            let what = match fill.map {
+                map::HOST_IDS => "further hosts count for host 0; raise `--host-capacity` after `xdp-ingress unload`",
+                map::FLOWS => "packets of further connections count for host 0",
+                map::DENY4 | map::DENY6 => {
+                    "further networks to be denied are left to the proxy, which refuses their requests; name larger \
+                     networks in `block-cidrs`"
+                }
+                _ => "what finds no room there is left out, and the log of `xdp-ingress run` says so",
+            };
+            format!("map `{}` is {} % full: {what}", fill.map, percent(fill))
+        }));
+        attention
+    }
+
+    /// A line for each thing, which begins with what it is.
+    pub(super) fn text(&self) -> String {
+        let Self { pins, processes, links, ports, addresses, fills, totals } = self;
+        let mut text = Lines::default();
+        text.line("pins", pins);
+        for process in processes {
+            let Process { epoch, role: _, silence, lives } = process;
+            let lives = match lives {
+                Some(true) => "lives",
+                Some(false) => "has ended",
+                None => "may live: the pins are being changed",
+            };
+            text.line(
+                role(process),
+                format_args!("process {epoch}, heartbeat {:.1} s ago, {lives}", silence.as_secs_f64()),
+            );
+        }
+        for PinnedLink { hook, state, link_id, program_id } in links {
+            let (label, place) = match hook {
+                Hook::Lookup => ("sk_lookup", "network namespace".to_owned()),
+                Hook::Xdp { interface, mode } => ("xdp", format!("{interface}, {}", mode_name(*mode))),
+                Hook::TcOut { interface } => ("tcx", format!("{interface}, what it sends")),
+            };
+            let state = state_name(*state);
+            text.line(label, format_args!("{place}: {state} (link {link_id}, program {program_id})"));
+        }
+        if !links.iter().any(|link| matches!(link.hook, Hook::Lookup)) {
+            text.line("sk_lookup", "off");
+        }
+        if !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. })) {
+            text.line("xdp", "off");
+        }
+        for Port { number, proto, slots } in ports {
+            match slots.clone().next_back() {
+                None => text.line("port", format_args!("{number}/{proto}: counted, not steered")),
+                Some(last) => text.line("port", format_args!("{number}/{proto}: listeners {} to {last}", slots.start)),
+            }
+        }
+        for (address, interface) in addresses {
+            text.line("address", format_args!("{address} on interface {interface}"));
+        }
+        for fill in fills {
+            let Fill { map, entries, capacity } = fill;
+            text.line("map", format_args!("{map}: {entries} of {capacity} ({} %)", percent(fill)));
+        }
+        for Counted { total: _, name, traffic } in totals.iter().filter(|counted| counted.traffic.packets > 0) {
+            let bytes = quantity(traffic.bytes, None);
+            text.line("total", format_args!("{name}: {} packets, {bytes} bytes", traffic.packets));
+        }
+        for sentence in self.attention() {
+            text.line("attention", sentence);
+        }
+        text.0
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Self { pins, processes, links, ports, addresses, fills, totals } = self;
+        let process = |process: &Process| {
+            let Process { epoch, role: _, silence, lives } = process;
+            let silence = silence.as_secs_f64();
+            json!({ "epoch": epoch, "role": role(process), "heartbeat_seconds_ago": silence, "lives": lives })
+        };
+        let link = |link: &PinnedLink| {
+            let PinnedLink { hook, state, link_id, program_id } = link;
+            let (hook, interface, mode) = match hook {
+                Hook::Lookup => ("sk_lookup", None, None),
+                Hook::Xdp { interface, mode } => ("xdp", Some(interface), Some(mode_name(*mode))),
+                Hook::TcOut { interface } => ("tcx", Some(interface), None),
+            };
+            json!({
+                "hook": hook, "interface": interface, "mode": mode, "state": state_name(*state), "link_id": link_id,
+                "program_id": program_id,
+            })
+        };
+        let port = |port: &Port| {
+            let Port { number, proto, slots } = port;
+            json!({ "port": number, "proto": proto, "first_slot": slots.start, "slots": slots.len() })
+        };
+        let address = |(address, interface): &(String, u32)| json!({ "address": address, "interface": interface });
+        let fill =
+            |Fill { map, entries, capacity }: &Fill| json!({ "map": map, "entries": entries, "capacity": capacity });
+        json!({
+            "pins": pins,
+            "processes": processes.iter().map(process).collect::<Value>(),
+            "links": links.iter().map(link).collect::<Value>(),
+            "ports": ports.iter().map(port).collect::<Value>(),
+            "addresses": addresses.iter().map(address).collect::<Value>(),
+            "maps": fills.iter().map(fill).collect::<Value>(),
+            "totals": counters::totals(totals.iter().map(|counted| (counted.name, counted.traffic))),
+            "attention": self.attention(),
+        })
+    }
+}
+
+/// What to do about a link that does nothing here.
+fn loose(link: &PinnedLink) -> Option<String> {
+    match (&link.hook, link.state) {
+        (_, LinkState::Attached) => None,
+        (Hook::Xdp { interface, .. } | Hook::TcOut { interface }, _) => Some(format!(
+            "interface `{interface}` has gone, and its program with it; restart `xdp-ingress run` when it is back"
+        )),
+        (Hook::Lookup, LinkState::Severed) => {
+            Some("the network namespace of sk_lookup has gone; run `xdp-ingress unload`".to_owned())
+        }
+        (Hook::Lookup, LinkState::Elsewhere) => Some(
+            "sk_lookup is attached to another network namespace than this command's; run it in that of the node"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Lines of a label and what it says.
+#[derive(Debug, Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, label: &str, what: impl std::fmt::Display) {
+        writeln!(self.0, "{label:<10} {what}").unwrap_or_default();
+    }
+}
+
+const fn role(process: &Process) -> &'static str {
+    match process.role {
+        Role::Owner => "owner",
+        Role::Offering => "offering",
+        Role::Draining => "draining",
+    }
+}
+
+const fn state_name(state: LinkState) -> &'static str {
+    match state {
+        LinkState::Attached => "attached",
+        LinkState::Elsewhere => "elsewhere",
+        LinkState::Severed => "severed",
+    }
+}
+
+const fn mode_name(mode: Option<NicMode>) -> &'static str {
+    match mode {
+        Some(NicMode::Native) => "native",
+        Some(NicMode::Generic) => "generic",
+        None => "unknown",
+    }
+}
+
+fn percent(fill: &Fill) -> usize {
+    fill.entries.saturating_mul(100) / usize::try_from(fill.capacity).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use ingress_common::{Total, Traffic};
+
+    use super::*;
+
+    fn process(role: Role, silence: Duration, lives: Option<bool>) -> Process {
+        Process { epoch: 4, role, silence, lives }
+    }
+
+    fn well() -> State {
+        let link = |hook| PinnedLink { hook, state: LinkState::Attached, link_id: 7, program_id: 8 };
+        let native = Hook::Xdp { interface: "eth0".into(), mode: Some(NicMode::Native) };
+        let total = |total, name, packets, bytes| Counted { total, name, traffic: Traffic { packets, bytes } };
+        State {
+            pins: "/sys/fs/bpf/xdp-ingress/v1".into(),
+            processes: vec![
+                process(Role::Owner, Duration::from_millis(640), Some(true)),
+                Process { epoch: 3, ..process(Role::Draining, Duration::from_millis(100), None) },
+            ],
+            links: vec![link(Hook::Lookup), link(native), link(Hook::TcOut { interface: "eth0".into() })],
+            ports: vec![
+                Port { number: 80, proto: "tcp", slots: 0..2 },
+                Port { number: 5353, proto: "udp", slots: 0..0 },
+            ],
+            addresses: vec![("192.0.2.7".into(), 2)],
+            fills: vec![
+                Fill { map: map::FLOWS, entries: 12_000, capacity: map::FLOWS_MAX },
+                Fill { map: map::DENY4, entries: 3, capacity: map::DENY_MAX },
+            ],
+            totals: vec![total(Total::Accepted, "accepted", 29, 2318), total(Total::Denied, "denied", 0, 0)],
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_well() {
+        expect![[r"
+            pins       /sys/fs/bpf/xdp-ingress/v1
+            owner      process 4, heartbeat 0.6 s ago, lives
+            draining   process 3, heartbeat 0.1 s ago, may live: the pins are being changed
+            sk_lookup  network namespace: attached (link 7, program 8)
+            xdp        eth0, native: attached (link 7, program 8)
+            tcx        eth0, what it sends: attached (link 7, program 8)
+            port       80/tcp: listeners 0 to 1
+            port       5353/udp: counted, not steered
+            address    192.0.2.7 on interface 2
+            map        flows: 12000 of 1048576 (1 %)
+            map        deny4: 3 of 100000 (0 %)
+            total      accepted: 29 packets, 2.3k bytes
+        "]]
+        .assert_eq(&well().text());
+        let json = well().json();
+        assert_eq!(json["processes"][0]["role"], "owner");
+        assert_eq!(json["processes"][1]["lives"], Value::Null);
+        assert_eq!(json["links"][1]["mode"], "native");
+        assert_eq!(json["links"][0]["interface"], Value::Null);
+        assert_eq!(json["ports"][0], json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2 }));
+        assert_eq!(json["totals"]["accepted"], json!({ "packets": 29, "bytes": 2318 }));
+        assert_eq!(json["totals"]["denied"]["packets"], 0, "programs see what people need not");
+        assert_eq!(json["attention"], json!([]));
+    }
+
+    #[test]
+    fn what_needs_attention_is_said_with_what_to_do() {
+        let fresh = Duration::from_millis(500);
+        let severed = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
+        let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
+        for (state, expected) in [
+            (State { processes: Vec::new(), ..well() }, "no process has taken this node over"),
+            (State { processes: vec![process(Role::Owner, fresh, Some(false))], ..well() }, "has ended"),
+            (State { processes: vec![process(Role::Owner, 4 * fresh, Some(true))], ..well() }, ""),
+            (
+                State { processes: vec![process(Role::Owner, 8 * fresh, Some(true))], ..well() },
+                "no heartbeat for 4.0 s: it hangs",
+            ),
+            (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process has taken"),
+            (State { links: vec![severed(gone, LinkState::Severed)], ..well() }, "interface `eth1` has gone"),
+            (State { links: vec![severed(Hook::Lookup, LinkState::Elsewhere)], ..well() }, "another network namespace"),
+            (State { links: vec![severed(Hook::Lookup, LinkState::Severed)], ..well() }, "xdp-ingress unload"),
+            (State { links: Vec::new(), ..well() }, ""),
+            (
+                State { fills: vec![Fill { map: map::HOST_IDS, entries: 58, capacity: 64 }], ..well() },
+                "map `host_ids` is 90 % full: further hosts count for host 0; raise `--host-capacity`",
+            ),
+            (
+                State { fills: vec![Fill { map: map::DENY6, entries: 100_000, capacity: map::DENY_MAX }], ..well() },
+                "map `deny6` is 100 % full: further networks to be denied are left to the proxy",
+            ),
+        ] {
+            let attention = state.attention().join("\n");
+            assert!(
+                attention.contains(expected) && attention.is_empty() == expected.is_empty(),
+                "{expected}: {attention}"
+            );
+        }
+        let off = State { links: Vec::new(), ..well() }.text();
+        assert!(off.contains("\nsk_lookup  off\nxdp        off\n"), "{off}");
+    }
+}

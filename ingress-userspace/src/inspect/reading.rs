@@ -1,0 +1,194 @@
+//! All counters of a node at one time, and what was counted between two such times. It reads neither maps nor clocks.
+
+use std::{
+    array,
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use ingress_common::{HostId, HostL7, HostNet, StatusClass, Total, Traffic};
+
+/// All counters of a node at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    /// The kernel's number for the maps: other maps have begun again at 0.
+    pub(super) maps: u32,
+    pub(super) hosts: Vec<Host>,
+    pub(super) totals: Vec<Counted>,
+}
+
+/// One host and what was counted for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) id: HostId,
+    pub(super) counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) l7: HostL7,
+    pub(super) net: HostNet,
+}
+
+/// Packets and bytes by one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) total: Total,
+    pub(super) name: &'static str,
+    pub(super) traffic: Traffic,
+}
+
+/// What was counted: in all, or within some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Amounts {
+    /// `None`: since the maps were made.
+    pub(super) within: Option<Duration>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) totals: Vec<Counted>,
+}
+
+// === impl Reading ===
+
+impl Reading {
+    /// Everything that has been counted.
+    pub(super) fn whole(&self) -> Amounts {
+        let Self { at: _, maps: _, hosts, totals } = self;
+        Amounts { within: None, hosts: hosts.clone(), totals: totals.clone() }
+    }
+
+    /// What was counted after `earlier`. A counter that went back, or is in other maps than it was, has counted
+    /// nothing.
+    pub(super) fn since(&self, earlier: &Self) -> Amounts {
+        let continued = self.maps == earlier.maps;
+        let before: BTreeMap<_, _> = earlier.hosts.iter().map(|host| (host.name.as_str(), host.counts)).collect();
+        let hosts = self.hosts.iter().map(|Host { name, id, counts }| {
+            let before = if continued { before.get(name.as_str()).copied().unwrap_or_default() } else { *counts };
+            Host { name: name.clone(), id: *id, counts: counts.since(before) }
+        });
+        let totals = self.totals.iter().map(|&Counted { total, name, traffic }| {
+            let before = earlier.totals.iter().find(|before| continued && before.total == total);
+            let before = before.map_or(traffic, |before| before.traffic);
+            let traffic = Traffic {
+                packets: traffic.packets.saturating_sub(before.packets),
+                bytes: traffic.bytes.saturating_sub(before.bytes),
+            };
+            Counted { total, name, traffic }
+        });
+        Amounts {
+            within: Some(self.at.saturating_duration_since(earlier.at)),
+            hosts: hosts.collect(),
+            totals: totals.collect(),
+        }
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    fn since(self, before: Self) -> Self {
+        let HostL7 { requests, bytes_in, bytes_out, active } = self.l7;
+        let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = self.net;
+        let (now, then) = (requests.to_array(), before.l7.requests.to_array());
+        let requests: [u64; StatusClass::COUNT] = array::from_fn(|class| now[class].saturating_sub(then[class]));
+        Self {
+            l7: HostL7 {
+                requests: requests.into(),
+                bytes_in: bytes_in.saturating_sub(before.l7.bytes_in),
+                bytes_out: bytes_out.saturating_sub(before.l7.bytes_out),
+                // What is going on now, not what has happened.
+                active,
+            },
+            net: HostNet {
+                rx_packets: rx_packets.saturating_sub(before.net.rx_packets),
+                rx_bytes: rx_bytes.saturating_sub(before.net.rx_bytes),
+                tx_packets: tx_packets.saturating_sub(before.net.tx_packets),
+                tx_bytes: tx_bytes.saturating_sub(before.net.tx_bytes),
+            },
+        }
+    }
+}
+
+// === impl Amounts ===
+
+impl Amounts {
+    /// Packets and bytes by the reasons that are `wanted`, together.
+    pub(super) fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
+        let wanted = self.totals.iter().filter(|counted| wanted(counted.total));
+        wanted.fold(Traffic::default(), |sum, counted| Traffic {
+            packets: sum.packets + counted.traffic.packets,
+            bytes: sum.bytes + counted.traffic.bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use ingress_common::Requests;
+
+    use super::*;
+
+    /// A host with `unit` of everything, each counter a different multiple of it.
+    pub(in crate::inspect) fn host(name: &str, id: HostId, unit: u64) -> Host {
+        let requests = Requests {
+            success: unit * 10,
+            redirect: unit * 2,
+            client_error: unit * 3,
+            server_error: unit * 4,
+            aborted: unit,
+        };
+        let l7 = HostL7 { requests, bytes_in: unit * 1000, bytes_out: unit * 50_000, active: unit };
+        let net = HostNet { rx_packets: unit * 100, rx_bytes: unit * 9000, tx_packets: 0, tx_bytes: 0 };
+        Host { name: name.to_owned(), id, counts: Counts { l7, net } }
+    }
+
+    /// A reading of the maps 1 whose totals are those of its hosts, with as many packets dropped as were accepted.
+    pub(in crate::inspect) fn reading(at: Instant, hosts: Vec<Host>) -> Reading {
+        let sum = hosts.iter().fold(Traffic::default(), |sum, host| Traffic {
+            packets: sum.packets + host.counts.net.rx_packets,
+            bytes: sum.bytes + host.counts.net.rx_bytes,
+        });
+        let total = |total, name| Counted { total, name, traffic: sum };
+        let totals = vec![total(Total::Accepted, "accepted"), total(Total::Denied, "denied")];
+        Reading { at, maps: 1, hosts, totals }
+    }
+
+    #[test]
+    fn rates_are_what_grew() {
+        let start = Instant::now();
+        let before = reading(start, vec![host("a.test", 1, 5), host("b.test", 2, 1)]);
+        let now = reading(
+            start + Duration::from_secs(2),
+            vec![host("a.test", 1, 8), host("b.test", 2, 1), host("new.test", 3, 2)],
+        );
+        let amounts = now.since(&before);
+        assert_eq!(amounts.within, Some(Duration::from_secs(2)));
+        let grown = |unit, active| {
+            let mut counts = host("", 0, unit).counts;
+            counts.l7.active = active;
+            counts
+        };
+        let counts: Vec<_> = amounts.hosts.iter().map(|host| (host.name.as_str(), host.counts)).collect();
+        assert_eq!(counts, [("a.test", grown(3, 8)), ("b.test", grown(0, 1)), ("new.test", grown(2, 2))]);
+        assert_eq!(amounts.sum(|total| total == Total::Accepted), Traffic { packets: 500, bytes: 45_000 });
+        assert_eq!(amounts.sum(|_| true).packets, 1000);
+        assert_eq!(now.whole().hosts, now.hosts);
+    }
+
+    #[test]
+    fn a_counter_that_went_back_has_counted_nothing() {
+        let start = Instant::now();
+        let before = reading(start, vec![host("a.test", 1, 5)]);
+        let smaller = reading(start, vec![host("a.test", 1, 2)]);
+        let larger_in_other_maps = Reading { maps: 2, ..reading(start, vec![host("a.test", 1, 9)]) };
+        for (now, active) in [(smaller, 2), (larger_in_other_maps, 9)] {
+            let amounts = now.since(&before);
+            let mut nothing = Counts::default();
+            nothing.l7.active = active;
+            assert_eq!(amounts.hosts[0].counts, nothing);
+            assert_eq!(amounts.sum(|_| true), Traffic::default());
+            assert_eq!(amounts.within, Some(Duration::ZERO));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The table of `xdp-ingress top` as lines of text. It knows no terminal.
+
+use std::{fmt::Write as _, time::Duration};
+
+use ingress_common::{Total, Traffic};
+
+use super::{
+    reading::{Amounts, Host},
+    selection::{Column, Selection},
+};
+
+/// Width of a column of numbers.
+const NUMBER: usize = 9;
+/// The name of a host gets at least so much room.
+const NAME_MIN: usize = 16;
+/// Lines before the first host.
+pub(super) const HEAD: usize = 4;
+
+/// What is dropped is so before anybody knows for which host it is, so there is one sum for the node.
+const DROPS: [Total; 3] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacket];
+
+/// [`HEAD`] lines of head, the last one with the names of the columns, and a line for each host that is selected. Names
+/// are shortened where lines would be longer than `width`.
+pub(super) fn lines(amounts: &Amounts, selection: &Selection, width: Option<usize>) -> Vec<String> {
+    let hosts = selection.of(amounts);
+    let names: Vec<String> = hosts.iter().map(|host| printable(&host.name)).collect();
+    let longest = names.iter().map(String::len).max().unwrap_or(0).max(NAME_MIN);
+    let numbers = (Column::ALL.len() - 1) * (NUMBER + 1);
+    let room = width.map_or(longest, |width| width.saturating_sub(numbers).clamp(NAME_MIN, longest));
+
+    let mut lines = vec![summary(amounts, selection, hosts.len()), node(amounts), String::new()];
+    let headings = Column::ALL.map(|column| column.heading(amounts.within));
+    lines.push(line(headings[0], room, headings[1..].iter().copied()));
+    lines.extend(hosts.iter().zip(&names).map(|(host, name)| {
+        let numbers = numbers_of(host, amounts.within);
+        line(name, room, numbers.iter().map(String::as_str))
+    }));
+    lines
+}
+
+fn numbers_of(host: &Host, within: Option<Duration>) -> Vec<String> {
+    let number = |column: &Column| {
+        let value = column.value(&host.counts)?;
+        Some(quantity(value, within.filter(|_| column.is_rate())))
+    };
+    Column::ALL.iter().filter_map(number).collect()
+}
+
+fn line<'a>(name: &str, room: usize, numbers: impl Iterator<Item = &'a str>) -> String {
+    let mut line = if name.len() > room {
+        // ASCII, see `printable`.
+        format!("{}~", name.get(..room.saturating_sub(1)).unwrap_or_default())
+    } else {
+        format!("{name:room$}")
+    };
+    for number in numbers {
+        write!(line, " {number:>NUMBER$}").unwrap_or_default();
+    }
+    line
+}
+
+fn summary(amounts: &Amounts, selection: &Selection, shown: usize) -> String {
+    let Selection { sort, reversed, filter, limit: _ } = selection;
+    let mut text = format!("{shown} of {} hosts by {}", amounts.hosts.len(), sort.name());
+    if *reversed {
+        text += ", reversed";
+    }
+    if !filter.is_empty() {
+        text += ", with `";
+        text += &printable(filter);
+        text += "`";
+    }
+    match amounts.within {
+        None => text + "; counted since the maps were made",
+        Some(within) => format!("{text}; per second, within {:.1} s", within.as_secs_f64()),
+    }
+}
+
+/// What XDP did with the packets of the node.
+fn node(amounts: &Amounts) -> String {
+    let accepted = amounts.sum(|total| total == Total::Accepted);
+    let dropped = amounts.sum(|total| DROPS.contains(&total));
+    let passed = amounts.sum(|total| total.is_verdict() && total != Total::Accepted && !DROPS.contains(&total));
+    let traffic = |name: &str, Traffic { packets, bytes }| {
+        let [packets, bytes] = [packets, bytes].map(|count| quantity(count, amounts.within));
+        format!("{name} {packets} packets {bytes} bytes")
+    };
+    [traffic("accepted", accepted), traffic("dropped", dropped), traffic("passed on", passed)].join(", ")
+}
+
+/// A count, or how much of it there was in a second; `k`, `M`, … are powers of 1000.
+pub(super) fn quantity(count: u64, within: Option<Duration>) -> String {
+    match within {
+        None if count < 1000 => count.to_string(),
+        None => scaled(count as f64),
+        Some(within) => scaled(per_second(count, within)),
+    }
+}
+
+pub(super) fn per_second(count: u64, within: Duration) -> f64 {
+    if within.is_zero() { 0.0 } else { count as f64 / within.as_secs_f64() }
+}
+
+fn scaled(mut value: f64) -> String {
+    let mut prefixes = ["k", "M", "G", "T", "P", "E"].into_iter();
+    let mut prefix = "";
+    // From here on it would be rounded to 1000.
+    while value >= 999.5
+        && let Some(next) = prefixes.next()
+    {
+        value /= 1000.0;
+        prefix = next;
+    }
+    let decimals = usize::from(value > 0.0 && value < 99.95);
+    format!("{value:.decimals$}{prefix}")
+}
+
+/// What a terminal prints as it is: names come from a map, which holds whatever was written there.
+pub(super) fn printable(name: &str) -> String {
+    name.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use expect_test::expect;
+
+    use super::*;
+    use crate::inspect::reading::tests::{host, reading};
+
+    const ALL: Selection = Selection { sort: Column::Requests, reversed: false, filter: String::new(), limit: None };
+
+    #[test]
+    fn quantities_keep_three_figures() {
+        for (count, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.0k"),
+            (12_345, "12.3k"),
+            (99_949, "99.9k"),
+            (99_950, "100k"),
+            (999_499, "999k"),
+            (999_500, "1.0M"),
+            (1_500_000_000, "1.5G"),
+            (u64::MAX, "18.4E"),
+        ] {
+            assert_eq!(quantity(count, None), expected, "{count}");
+        }
+        for (count, millis, expected) in
+            [(0, 1000, "0"), (1, 1000, "1.0"), (1, 3000, "0.3"), (250, 1000, "250"), (999, 500, "2.0k"), (7, 0, "0")]
+        {
+            assert_eq!(quantity(count, Some(Duration::from_millis(millis))), expected, "{count} in {millis} ms");
+        }
+    }
+
+    #[test]
+    fn a_table_of_what_was_counted() {
+        let now = reading(Instant::now(), vec![host("(unattributed)", 0, 1), host("shop.example.com", 1, 40)]);
+        expect![[r"
+            2 of 2 hosts by requests; counted since the maps were made
+            accepted 4.1k packets 369k bytes, dropped 4.1k packets 369k bytes, passed on 0 packets 0 bytes
+
+            HOST              REQUESTS       4XX    ERRORS    ACTIVE   PACKETS     BYTES      IN B     OUT B
+            shop.example.com       800       120       200        40      4.0k      360k     40.0k      2.0M
+            (unattributed)          20         3         5         1       100      9.0k      1.0k     50.0k"]]
+        .assert_eq(&lines(&now.whole(), &ALL, None).join("\n"));
+    }
+
+    #[test]
+    fn a_narrow_table_of_rates_shortens_names() {
+        let start = Instant::now();
+        let name = "a-very-long-name-of-a-host.example.com";
+        let before = reading(start, vec![host(name, 1, 1)]);
+        let now = reading(start + Duration::from_secs(2), vec![host(name, 1, 4), host("b\x1b[2J.test", 2, 0)]);
+        let selection = Selection { filter: "test".into(), reversed: true, ..ALL };
+        let narrow = |selection: &Selection| lines(&now.since(&before), selection, Some(100)).join("\n");
+        expect![[r"
+            2 of 2 hosts by requests; per second, within 2.0 s
+            accepted 150 packets 13.5k bytes, dropped 150 packets 13.5k bytes, passed on 0 packets 0 bytes
+
+            HOST                     REQ/s     4XX/s     ERR/s    ACTIVE     PKT/s       B/s    IN B/s   OUT B/s
+            a-very-long-name-of~      30.0       4.5       7.5         4       150     13.5k      1.5k     75.0k
+            b?[2J.test                   0         0         0         0         0         0         0         0"]]
+        .assert_eq(&narrow(&ALL));
+        assert!(narrow(&selection).starts_with("1 of 2 hosts by requests, reversed, with `test`; per second"));
+        assert_eq!(narrow(&selection).lines().count(), HEAD + 1);
+    }
+}
