@@ -71,6 +71,39 @@ fn run(datapath: &Datapath, frame: &[u8]) -> u32 {
     datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1 }).expect("runs").verdict
 }
 
+/// Ends what runs meanwhile, also when the test has failed.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Has packets come from each of the senders while `change` runs, which all find the verdict beside it; how many.
+fn run_while<const N: usize>(datapath: &Datapath, senders: [(&str, u32); N], change: impl FnOnce()) -> [u64; N] {
+    let ended = AtomicBool::new(false);
+    let run_on = |from: &str, expect: u32| {
+        let mut runs = 0_u64;
+        // At least once, however fast the changes are.
+        while !ended.load(Relaxed) || runs == 0 {
+            for (what, frame) in packets(from) {
+                assert_eq!(run(datapath, &frame), expect, "{from} {what} after {runs} runs");
+                runs += 1;
+            }
+        }
+        runs
+    };
+    thread::scope(|scope| {
+        let run_on = &run_on;
+        let watches = senders.map(|(from, expect)| scope.spawn(move || run_on(from, expect)));
+        let end = End(&ended);
+        change();
+        drop(end);
+        watches.map(|watch| watch.join().expect("no packet took the wrong way"))
+    })
+}
+
 fn is_denied(datapath: &Datapath, from: &str) -> bool {
     let verdicts = packets(from).map(|(_, frame)| run(datapath, &frame));
     assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{from}: {verdicts:?}");
@@ -216,29 +249,12 @@ fn what_is_in_the_old_list_and_in_the_new_one_is_denied_all_the_time() {
             ("10.1.2.3/32 192.0.0.0/16 11.0.0.0/8 2001:db8:bad::1/128", "192.0.2.64/26"),
         ];
         deny(&datapath, lists[0].0, lists[0].1);
-        let ended = AtomicBool::new(false);
-        let run_on = |from: &str, expect: u32| {
-            let mut runs = 0_u64;
-            // Once more than it takes, so that each looks at the lists at least once.
-            while !ended.load(Relaxed) || runs == 0 {
-                for (what, frame) in packets(from) {
-                    assert_eq!(run(&datapath, &frame), expect, "{from} {what} after {runs} runs");
-                    runs += 1;
-                }
-            }
-            runs
-        };
-        let runs = thread::scope(|scope| {
-            let run_on = &run_on;
-            let watch = |from: &'static str, expect: u32| scope.spawn(move || run_on(from, expect));
-            let watches =
-                [watch("10.1.2.3", XDP_DROP), watch("2001:db8:bad::1", XDP_DROP), watch("192.0.2.77", XDP_PASS)];
+        let senders = [("10.1.2.3", XDP_DROP), ("2001:db8:bad::1", XDP_DROP), ("192.0.2.77", XDP_PASS)];
+        let runs = run_while(&datapath, senders, || {
             for round in 1..=ROUNDS {
                 let (denied, trusted) = lists[round % lists.len()];
                 assert_eq!(deny(&datapath, denied, trusted).left_out, 0);
             }
-            ended.store(true, Relaxed);
-            watches.map(|watch| watch.join().expect("no packet took the wrong way"))
         });
         let denied = datapath.totals().expect("totals").get(Total::Denied).packets;
         assert_eq!(denied, runs[0] + runs[1], "each counted once");
@@ -294,13 +310,33 @@ fn another_process_adopts_the_list_and_goes_on_from_it() {
     });
 }
 
+/// One of many addresses, from 10.0.0.0 on.
+fn filler(n: u32) -> IpNet {
+    IpNet::V4(Ipv4Net::new((0x0a00_0000 + n).into(), 32).expect("a length"))
+}
+
+#[test]
+fn a_hop_passes_all_the_time_though_the_list_is_full() {
+    sandboxed(|sandbox| {
+        let datapath = serving(sandbox);
+        let denied = nets("192.0.2.0/24").into_iter().chain((0..DENY_MAX - 2).map(filler));
+        let full = datapath.deny_list().set(&DenyEntries::new(denied, nets("192.0.2.64/26")));
+        assert_eq!(full.expect("the list is taken"), Applied { added: DENY_MAX as usize, removed: 0, left_out: 0 });
+        // The hop has no room before one of the many goes; until then what it stands in must not be denied.
+        run_while(&datapath, [("192.0.2.77", XDP_PASS), ("192.0.2.1", XDP_DROP)], || {
+            let applied = deny(&datapath, "192.0.2.0/24 192.0.2.64/26", "192.0.2.77/32");
+            assert_eq!(applied, Applied { added: 2, removed: DENY_MAX as usize - 2, left_out: 0 });
+        });
+        assert!(is_denied(&datapath, "192.0.2.76") && !is_denied(&datapath, "192.0.2.77"));
+    });
+}
+
 #[test]
 fn what_finds_no_room_is_told_and_goes_in_when_there_is_some() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
-        let net = |n: u32| IpNet::V4(Ipv4Net::new((0x0a00_0000 + n).into(), 32).expect("a length"));
         let set = |from: u32, count: u32, trusted: &str| {
-            let wanted = DenyEntries::new((from..from + count).map(net), nets(trusted));
+            let wanted = DenyEntries::new((from..from + count).map(filler), nets(trusted));
             datapath.deny_list().set(&wanted).expect("the list is taken")
         };
         assert_eq!(set(0, DENY_MAX + 7, "").left_out, 7);

@@ -4,7 +4,7 @@
 mod plan;
 
 use std::{
-    collections::BTreeMap,
+    collections::VecDeque,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -19,9 +19,9 @@ use ingress_common::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Shared, error::Error};
-use plan::Plan;
+use super::{Shared, error::Error, maps::Maps};
 pub use plan::{DenyEffect, DenyEntries};
+use plan::{Plan, Present};
 
 /// The deny list of this node, which outlasts processes as all maps do.
 #[derive(Debug)]
@@ -81,13 +81,14 @@ pub struct DenyCount {
 impl DenyList {
     /// Takes the list as it is. The programs go on to look into it if there is anything.
     pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
-        let entries: BTreeMap<_, _> = shared.maps.deny_entries()?.into_iter().map(DenyEntry::into_pair).collect();
-        let is_enforced = AtomicBool::new(!entries.is_empty());
-        Ok(Self { shared, is_enforced, known: Mutex::new(Known::of(&entries, 0)) })
+        let present = present(&shared.maps)?;
+        let is_enforced = AtomicBool::new(!present.is_empty());
+        Ok(Self { shared, is_enforced, known: Mutex::new(Known::of(&present, 0)) })
     }
 
-    /// Makes the list hold exactly `wanted`, as far as there is room. What is denied before and after is denied at all times, and
-    /// so passes what passes before and after; a prefix keeps its rule as long as it is listed.
+    /// Makes the list hold exactly `wanted`, as far as there is room. What is denied before and after is denied at all
+    /// times, and so passes what passes before and after, unless a family's list is full: then what is new waits for
+    /// room, hops first. A prefix keeps its rule as long as it is listed.
     ///
     /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the node,
     /// under the lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would leave a mixture.
@@ -97,15 +98,15 @@ impl DenyList {
     pub fn set(&self, wanted: &DenyEntries) -> Result<Applied, Error> {
         let capacity = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
         let (wanted, mut left_out) = wanted.fitting(capacity);
-        let mut present: BTreeMap<_, _> =
-            self.shared.maps.deny_entries()?.into_iter().map(DenyEntry::into_pair).collect();
+        let mut present = present(&self.shared.maps)?;
         let Plan { additions, removals } = Plan::new(&present, &wanted);
         self.begin_counts(&additions)?;
-        let mut postponed = Vec::new();
+        let mut postponed = VecDeque::new();
         for &entry in &additions {
-            if !self.add(entry, &mut present)? {
-                // What goes makes room.
-                postponed.push(entry);
+            // What passes until now goes on to, until the hops within it have found room.
+            let is_to_wait = entry.rule.is_some() && !postponed.is_empty() && present.contains_key(&entry.prefix);
+            if is_to_wait || !self.add(entry, &mut present)? {
+                postponed.push_back(entry);
             }
         }
         if !wanted.is_empty() {
@@ -114,6 +115,12 @@ impl DenyList {
         for prefix in &removals {
             self.remove(*prefix)?;
             present.remove(prefix);
+            // What goes makes room, and first of all for hops: those that pass until now go last.
+            while let Some(&entry) = postponed.front()
+                && self.add(entry, &mut present)?
+            {
+                postponed.pop_front();
+            }
         }
         let mut added = additions.len();
         for entry in postponed {
@@ -180,17 +187,24 @@ impl DenyList {
     }
 
     /// Whether there was room.
-    fn add(&self, entry: DenyEntry, present: &mut BTreeMap<IpNet, Option<DenyRule>>) -> Result<bool, Error> {
+    fn add(&self, entry: DenyEntry, present: &mut Present) -> Result<bool, Error> {
         let DenyEntry { prefix, rule } = entry;
         let value = rule.unwrap_or(DENY_PASS);
-        let is_set = match prefix {
-            IpNet::V4(net) => self.shared.maps.deny4.set(&key4(net), &value),
-            IpNet::V6(net) => self.shared.maps.deny6.set(&key6(net), &value),
-        }?;
+        // Before Linux 6.13 a full trie takes no other value for a prefix that it has, either.
+        let is_set = self.write(prefix, value)?
+            || (present.remove(&prefix).is_some() && self.remove(prefix)? && self.write(prefix, value)?);
         if is_set {
             present.insert(prefix, rule);
         }
         Ok(is_set)
+    }
+
+    /// Whether there was room.
+    fn write(&self, prefix: IpNet, value: DenyRule) -> Result<bool, Error> {
+        match prefix {
+            IpNet::V4(net) => self.shared.maps.deny4.set(&key4(net), &value),
+            IpNet::V6(net) => self.shared.maps.deny6.set(&key6(net), &value),
+        }
     }
 
     fn remove(&self, prefix: IpNet) -> Result<bool, Error> {
@@ -209,8 +223,8 @@ impl DenyList {
 // === impl Known ===
 
 impl Known {
-    fn of(entries: &BTreeMap<IpNet, Option<DenyRule>>, left_out: usize) -> Self {
-        let rules = || entries.iter().filter_map(|(&prefix, &rule)| Some((rule?, prefix)));
+    fn of(present: &Present, left_out: usize) -> Self {
+        let rules = || present.iter().filter_map(|(&prefix, &rule)| Some((rule?, prefix)));
         let own = rules().filter(|(rule, _)| *rule != DENY_OTHERS && *rule < DENY_RULES_MAX).collect();
         Self { rules: own, has_others: rules().any(|(rule, _)| rule == DENY_OTHERS), left_out }
     }
@@ -238,11 +252,10 @@ impl DenyEntry {
         let prefix = Ipv6Net::new(Ipv6Addr::from(addr), u8::try_from(prefix_len).ok()?).ok()?;
         Some(Self { prefix: IpNet::V6(prefix), rule: rule(value) })
     }
+}
 
-    fn into_pair(self) -> (IpNet, Option<DenyRule>) {
-        let Self { prefix, rule } = self;
-        (prefix, rule)
-    }
+fn present(maps: &Maps) -> Result<Present, Error> {
+    Ok(maps.deny_entries()?.into_iter().map(|DenyEntry { prefix, rule }| (prefix, rule)).collect())
 }
 
 fn rule(value: DenyRule) -> Option<DenyRule> {

@@ -20,6 +20,9 @@ pub enum DenyEffect {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DenyEntries(BTreeMap<IpNet, DenyEffect>);
 
+/// The entries that the kernel has, as prefixes and the rules of those that are denied.
+pub(super) type Present = BTreeMap<IpNet, Option<DenyRule>>;
+
 /// The steps from what the kernel has to what it should have, each in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -84,7 +87,7 @@ const fn is_v4(prefix: IpNet) -> bool {
 // === impl Plan ===
 
 impl Plan {
-    pub(super) fn new(present: &BTreeMap<IpNet, Option<DenyRule>>, wanted: &BTreeMap<IpNet, DenyEffect>) -> Self {
+    pub(super) fn new(present: &Present, wanted: &BTreeMap<IpNet, DenyEffect>) -> Self {
         let taken: BTreeSet<DenyRule> = present.values().copied().flatten().collect();
         let mut free = (DENY_OTHERS + 1..DENY_RULES_MAX).filter(|rule| !taken.contains(rule));
         let (mut passed, mut denied) = (Vec::new(), Vec::new());
@@ -170,8 +173,6 @@ mod tests {
             assert_eq!((shown(&fitting).as_str(), count), (expect, left_out), "{capacity}");
         }
     }
-
-    type Present = BTreeMap<IpNet, Option<DenyRule>>;
 
     fn apply(present: &mut Present, Plan { additions, removals }: Plan) {
         present.extend(additions.into_iter().map(|DenyEntry { prefix, rule }| (prefix, rule)));
