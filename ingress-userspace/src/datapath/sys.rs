@@ -113,6 +113,9 @@ struct LinkUpdate {
     old_prog_fd: u32,
 }
 
+/// The kind of map whose places are keys, `BPF_MAP_TYPE_LPM_TRIE`.
+pub(super) const LPM_TRIE: u32 = 11;
+
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
@@ -219,7 +222,8 @@ pub(super) fn lookup_batch<K: Pod, V: Pod, T: Pod + Default>(
         element_flags: 0,
         flags: 0,
     };
-    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; `table` names `T` by the kind of the map.
+    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; `table` checks at
+    // construction that the map is of the kind by which it names `T`.
     let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
     let count = usize::try_from(attr.count).unwrap_or(0);
     match result {

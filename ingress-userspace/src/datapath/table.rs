@@ -11,7 +11,7 @@ use aya::Pod;
 use super::{
     error::Error,
     pins::Pins,
-    sys::{self, Access, MapInfo},
+    sys::{self, Access, LPM_TRIE, MapInfo},
 };
 
 /// Elements read by one system call of a scan: enough to make the call cheap per element, 1 MiB at 64 CPUs.
@@ -46,7 +46,11 @@ pub(super) struct PerCpu<V> {
 impl<K: Pod, V: Pod> Table<K, V> {
     /// Opens the pinned map `name`.
     pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
-        let (fd, info) = open(pins, name, access, (size_of::<K>(), size_of::<V>()))?;
+        Self::open_kind(pins, name, access, false)
+    }
+
+    fn open_kind(pins: &Pins, name: &'static str, access: Access, is_trie: bool) -> Result<Self, Error> {
+        let (fd, info) = open(pins, name, access, is_trie, (size_of::<K>(), size_of::<V>()))?;
         Ok(Self { fd, name, entries: info.max_entries, types: PhantomData })
     }
 
@@ -159,7 +163,7 @@ impl<V: Pod + Default> Table<u32, V> {
 impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
     /// Opens the pinned trie `name`.
     pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
-        Table::open(pins, name, access).map(Self)
+        Table::open_kind(pins, name, access, true).map(Self)
     }
 
     /// Most prefixes.
@@ -194,7 +198,7 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
 impl<V: Pod + Default> PerCpu<V> {
     /// Opens the pinned per-CPU array or hash `name`.
     pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
-        let (fd, info) = open(pins, name, access, (size_of::<u32>(), size_of::<V>()))?;
+        let (fd, info) = open(pins, name, access, false, (size_of::<u32>(), size_of::<V>()))?;
         let cpus = aya::util::nr_cpus().map_err(|(path, source)| Error::kernel("read", path.to_owned(), source))?;
         Ok(Self { fd, name, cpus, entries: info.max_entries, id: info.id, types: PhantomData })
     }
@@ -267,11 +271,13 @@ impl<V: Pod + Default> PerCpu<V> {
     }
 }
 
-/// Opens a pinned map and checks that its keys and values have the sizes of our types, which every later call relies on.
+/// Opens a pinned map and checks that it is a trie or none, and that its keys and values have the sizes of our types:
+/// every later call relies on both.
 fn open(
     pins: &Pins,
     name: &'static str,
     access: Access,
+    is_trie: bool,
     (key, value): (usize, usize),
 ) -> Result<(OwnedFd, MapInfo), Error> {
     let path = pins.map(name);
@@ -279,6 +285,11 @@ fn open(
         sys::open_pin(&path, access).map_err(|source| Error::kernel("open", path.display().to_string(), source))?;
     let info: MapInfo =
         sys::info(fd.as_fd()).map_err(|source| Error::kernel("inspect", path.display().to_string(), source))?;
+    if (info.kind == LPM_TRIE) != is_trie {
+        let found = format!("a map of kind {}", info.kind);
+        let expected = if is_trie { "a trie" } else { "no trie" };
+        return Err(Error::Layout { path, found, expected: expected.to_owned() });
+    }
     let found = (usize::try_from(info.key_size).ok(), usize::try_from(info.value_size).ok());
     if found != (Some(key), Some(value)) {
         let found = format!("{} → {} bytes", info.key_size, info.value_size);
