@@ -73,11 +73,7 @@ pub(super) fn services(transport: Transport, context: &mut Context<'_>) -> BTree
 
 /// The Services that rows of `config_map` name, if it is one of stream services.
 pub(in crate::control) fn references(config_map: &ConfigMap) -> impl Iterator<Item = ObjectName> {
-    config_map.data.iter().flatten().filter_map(|(_, value)| {
-        let (namespace, rest) = value.trim().split_once('/')?;
-        let (name, _port) = rest.split_once(':')?;
-        Some(ObjectName::new(namespace, name))
-    })
+    config_map.data.iter().flatten().filter_map(|(key, value)| Some(parse(key, value).ok()?.service))
 }
 
 /// Where a row leads to.
@@ -196,5 +192,14 @@ mod tests {
             });
             assert_eq!(found, expect, "{key} {value}: {row:?}");
         }
+    }
+
+    #[test]
+    fn references_are_the_services_of_rows_that_are_served() {
+        let rows = [("1", "n/a:1"), ("2", " n/b : sql :PROXY"), ("3", "n/c"), ("dns", "n/d:53"), ("4", "n/e/f:1")];
+        let data = rows.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let config_map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        let names: Vec<_> = references(&config_map).collect();
+        assert_eq!(names, ["a", "b"].map(|name| ObjectName::new("n", name)));
     }
 }
