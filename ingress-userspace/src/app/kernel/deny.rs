@@ -8,10 +8,11 @@ use ingress_userspace::{
     model::{Blocked, Networks, Settings},
     proxy::Snapshot,
 };
+use ipnet::IpNet;
 use tracing::{info, warn};
 
 /// What the deny list follows from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Eq)]
 pub(super) struct Denied {
     blocked: Option<Arc<Blocked>>,
     /// Whose packets must come through, for the clients behind them are not to be told from here.
@@ -26,8 +27,11 @@ impl Denied {
     }
 
     pub(super) fn entries(&self) -> DenyEntries {
-        let Self { blocked, speakers } = self;
-        DenyEntries::new(blocked.iter().flat_map(|blocked| blocked.networks.iter()), speakers.iter())
+        DenyEntries::new(self.networks(), self.speakers.iter())
+    }
+
+    fn networks(&self) -> impl Iterator<Item = IpNet> {
+        self.blocked.iter().flat_map(|blocked| blocked.networks.iter())
     }
 
     /// Says what became of the list; it, if the kernel has taken it.
@@ -41,7 +45,8 @@ impl Denied {
                     warn!(
                         left_out,
                         room = DENY_MAX,
-                        "`block-cidrs` has more networks than the kernel part has room for; of hosts the proxy refuses them"
+                        "more networks in `block-cidrs` than the kernel part has room for: hosts answer 403 to those left \
+                         out, services of TCP and UDP serve them; merge or remove networks"
                     );
                 }
                 Some(self)
@@ -51,5 +56,34 @@ impl Denied {
                 None
             }
         }
+    }
+}
+
+/// By what the list follows from: of what is blocked, the rest is the proxy's alone.
+impl PartialEq for Denied {
+    fn eq(&self, other: &Self) -> bool {
+        self.networks().eq(other.networks()) && self.speakers == other.speakers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ingress_userspace::model::Texts;
+
+    use super::*;
+
+    #[test]
+    fn the_list_follows_from_networks_alone() {
+        let denied = |networks: &str, agents: &str| {
+            let networks = Networks::parse(networks).expect("networks");
+            let agents = Texts::parse(agents).expect("texts");
+            let blocked = Blocked { networks, agents, ..Blocked::default() };
+            Denied { blocked: Some(Arc::new(blocked)), speakers: Networks::default() }
+        };
+        let nobody = Denied { blocked: None, speakers: Networks::default() };
+        assert_eq!(denied("10.0.0.0/8", ""), denied("10.0.0.0/8", "curl"));
+        assert_eq!(denied("", "curl"), nobody);
+        assert_ne!(denied("10.0.0.0/8", ""), denied("11.0.0.0/8", ""));
+        assert_ne!(nobody, Denied { speakers: Networks::everybody(), ..nobody.clone() });
     }
 }
