@@ -210,7 +210,9 @@ fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<Auth
     }
     let (key, host) = url.upstream("auth-url", object, context).ok_or_else(|| {
         let shown = shorten(url.shown());
-        let message = format!("nobody can be asked at `{shown}` of `auth-url`; its rules answer 503 until then");
+        let message = format!(
+            "nobody can be asked at `{shown}` of `auth-url`; its rules answer 503, correct the URL or what is reported of its host"
+        );
         (Reason::InvalidAnnotation, message)
     })?;
     Ok(AuthService::Upstream { key, host })

@@ -80,7 +80,7 @@ impl AskedMirror {
         };
         let (upstream, known) = url.upstream("mirror-target", object, context).or_else(|| {
             let message = format!(
-                "nobody can be reached at `{}` of `mirror-target`; requests are not mirrored until then",
+                "nobody can be reached at `{}` of `mirror-target`; requests are not mirrored, correct the URL or what is reported of its host",
                 shorten(url.shown())
             );
             context.report(object, Reason::InvalidAnnotation, message);

@@ -181,14 +181,13 @@ fn server(
     };
     let refused = || {
         invalid(format!(
-            "nobody can be asked for keys at `{}` of `jwt-jwks-url`; its rules answer 503 until then",
+            "nobody can be asked for keys at `{}` of `jwt-jwks-url`; its rules answer 503, correct the URL or what is reported of its host",
             shorten(url.shown())
         ))
     };
     let (upstream, _) = url.upstream("jwt-jwks-url", object, context).ok_or_else(refused)?;
     let (origin, host) = (url.origin().into(), url.shown().into());
-    let target = url.clone().into_target();
-    let target = target.literal().ok_or_else(refused)?.into();
+    let target = url.target().literal().ok_or_else(refused)?.into();
     Ok(KeyServer { origin, upstream, host, target })
 }
 

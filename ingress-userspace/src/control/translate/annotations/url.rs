@@ -118,6 +118,10 @@ impl Url {
         self.authority.as_ref().map_or("$host", Authority::as_str)
     }
 
+    pub(super) fn target(&self) -> &Template {
+        &self.target
+    }
+
     pub(super) fn into_target(self) -> Template {
         self.target
     }
