@@ -127,3 +127,18 @@ pub const fn unmapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
 const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 8);
 const _: () = assert!(size_of::<Flow>() == 8 && align_of::<Flow>() == 4);
 const _: () = assert!(size_of::<HostName>() == 256 && align_of::<HostName>() == 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_addresses_are_those_of_ipv4() {
+        assert_eq!(unmapped(&v4_mapped([192, 0, 2, 1])), Some([192, 0, 2, 1]));
+        for at in 0..12 {
+            let mut addr = v4_mapped([192, 0, 2, 1]);
+            addr[at] ^= 1;
+            assert_eq!(unmapped(&addr), None, "byte {at}");
+        }
+    }
+}

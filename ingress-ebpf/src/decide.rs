@@ -272,17 +272,6 @@ mod tests {
     }
 
     #[test]
-    fn mapped_addresses_are_those_of_ipv4() {
-        use ingress_common::flow::unmapped;
-        assert_eq!(unmapped(&v4_mapped([192, 0, 2, 1])), Some([192, 0, 2, 1]));
-        for at in 0..12 {
-            let mut addr = v4_mapped([192, 0, 2, 1]);
-            addr[at] ^= 1;
-            assert_eq!(unmapped(&addr), None, "byte {at}");
-        }
-    }
-
-    #[test]
     fn what_leaves_is_known_by_its_source_and_named_by_its_client() {
         let answer = |proto| Segment { flow: flow(proto).reversed(), tcp_flags: ACK };
         let counted = Fake { rule: Some(PortRule { workers: 0, flags: PORT_COUNT_ONLY, ..RULE }), ..serving() };

@@ -65,7 +65,9 @@ fn serving_over(name: &str, path: Option<DataPath>, rows: &[(u16, &str)]) -> Opt
     mirror(&net.topology.pods[0].namespace);
     manifests(&net, rows);
     let mut options = net.options("first", 9110);
-    options.path = path.unwrap_or(options.path);
+    if let Some(path) = path {
+        options.path = path;
+    }
     let mut command = options.command();
     command.args(["--tcp-services-configmap", "default/tcp"]);
     let process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");

@@ -96,8 +96,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 let minutes = if *quick { 1 } else { *minutes };
                 start().and_then(|(_pod, product)| load::trickle(&product, Duration::from_secs(minutes * 60)))
             }
-            // Each kind with a product of its own: what one has freed would be the other's.
-            // Each kind with a product of its own, as what one has freed would be the other's; both, whatever the first is.
+            // Each kind with a product of its own, as what one has freed would be the other's; both, whatever the first
+            // is.
             Run::Idle => load::Idle::ALL
                 .map(|kind| start().and_then(|(_pod, product)| load::idle(&product, kind, connections / part as usize)))
                 .into_iter()
