@@ -1,97 +1,12 @@
-//! The command line as it is typed. Meaning and validation are in [`super::settings`].
+//! The options of `xdp-ingress run` as they are typed. Meaning and validation are in `settings`.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use ingress_userspace::control::{change::ObjectName, status::Address};
-
-use super::inspect::{DenyCommand, StatusArgs, TopArgs};
-
-const EXAMPLES: &str = "\
-Examples:
-  # in a cluster (the DaemonSet of deploy/ runs this, with more options)
-  xdp-ingress run
-
-  # on one machine, without a cluster: ordinary Kubernetes YAML from a directory, watched
-  xdp-ingress run --manifests ./deploy/examples --interface eth0
-
-  # without any kernel program, on high ports, as any user
-  xdp-ingress run --manifests ./deploy/examples --steer bind --xdp-mode off --http-port 8080 --https-port 8443
-
-  # what the hosts of this node get, each second; once, for a program; and how the node is
-  xdp-ingress top
-  xdp-ingress top --once --output json
-  xdp-ingress status
-
-  # take everything out of the kernel that `run` left there
-  xdp-ingress unload
-
-Exit codes: 0 success; 1 failure, with the reason on standard error; 2 wrong usage.";
-
-const PROBES: &str = "\
-For exec probes of Kubernetes. `run --probe-socket` makes the socket, one for each process, so that during an update a probe
-never reaches the other pod of the node:
-  live      the main thread and each worker have made progress within 10 s. Says nothing of the API server, of pods or of
-            configuration: a restart would cure none of them.
-  started   programs are loaded and listeners open. It waits for no API server, whose absence is no reason to restart either.
-  ready     a snapshot is served, the node's new connections come to this process, and it has not been asked to end. A pod whose
-            successor has taken the node over is not ready; it serves what it has accepted.
-Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
-
-const DENY: &str = "\
-The list is what `block-cidrs` of the settings names, as the kernel programs of this node have it. It is read from the pinned
-maps, whether or not a process serves; its counters live as long as its prefixes are listed.
-
-Examples:
-  # who is dropped, by which rule, and how much of it
-  xdp-ingress deny list
-
-  # the same for scripts
-  xdp-ingress deny list --output json
-
-  # what becomes of packets from an address
-  xdp-ingress deny test 192.0.2.7";
-
-const TOP: &str = "\
-It reads the pinned maps and asks no process, so it works with one that hangs or has died. The columns (docs/counters.md):
-  requests, 4xx, errors   requests that have ended; errors are 5xx and those that broke off
-  active                  requests being served now
-  packets, bytes          received on the wire, as XDP counted them
-  in, out                 bytes of bodies of requests and of responses
-Packets that are dropped belong to no host; the line above the table has them. Keys: q quit, s sort by the next column,
-r reverse, / filter, t rates or totals, p pause.";
-
-/// A Kubernetes ingress controller whose data path begins in the kernel.
-#[derive(Debug, Parser)]
-#[command(name = "xdp-ingress", version, after_help = EXAMPLES, max_term_width = 110)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Watch Ingresses, steer the node's ports to the proxy, and serve.
-    #[command(after_help = EXAMPLES)]
-    Run(Box<RunArgs>),
-    /// Ask a running process how it is; exit code 0 for yes, 1 for no, with one line that says why.
-    #[command(after_help = PROBES)]
-    Probe(ProbeArgs),
-    /// Show whom the kernel programs of this node drop.
-    #[command(subcommand, after_help = DENY)]
-    Deny(DenyCommand),
-    /// Show hosts by requests, errors, packets and bytes, as they are counted in the kernel.
-    #[command(after_help = TOP)]
-    Top(TopArgs),
-    /// Show the state of the node: processes, links, ports, addresses, maps, totals, and what needs attention.
-    ///
-    /// It reads what is pinned and asks no process, so it works with one that hangs or has died.
-    Status(StatusArgs),
-    /// Detach the kernel programs and remove their pins; counters are gone afterwards.
-    ///
-    /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
-    Unload(UnloadArgs),
-}
+use clap::{ArgAction, Args, ValueEnum};
+use ingress_userspace::{
+    control::{change::ObjectName, status::Address},
+    datapath::BPFFS,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -250,7 +165,7 @@ pub(crate) struct RunArgs {
     pub(crate) xdp_mode: XdpMode,
 
     /// Where programs and maps are pinned; its parent must be on a BPF file system.
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress", help_heading = "Kernel")]
+    #[arg(long, value_name = "DIR", default_value = BPFFS, help_heading = "Kernel")]
     pub(crate) bpffs: PathBuf,
 
     /// Hosts with counters of their own (64 bytes each, and 32 per CPU); further hosts are counted as one.
@@ -314,38 +229,6 @@ pub(crate) struct RunArgs {
     pub(crate) log_format: LogFormat,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ProbeArgs {
-    /// What to ask.
-    #[arg(value_enum)]
-    pub(crate) probe: Probe,
-
-    /// The socket of the process, as `run --probe-socket` has it.
-    #[arg(long, value_name = "PATH", default_value = "/run/xdp-ingress-pod/probe.sock")]
-    pub(crate) socket: PathBuf,
-
-    /// Longest wait for the answer; fractions are allowed.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = fraction)]
-    pub(crate) timeout: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Probe {
-    /// Do all threads make progress?
-    Live,
-    /// Is everything there but the configuration?
-    Started,
-    /// Should new connections come?
-    Ready,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct UnloadArgs {
-    /// Where programs and maps are pinned.
-    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/xdp-ingress")]
-    pub(crate) bpffs: PathBuf,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Steer {
     /// XDP chooses the worker, sk_lookup delivers; nothing is bound to the ports.
@@ -374,12 +257,6 @@ pub(crate) enum LogFormat {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).map_err(|error| format!("`{text}` is not a number of seconds: {error}"))
-}
-
-fn fraction(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
-    let time = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
-    if time.is_zero() { Err("no answer comes in no time; give more than 0".to_owned()) } else { Ok(time) }
 }
 
 fn positive_seconds(text: &str) -> Result<Duration, String> {
@@ -413,18 +290,20 @@ fn object_name(text: &str) -> Result<ObjectName, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::Parser as _;
 
     use super::*;
+    use crate::config::cli::{Cli, Command};
 
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+    fn parse(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
+        let Cli { command } = Cli::try_parse_from([&["xdp-ingress", "run"], arguments].concat())?;
+        let Command::Run(args) = command else { panic!("run expected") };
+        Ok(*args)
     }
 
     #[test]
     fn defaults_are_the_documented_ones() {
-        let Command::Run(args) = Cli::parse_from(["xdp-ingress", "run"]).command else { panic!("run expected") };
+        let args = parse(&[]).expect("valid");
         assert_eq!((args.http_port, args.https_port, args.ingress_class.as_str()), (80, 443, "xdp"));
         assert_eq!((args.steer, args.xdp_mode, args.host_capacity), (Steer::Auto, XdpMode::Auto, 16_384));
     }
@@ -436,36 +315,14 @@ mod tests {
             (&["--enable-metrics=false", "--healthz-port=10254"], (false, true, Some(10254))),
             (&["--enable-metrics", "--metrics-per-host=false"], (true, false, None)),
         ] {
-            let line = ["xdp-ingress", "run"].into_iter().chain(typed.iter().copied());
-            let Command::Run(args) = Cli::parse_from(line).command else { panic!("run expected") };
+            let args = parse(typed).expect("valid");
             assert_eq!((args.enable_metrics, args.metrics_per_host, args.healthz_port), expected, "{typed:?}");
         }
-        let both = ["xdp-ingress", "run", "--healthz-port", "1", "--admin-addr", "127.0.0.1:2"];
-        assert!(Cli::try_parse_from(both).is_err(), "which of the two?");
-    }
-
-    #[test]
-    fn a_probe_waits_for_a_second_or_as_long_as_it_is_told() {
-        let probe = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "probe"], line].concat()) {
-            Ok(Cli { command: Command::Probe(ProbeArgs { probe, timeout, .. }) }) => Some((probe, timeout.as_millis())),
-            _ => None,
-        };
-        assert_eq!(probe(&["live"]), Some((Probe::Live, 1000)));
-        assert_eq!(probe(&["ready", "--timeout", "0.25"]), Some((Probe::Ready, 250)));
-        for wrong in [&["ready", "--timeout", "-1"][..], &["ready", "--timeout", "0"], &["alive"], &[]] {
-            assert_eq!(probe(wrong), None, "{wrong:?}");
-        }
+        assert!(parse(&["--healthz-port", "1", "--admin-addr", "127.0.0.1:2"]).is_err(), "which of the two?");
     }
 
     #[test]
     fn status_flags_are_those_of_ingress_nginx() {
-        let parse = |arguments: &[&str]| {
-            let arguments = ["xdp-ingress", "run"].iter().chain(arguments);
-            Cli::try_parse_from(arguments).map(|cli| match cli.command {
-                Command::Run(args) => args,
-                _ => panic!("run expected"),
-            })
-        };
         let args = parse(&[]).expect("defaults");
         assert!(args.update_status && args.update_status_on_shutdown && !args.disable_leader_election);
         assert_eq!((args.election_id.as_str(), args.election_ttl.as_secs()), ("xdp-ingress-leader", 30));
@@ -490,6 +347,6 @@ mod tests {
 
     #[test]
     fn sources_exclude_each_other() {
-        assert!(Cli::try_parse_from(["xdp-ingress", "run", "--manifests", "a", "--kubeconfig", "b"]).is_err());
+        assert!(parse(&["--manifests", "a", "--kubeconfig", "b"]).is_err());
     }
 }
