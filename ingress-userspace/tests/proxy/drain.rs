@@ -5,7 +5,7 @@ use std::{sync::mpsc, thread, time::Duration};
 use ingress_userspace::proxy::{Drained, Options};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Client, DEADLINE, Origin, Proxy, Table, wait_until};
+use crate::support::{Client, DEADLINE, Origin, Proxy, Table, until, wait_until};
 
 /// Drains in a thread of its own; the result comes when the workers have ended.
 pub(crate) fn drain(proxy: &mut Proxy, timeout: Duration) -> thread::JoinHandle<Drained> {
@@ -196,9 +196,7 @@ async fn an_http2_client_that_has_yet_to_ask_is_served_once_more() {
     let mut proxy = Proxy::start(&Table::default());
     let mut client = crate::tls::http2(&proxy).await;
     let drained = drain(&mut proxy, DEADLINE);
-    while tokio::net::TcpStream::connect(proxy.http).await.is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until("the listeners are closed", || refuses(&proxy)).await;
     let request = http::Request::get("https://a.test/").body(http_body_util::Full::default()).expect("valid request");
     assert_eq!(client.send_request(request).await.expect("a response").status(), 404);
     client.ready().await.ok();

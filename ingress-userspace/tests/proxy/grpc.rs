@@ -1,11 +1,10 @@
 //! gRPC from end to end: the cases of its interoperability tests, whose names these have, at the level of its
-//! messages. Clients with TLS and without, a pod that speaks HTTP/2 in the clear. `grpc_interop.rs` has the same by a
+//! messages. Clients with TLS and without, a pod that speaks HTTP/2 in the clear. `grpc_interop` has the same by a
 //! library of gRPC.
 
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
-    thread,
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use ingress_userspace::model::Protocol;
 use tokio::time::timeout;
 
 use crate::{
-    support::{DEADLINE, Proxy, Table},
+    support::{DEADLINE, Proxy, Table, serve_connections, until},
     tls::{config, connect},
 };
 
@@ -99,34 +98,26 @@ fn head() -> Response<()> {
 
 impl Pod {
     fn start() -> Self {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-        listener.set_nonblocking(true).expect("non-blocking");
-        let pod = Self { address: listener.local_addr().expect("address"), calls: Arc::default() };
-        let calls = Arc::clone(&pod.calls);
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
-                while let Ok((stream, _)) = listener.accept().await {
+        let calls = Arc::<Mutex<Calls>>::default();
+        let seen = Arc::clone(&calls);
+        let address = serve_connections(move |stream| {
+            let calls = Arc::clone(&seen);
+            async move {
+                let mut connection = h2::server::handshake(stream).await.expect("a handshake");
+                while let Some(Ok((request, respond))) = connection.accept().await {
                     let calls = Arc::clone(&calls);
                     tokio::spawn(async move {
-                        let mut connection = h2::server::handshake(stream).await.expect("a handshake");
-                        while let Some(Ok((request, respond))) = connection.accept().await {
-                            let calls = Arc::clone(&calls);
-                            tokio::spawn(async move {
-                                calls.lock().expect("unpoisoned").begun += 1;
-                                let (parts, body) = request.into_parts();
-                                let path = parts.uri.path().to_owned();
-                                if let Err(error) = answer(parts, Messages::new(body), respond).await {
-                                    calls.lock().expect("unpoisoned").broken.push((path, error.reason()));
-                                }
-                            });
+                        calls.lock().expect("unpoisoned").begun += 1;
+                        let (parts, body) = request.into_parts();
+                        let path = parts.uri.path().to_owned();
+                        if let Err(error) = answer(parts, Messages::new(body), respond).await {
+                            calls.lock().expect("unpoisoned").broken.push((path, error.reason()));
                         }
                     });
                 }
-            });
+            }
         });
-        pod
+        Self { address, calls }
     }
 }
 
@@ -324,37 +315,35 @@ async fn metadata_and_status(client: &mut Client) {
 
 async fn cancellations(client: &mut Client, pod: &Pod) {
     // Waits until `method` has broken off, or if there is none until another call has begun.
-    let until = async |method: Option<&str>| {
+    let wait_for = async |method: Option<&str>| {
         let begun = pod.calls.lock().expect("unpoisoned").begun;
         let entry = method.map(|method| (format!("/grpc.testing.TestService/{method}"), Some(Reason::CANCEL)));
         let is_there = || {
             let calls = pod.calls.lock().expect("unpoisoned");
             entry.as_ref().map_or(calls.begun > begun, |entry| calls.broken.contains(entry))
         };
-        while !is_there() {
-            tokio::task::yield_now().await;
-        }
+        until("the pod has seen the call", is_there).await;
         pod.calls.lock().expect("unpoisoned").broken.clear();
     };
     // cancel_after_begin.
     let mut call = client.call("TestService/StreamingInputCall", &[]).await;
-    until(None).await;
+    wait_for(None).await;
     call.sender.send_reset(Reason::CANCEL);
-    until(Some("StreamingInputCall")).await;
+    wait_for(Some("StreamingInputCall")).await;
     // cancel_after_first_response.
     let mut call = client.call("TestService/FullDuplexCall", &[]).await;
     call.send(27_182);
     let (_, mut messages) = call.response().await;
     assert_eq!(messages.next().await.expect("a message"), Some(54_364));
     call.sender.send_reset(Reason::CANCEL);
-    until(Some("FullDuplexCall")).await;
+    wait_for(Some("FullDuplexCall")).await;
     // timeout_on_sleeping_server.
     let mut call = client.call("TestService/Sleep", &[("grpc-timeout", "100m")]).await;
     call.send(27_182);
     let response = call.response.take().expect("once");
     timeout(Duration::from_millis(100), response).await.expect_err("the server sleeps");
     call.sender.send_reset(Reason::CANCEL);
-    until(Some("Sleep")).await;
+    wait_for(Some("Sleep")).await;
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ingress_userspace::model::{Forwarding, Protocol, Settings};
 
 use crate::{
-    support::{DEADLINE, Origin, Proxy, Table, wait_settled, wait_until},
+    support::{DEADLINE, Origin, Proxy, Table, serve_connections, wait_settled, wait_until},
     tls::http2,
 };
 
@@ -40,33 +40,24 @@ impl Http2 {
     where
         F: Future<Output = Option<Reply>> + Send + 'static,
     {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-        listener.set_nonblocking(true).expect("non-blocking");
-        let address = listener.local_addr().expect("address");
-        let origin = Self { address, opened: Arc::default(), open: Arc::default() };
-        let (opened, open) = (Arc::clone(&origin.opened), Arc::clone(&origin.open));
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
-                while let Ok((stream, _)) = listener.accept().await {
-                    let number = opened.fetch_add(1, SeqCst) + 1;
-                    open.fetch_add(1, SeqCst);
-                    let (open, service) = (Arc::clone(&open), service.clone());
-                    tokio::spawn(async move {
-                        let service = service_fn(move |request| {
-                            let answer = service(number, request);
-                            async move { answer.await.ok_or("no answer") }
-                        });
-                        let mut builder = Builder::new(TokioExecutor::new());
-                        builder.max_concurrent_streams(streams);
-                        drop(builder.serve_connection(TokioIo::new(stream), service).await);
-                        open.fetch_sub(1, SeqCst);
-                    });
-                }
-            });
+        let (opened, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (all, now) = (Arc::clone(&opened), Arc::clone(&open));
+        let address = serve_connections(move |stream| {
+            let number = all.fetch_add(1, SeqCst) + 1;
+            now.fetch_add(1, SeqCst);
+            let (open, service) = (Arc::clone(&now), service.clone());
+            async move {
+                let service = service_fn(move |request| {
+                    let answer = service(number, request);
+                    async move { answer.await.ok_or("no answer") }
+                });
+                let mut builder = Builder::new(TokioExecutor::new());
+                builder.max_concurrent_streams(streams);
+                drop(builder.serve_connection(TokioIo::new(stream), service).await);
+                open.fetch_sub(1, SeqCst);
+            }
         });
-        origin
+        Self { address, opened, open }
     }
 
     /// Answers with what it was asked.

@@ -31,7 +31,10 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::support::{DEADLINE, Origin, Proxy, Table, wait_until};
+use crate::{
+    drain::refuses,
+    support::{DEADLINE, Origin, Proxy, Table, until, wait_until},
+};
 
 /// For clients that are silent. [`LONGER`] is for those that are not, lest a slow machine is taken for a slow client.
 const SHORT: Duration = Duration::from_millis(100);
@@ -326,14 +329,10 @@ async fn draining_finishes_http2_streams_and_ends_the_connection() {
     let mut client = http2(&proxy).await;
     let request = Request::get("https://a.test/").body(Full::default()).expect("valid request");
     let response = tokio::spawn(client.send_request(request));
-    while origin.heads().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("the pod is asked", || !origin.heads().is_empty()).await;
     let mut server = proxy.server.take().expect("running");
     let drained = tokio::spawn(async move { server.drain(DEADLINE).await });
-    while TcpStream::connect(proxy.http).await.is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until("the listeners are closed", || refuses(&proxy)).await;
     go.send(()).expect("sent");
     let response = response.await.expect("joined").expect("a response");
     assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "late");

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    support::{DEADLINE, Origin, Peer, Proxy, Table},
+    support::{DEADLINE, Origin, Peer, Proxy, Table, until},
     tls::{config, connect},
 };
 
@@ -93,16 +93,6 @@ pub(crate) async fn send(
     (timeout(DEADLINE, response).await.expect("in time").expect("a response"), stream)
 }
 
-/// Waits while the client's own tasks go on.
-async fn wait(what: &str, condition: impl Fn() -> bool) {
-    let waiting = async {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    };
-    assert!(timeout(DEADLINE, waiting).await.is_ok(), "waited too long until {what}");
-}
-
 /// The next bytes, at least `count`; all of them if that is `None`.
 pub(crate) async fn read(body: &mut RecvStream, count: Option<usize>) -> Result<Vec<u8>, h2::Error> {
     let mut bytes = Vec::new();
@@ -149,7 +139,7 @@ async fn a_websocket_is_a_stream() {
         assert!(read(&mut body, Some(sent.len())).await.expect("more") == sent);
         stream.send_data(Bytes::new(), true).expect("sent");
         assert_eq!(read(&mut body, None).await.expect("an end in order"), b"bye");
-        wait("the request is over", || proxy.count(1).active == 0).await;
+        until("the request is over", || proxy.count(1).active == 0).await;
     }
     let (bytes_in, bytes_out) = (2_000_000, 2_000_016);
     proxy.wait_count(1, HostL7 { requests: [2, 0, 0, 0, 0].into(), bytes_in, bytes_out, active: 0 });
@@ -210,12 +200,12 @@ async fn a_side_that_breaks_off_resets_the_stream_alone() {
     assert_eq!(read(&mut body, Some(5)).await.expect("more"), b"hello");
     stream.send_data(Bytes::from_static(b"go"), false).expect("sent");
     assert!(read(&mut body, None).await.expect_err("reset").is_reset());
-    wait("the request is over", || proxy.count(1).requests.aborted == 1).await;
+    until("the request is over", || proxy.count(1).requests.aborted == 1).await;
     let (response, mut stream) = send(&mut client, handshake("websocket")).await;
     let mut body = response.into_body();
     assert_eq!(read(&mut body, Some(5)).await.expect("more"), b"hello");
     stream.send_reset(Reason::CANCEL);
-    wait("the request is over", || proxy.count(1).active == 0).await;
+    until("the request is over", || proxy.count(1).active == 0).await;
     let (response, _stream) = send(&mut client, handshake("websocket")).await;
     assert_eq!(response.status(), StatusCode::OK, "the connection goes on");
 }
@@ -246,7 +236,7 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
         }
     };
     assert!(error.is_reset(), "{error}");
-    wait("it is counted", || proxy.shared.stats().timed_out == 1).await;
+    until("it is counted", || proxy.shared.stats().timed_out == 1).await;
     // Who is owed nothing may be silent.
     assert_eq!((proxy.count(1).active, proxy.count(1).requests.aborted), (1, 1));
     drop(silent);

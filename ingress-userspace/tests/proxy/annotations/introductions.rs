@@ -7,19 +7,15 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    thread,
 };
 
 use bytes::Bytes;
 use http::Response;
-use tokio::{
-    io::AsyncReadExt as _,
-    net::{TcpListener, TcpStream},
-};
+use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 use super::{Ingress, client::settings, configured, pods_tls::another};
 use crate::{
-    support::{Origin, wait_until},
+    support::{Origin, serve_connections, wait_until},
     ws::{echo, handshake},
 };
 
@@ -110,19 +106,11 @@ async fn grpc(mut stream: TcpStream) {
 
 /// A pod that does so, and how many connections it has had.
 fn grpc_pod() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-    listener.set_nonblocking(true).expect("non-blocking");
-    let (address, opened) = (listener.local_addr().expect("address"), Arc::new(AtomicUsize::new(0)));
+    let opened = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&opened);
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-        runtime.block_on(async move {
-            let listener = TcpListener::from_std(listener).expect("listener");
-            while let Ok((stream, _)) = listener.accept().await {
-                count.fetch_add(1, SeqCst);
-                tokio::spawn(grpc(stream));
-            }
-        });
+    let address = serve_connections(move |stream| {
+        count.fetch_add(1, SeqCst);
+        grpc(stream)
     });
     (address, opened)
 }

@@ -7,7 +7,6 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -21,7 +20,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message as _;
 
 use super::{Ingress, Site, configured};
-use crate::support::{Origin, wait_until};
+use crate::support::{Origin, serve_connections, wait_until};
 
 /// A collector: takes what it is sent, once it is `open`, and says whether it likes it.
 struct Collector {
@@ -34,62 +33,51 @@ struct Collector {
 
 impl Collector {
     fn start(status: &'static str) -> Self {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-        listener.set_nonblocking(true).expect("non-blocking");
-        let address = listener.local_addr().expect("address");
-        let open = Arc::new(AtomicBool::new(true));
-        let collector = Self { address, asked: Arc::default(), received: Arc::default(), open };
-        let (received, open) = (Arc::clone(&collector.received), Arc::clone(&collector.open));
-        let asked = Arc::clone(&collector.asked);
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
-                while let Ok((stream, _)) = listener.accept().await {
+        let asked = Arc::<AtomicUsize>::default();
+        let (received, open) = (Arc::<Mutex<Vec<_>>>::default(), Arc::new(AtomicBool::new(true)));
+        let (counted, kept, is_open) = (Arc::clone(&asked), Arc::clone(&received), Arc::clone(&open));
+        let address = serve_connections(move |stream| {
+            let (asked, received, open) = (Arc::clone(&counted), Arc::clone(&kept), Arc::clone(&is_open));
+            async move {
+                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
                     let (received, open) = (Arc::clone(&received), Arc::clone(&open));
-                    let asked = Arc::clone(&asked);
+                    asked.fetch_add(1, SeqCst);
                     tokio::spawn(async move {
-                        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-                        while let Some(Ok((request, mut respond))) = connection.accept().await {
-                            let (received, open) = (Arc::clone(&received), Arc::clone(&open));
-                            asked.fetch_add(1, SeqCst);
-                            tokio::spawn(async move {
-                                let (parts, mut body) = request.into_parts();
-                                assert_eq!(
-                                    (
-                                        parts.method.as_str(),
-                                        parts.uri.path(),
-                                        parts.headers.get("content-type").map(|v| v.as_bytes())
-                                    ),
-                                    (
-                                        "POST",
-                                        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-                                        Some(&b"application/grpc"[..])
-                                    )
-                                );
-                                let mut message = BytesMut::new();
-                                while let Some(Ok(data)) = body.data().await {
-                                    body.flow_control().release_capacity(data.len()).expect("capacity");
-                                    message.extend_from_slice(&data);
-                                }
-                                while !open.load(SeqCst) {
-                                    tokio::time::sleep(Duration::from_millis(1)).await;
-                                }
-                                let request = ExportTraceServiceRequest::decode(&message[5..]).expect("a message");
-                                received.lock().expect("unpoisoned").push(request);
-                                let head = Response::builder().header("content-type", "application/grpc").body(());
-                                let mut stream = respond.send_response(head.expect("valid"), false).expect("sent");
-                                stream.send_data(Bytes::from_static(&[0; 5]), false).expect("sent");
-                                let mut trailers = HeaderMap::new();
-                                trailers.insert("grpc-status", HeaderValue::from_static(status));
-                                stream.send_trailers(trailers).expect("sent");
-                            });
+                        let (parts, mut body) = request.into_parts();
+                        assert_eq!(
+                            (
+                                parts.method.as_str(),
+                                parts.uri.path(),
+                                parts.headers.get("content-type").map(|v| v.as_bytes())
+                            ),
+                            (
+                                "POST",
+                                "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+                                Some(&b"application/grpc"[..])
+                            )
+                        );
+                        let mut message = BytesMut::new();
+                        while let Some(Ok(data)) = body.data().await {
+                            body.flow_control().release_capacity(data.len()).expect("capacity");
+                            message.extend_from_slice(&data);
                         }
+                        while !open.load(SeqCst) {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
+                        let request = ExportTraceServiceRequest::decode(&message[5..]).expect("a message");
+                        received.lock().expect("unpoisoned").push(request);
+                        let head = Response::builder().header("content-type", "application/grpc").body(());
+                        let mut stream = respond.send_response(head.expect("valid"), false).expect("sent");
+                        stream.send_data(Bytes::from_static(&[0; 5]), false).expect("sent");
+                        let mut trailers = HeaderMap::new();
+                        trailers.insert("grpc-status", HeaderValue::from_static(status));
+                        stream.send_trailers(trailers).expect("sent");
                     });
                 }
-            });
+            }
         });
-        collector
+        Self { address, asked, received, open }
     }
 
     fn spans(&self) -> Vec<Span> {

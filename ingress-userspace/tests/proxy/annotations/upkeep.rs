@@ -19,7 +19,7 @@ use ingress_userspace::{control::translate::Options, proxy::UpstreamView};
 use super::{Ingress, Site};
 use crate::{
     pki::{Authority, TlsPod},
-    support::{Client, Origin, Proxy, wait_until},
+    support::{Client, Origin, Proxy, serve_connections, wait_until},
 };
 
 /// What is told of the only upstream that anything is told of.
@@ -186,44 +186,29 @@ fn a_pod_with_tls_is_asked_over_tls() {
 
 /// A pod that speaks gRPC and says how it is: `serving` counts the statuses it gives, 1 for a good one.
 fn grpc_pod(status: Arc<AtomicUsize>, asked: Arc<std::sync::Mutex<Vec<(String, Bytes)>>>) -> SocketAddr {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
-    listener.set_nonblocking(true).expect("non-blocking");
-    let address = listener.local_addr().expect("address");
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-        runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
-            while let Ok((stream, _)) = listener.accept().await {
+    serve_connections(move |stream| {
+        let (status, asked) = (Arc::clone(&status), Arc::clone(&asked));
+        async move {
+            let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
                 let (status, asked) = (Arc::clone(&status), Arc::clone(&asked));
                 tokio::spawn(async move {
-                    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-                    while let Some(Ok((request, mut respond))) = connection.accept().await {
-                        let (status, asked) = (Arc::clone(&status), Arc::clone(&asked));
-                        tokio::spawn(async move {
-                            let (parts, mut body) = request.into_parts();
-                            let message = body.data().await.and_then(Result::ok).unwrap_or_default();
-                            let fields = format!(
-                                "{} {} {:?}",
-                                parts.method,
-                                parts.uri.path(),
-                                parts.headers.get("content-type")
-                            );
-                            asked.lock().expect("unpoisoned").push((fields, message));
-                            let head =
-                                Response::builder().header("content-type", "application/grpc").body(()).expect("valid");
-                            let mut stream = respond.send_response(head, false).expect("sent");
-                            let status = status.load(SeqCst) as u8;
-                            stream.send_data(Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, status]), false).expect("sent");
-                            let mut trailers = HeaderMap::new();
-                            trailers.insert("grpc-status", HeaderValue::from_static("0"));
-                            stream.send_trailers(trailers).expect("sent");
-                        });
-                    }
+                    let (parts, mut body) = request.into_parts();
+                    let message = body.data().await.and_then(Result::ok).unwrap_or_default();
+                    let fields =
+                        format!("{} {} {:?}", parts.method, parts.uri.path(), parts.headers.get("content-type"));
+                    asked.lock().expect("unpoisoned").push((fields, message));
+                    let head = Response::builder().header("content-type", "application/grpc").body(()).expect("valid");
+                    let mut stream = respond.send_response(head, false).expect("sent");
+                    let status = status.load(SeqCst) as u8;
+                    stream.send_data(Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, status]), false).expect("sent");
+                    let mut trailers = HeaderMap::new();
+                    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                    stream.send_trailers(trailers).expect("sent");
                 });
             }
-        });
-    });
-    address
+        }
+    })
 }
 
 #[test]

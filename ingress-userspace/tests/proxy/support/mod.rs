@@ -13,7 +13,7 @@ mod proxy;
 mod table;
 
 pub(crate) use client::{Client, Response};
-pub(crate) use origin::{Origin, Peer};
+pub(crate) use origin::{Origin, Peer, serve_connections};
 pub(crate) use proxy::{Proxy, STREAMS};
 pub(crate) use table::Table;
 
@@ -26,6 +26,15 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(start.elapsed() < DEADLINE, "waited too long until {what}");
         thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// The same on a runtime, whose other tasks go on meanwhile.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "waited too long until {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -80,6 +80,27 @@ impl Origin {
     }
 }
 
+/// Runs an asynchronous script on each connection, all in one thread; where it listens. What it does before it makes
+/// its future, it does in the order in which connections come.
+pub(crate) fn serve_connections<F>(script: impl Fn(tokio::net::TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+    listener.set_nonblocking(true).expect("non-blocking");
+    let address = listener.local_addr().expect("address");
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("listener");
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(script(stream));
+            }
+        });
+    });
+    address
+}
+
 impl Peer {
     /// The next request, in lower case, and its body.
     pub(crate) fn request(&mut self) -> Option<(String, Vec<u8>)> {
