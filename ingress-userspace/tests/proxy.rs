@@ -20,7 +20,7 @@ mod framing;
 mod free_ports;
 #[path = "proxy/grpc.rs"]
 mod grpc;
-#[path = "proxy/grpc_interop.rs"]
+#[path = "proxy/grpc_interop/mod.rs"]
 mod grpc_interop;
 #[path = "proxy/h2c.rs"]
 mod h2c;

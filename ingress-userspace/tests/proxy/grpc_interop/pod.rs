@@ -1,0 +1,290 @@
+//! The pod of gRPC's public interoperability cases: its messages, and what it answers to them, by tonic.
+
+use std::{
+    convert::Infallible,
+    future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures_util::{
+    Stream, StreamExt as _, TryStreamExt as _,
+    stream::{self, BoxStream},
+};
+use http::HeaderValue;
+use http_body::{Body as _, Frame};
+use hyper::{body::Incoming, server::conn::http2::Builder};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tonic::{Code, Request, Response, Status, Streaming, body::Body, server};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use crate::support::{serve_connections, until};
+
+pub(super) const INITIAL: &str = "x-grpc-test-echo-initial";
+pub(super) const TRAILING: &str = "x-grpc-test-echo-trailing-bin";
+
+// === messages: `grpc/testing/messages.proto`, as far as the cases have them ===
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Empty {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Payload {
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EchoStatus {
+    #[prost(int32, tag = "1")]
+    pub(super) code: i32,
+    #[prost(string, tag = "2")]
+    pub(super) message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SimpleRequest {
+    #[prost(int32, tag = "2")]
+    pub(super) response_size: i32,
+    #[prost(message, optional, tag = "3")]
+    pub(super) payload: Option<Payload>,
+    #[prost(message, optional, tag = "7")]
+    pub(super) response_status: Option<EchoStatus>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SimpleResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) payload: Option<Payload>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StreamingInputCallRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) payload: Option<Payload>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StreamingInputCallResponse {
+    #[prost(int32, tag = "1")]
+    pub(super) aggregated_payload_size: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ResponseParameters {
+    #[prost(int32, tag = "1")]
+    pub(super) size: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StreamingOutputCallRequest {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) response_parameters: Vec<ResponseParameters>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) payload: Option<Payload>,
+    #[prost(message, optional, tag = "7")]
+    pub(super) response_status: Option<EchoStatus>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StreamingOutputCallResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) payload: Option<Payload>,
+}
+
+impl Payload {
+    /// So many bytes, each unlike its neighbours.
+    pub(super) fn of(size: i32) -> Self {
+        Self { body: (0..size).map(|at| (at % 251) as u8).collect() }
+    }
+}
+
+impl From<EchoStatus> for Status {
+    fn from(EchoStatus { code, message }: EchoStatus) -> Self {
+        Self::new(Code::from_i32(code), message)
+    }
+}
+
+/// The size of a payload, each of whose bytes is as it was sent.
+pub(super) fn size_of(payload: Option<Payload>) -> i32 {
+    let payload = payload.unwrap_or_default();
+    let size = i32::try_from(payload.body.len()).expect("short");
+    assert!(payload == Payload::of(size), "another payload of {size} bytes");
+    size
+}
+
+pub(super) fn output(sizes: &[i32], payload: i32) -> StreamingOutputCallRequest {
+    let response_parameters = sizes.iter().map(|&size| ResponseParameters { size }).collect();
+    StreamingOutputCallRequest { response_parameters, payload: Some(Payload::of(payload)), response_status: None }
+}
+
+// === pod ===
+
+#[derive(Default)]
+pub(super) struct Calls {
+    pub(super) begun: AtomicUsize,
+    /// Those that ended before their answers did.
+    pub(super) broken: AtomicUsize,
+}
+
+pub(super) struct Pod {
+    pub(super) address: SocketAddr,
+    pub(super) calls: Arc<Calls>,
+}
+
+impl Pod {
+    pub(super) fn start() -> Self {
+        let calls = Arc::<Calls>::default();
+        let seen = Arc::clone(&calls);
+        let address = serve_connections(move |stream| {
+            let calls = Arc::clone(&seen);
+            async move {
+                let service = hyper::service::service_fn(move |request| {
+                    let calls = Arc::clone(&calls);
+                    async move { Ok::<_, Infallible>(serve(request, calls).await) }
+                });
+                drop(Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await);
+            }
+        });
+        Self { address, calls }
+    }
+
+    /// Waits until all of `begun` calls have broken off.
+    pub(super) async fn until_broken(&self, begun: usize) {
+        until("calls break off", || self.calls.broken.load(SeqCst) == begun).await;
+        assert_eq!(self.calls.begun.load(SeqCst), begun);
+    }
+}
+
+/// A call at the pod: what it answers, as soon as it answers.
+struct Answer {
+    calls: Arc<Calls>,
+    body: Option<Body>,
+    trailing: Option<HeaderValue>,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.body.as_ref().is_some_and(|body| body.is_end_stream()) {
+            self.calls.broken.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Self { body, trailing, .. } = self.get_mut();
+        Pin::new(body.as_mut().expect("an answer")).poll_frame(cx).map_ok(|mut frame| {
+            if let Some(trailers) = frame.trailers_mut()
+                && let Some(value) = trailing.take()
+            {
+                trailers.insert(TRAILING, value);
+            }
+            frame
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.is_end_stream())
+    }
+}
+
+async fn serve(request: http::Request<Incoming>, calls: Arc<Calls>) -> http::Response<Answer> {
+    calls.begun.fetch_add(1, SeqCst);
+    let initial = request.headers().get(INITIAL).cloned();
+    let trailing = request.headers().get(TRAILING).cloned();
+    let mut answer = Answer { calls, body: None, trailing };
+    let (mut head, body) = dispatch(request).await.into_parts();
+    if let Some(value) = initial {
+        head.headers.insert(INITIAL, value);
+    }
+    answer.body = Some(body);
+    http::Response::from_parts(head, answer)
+}
+
+async fn dispatch(request: http::Request<Incoming>) -> http::Response<Body> {
+    match request.uri().path() {
+        "/grpc.testing.TestService/EmptyCall" => {
+            let codec = ProstCodec::<Empty, Empty>::default();
+            server::Grpc::new(codec).unary(service_fn(empty_call), request).await
+        }
+        "/grpc.testing.TestService/UnaryCall" => {
+            let codec = ProstCodec::<SimpleResponse, SimpleRequest>::default();
+            server::Grpc::new(codec).unary(service_fn(unary_call), request).await
+        }
+        "/grpc.testing.TestService/StreamingInputCall" => {
+            let codec = ProstCodec::<StreamingInputCallResponse, StreamingInputCallRequest>::default();
+            server::Grpc::new(codec).client_streaming(service_fn(streaming_input_call), request).await
+        }
+        "/grpc.testing.TestService/StreamingOutputCall" => {
+            let codec = ProstCodec::<StreamingOutputCallResponse, StreamingOutputCallRequest>::default();
+            server::Grpc::new(codec).server_streaming(service_fn(streaming_output_call), request).await
+        }
+        "/grpc.testing.TestService/FullDuplexCall" => {
+            let codec = ProstCodec::<StreamingOutputCallResponse, StreamingOutputCallRequest>::default();
+            server::Grpc::new(codec).streaming(service_fn(full_duplex_call), request).await
+        }
+        _ => Status::unimplemented("").into_http(),
+    }
+}
+
+type Outputs = BoxStream<'static, Result<StreamingOutputCallResponse, Status>>;
+
+async fn empty_call(_: Request<Empty>) -> Result<Response<Empty>, Status> {
+    Ok(Response::new(Empty {}))
+}
+
+async fn unary_call(request: Request<SimpleRequest>) -> Result<Response<SimpleResponse>, Status> {
+    let SimpleRequest { response_size, payload, response_status } = request.into_inner();
+    size_of(payload);
+    match response_status {
+        Some(status) => Err(Status::from(status)),
+        None => Ok(Response::new(SimpleResponse { payload: Some(Payload::of(response_size)) })),
+    }
+}
+
+async fn streaming_input_call(
+    request: Request<Streaming<StreamingInputCallRequest>>,
+) -> Result<Response<StreamingInputCallResponse>, Status> {
+    let mut requests = request.into_inner();
+    let mut aggregated_payload_size = 0;
+    while let Some(request) = requests.message().await? {
+        aggregated_payload_size += size_of(request.payload);
+    }
+    Ok(Response::new(StreamingInputCallResponse { aggregated_payload_size }))
+}
+
+async fn streaming_output_call(request: Request<StreamingOutputCallRequest>) -> Result<Response<Outputs>, Status> {
+    Ok(Response::new(outputs(request.into_inner()).boxed()))
+}
+
+/// One with a deadline is never answered.
+async fn full_duplex_call(
+    request: Request<Streaming<StreamingOutputCallRequest>>,
+) -> Result<Response<Outputs>, Status> {
+    if request.metadata().contains_key("grpc-timeout") {
+        future::pending::<()>().await;
+    }
+    Ok(Response::new(request.into_inner().map_ok(outputs).try_flatten().boxed()))
+}
+
+fn outputs(
+    request: StreamingOutputCallRequest,
+) -> impl Stream<Item = Result<StreamingOutputCallResponse, Status>> + Send + 'static {
+    let StreamingOutputCallRequest { response_parameters, payload, response_status } = request;
+    size_of(payload);
+    let payloads = response_parameters.into_iter().map(|ResponseParameters { size }| Some(Payload::of(size)));
+    let outputs = payloads.map(|payload| Ok(StreamingOutputCallResponse { payload }));
+    stream::iter(outputs.chain(response_status.map(|status| Err(Status::from(status)))))
+}
