@@ -9,7 +9,7 @@ use ingress_userspace::{
         cluster::Cluster,
         translate::{Options, Translation, Translator, translate},
     },
-    model::Action,
+    model::{Action, Rule},
 };
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ proptest! {
         let mut cluster = Cluster::default();
         apply(&mut cluster, &objects);
         let table = translate(&cluster, &options()).table;
-        if let Some(Action::Forward(key)) = &table.default {
+        for key in table.default.iter().flat_map(Action::upstreams) {
             prop_assert!(table.upstreams.contains_key(key));
         }
         for service in table.streams.values() {
@@ -81,10 +81,8 @@ proptest! {
         }
         for routes in table.hosts.values() {
             prop_assert!(routes.rules.is_sorted_by(|a, b| a.path < b.path));
-            for rule in routes.rules.iter().chain(&routes.fallback) {
-                if let Action::Forward(key) = &rule.action {
-                    prop_assert!(table.upstreams.contains_key(key));
-                }
+            for key in routes.rules.iter().chain(&routes.fallback).flat_map(Rule::upstreams) {
+                prop_assert!(table.upstreams.contains_key(key));
             }
         }
     }
