@@ -49,10 +49,13 @@ impl Setting {
 }
 
 /// A table for each topic.
-const TABLES: [&[Setting]; 10] = [
+const TABLES: [&[Setting]; 13] = [
     access::SETTINGS,
     access_log::SETTINGS,
+    compression::BROTLI,
+    compression::GZIP,
     compression::SETTINGS,
+    compression::ZSTD,
     connections::SETTINGS,
     fields::SETTINGS,
     pods::SETTINGS,
