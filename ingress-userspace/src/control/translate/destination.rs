@@ -71,50 +71,58 @@ pub(super) struct Finding {
 /// Gathers what is behind `destination`.
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
-    let (name, number, protocol, through, tls, upkeep, introduction) = match destination {
+    let upstream = match destination {
         Destination::Service { name, port, protocol, through, tls, upkeep, introduction } => {
-            (name, port, protocol, through, tls, upkeep, *introduction)
+            behind(name, *port, *through, &mut findings, context).and_then(|own| {
+                let tls = match tls {
+                    None => None,
+                    Some(asked) => Some(policy(name, asked, &mut findings, context)?),
+                };
+                let protocol = protocol.unwrap_or(own.protocol);
+                let upkeep = upkeep.as_ref().map(|upkeep| possible(upkeep, protocol, name, &mut findings));
+                Some(Upstream { protocol, tls, upkeep, introduction: *introduction, ..own })
+            })
         }
         Destination::Outside { host, port, protocol, believed } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
             let tls = if protocol.is_over_tls() { believed::tls(host, believed, context) } else { Ok(None) };
             // What is to be verified and cannot be is not asked at all.
             let tls = tls.map_err(|finding| findings.push(finding)).ok();
-            let upstream = endpoints.zip(tls).map(|(endpoints, tls)| {
-                Arc::new(Upstream { protocol: *protocol, tls, endpoints, ..Upstream::default() })
-            });
-            return Gathered { upstream, findings };
+            endpoints.zip(tls).map(|(endpoints, tls)| Upstream {
+                protocol: *protocol,
+                tls,
+                endpoints,
+                ..Upstream::default()
+            })
         }
         Destination::Stream { name, port, transport } => {
             let endpoints = stream_endpoints(name, *port, *transport, &mut findings, context);
-            let upstream = endpoints.map(|endpoints| Arc::new(Upstream { endpoints, ..Upstream::default() }));
-            return Gathered { upstream, findings };
+            endpoints.map(|endpoints| Upstream { endpoints, ..Upstream::default() })
         }
     };
-    let upstream = context.service(name).and_then(|stored| {
-        let service = &stored.object;
-        let found = Port::Number(*number).find(service, Transport::Tcp);
-        match external_name(service) {
-            None => found.map(|port| match through {
-                Through::Pods => pods(name, port, &mut findings, context),
-                Through::Service => itself(name, service, port, context),
-            }),
-            Some(external_name) => {
-                let port = found.map_or_else(|| Cow::Owned(bare(*number)), Cow::Borrowed);
-                outside(name, external_name, &port, &mut findings, context)
-            }
-        }
-    });
-    let upstream = upstream.and_then(|own| {
-        let tls = match tls {
-            None => None,
-            Some(asked) => Some(policy(name, asked, &mut findings, context)?),
-        };
-        let protocol = protocol.unwrap_or(own.protocol);
-        let upkeep = upkeep.as_ref().map(|upkeep| possible(upkeep, protocol, name, &mut findings));
-        Some(Upstream { protocol, tls, upkeep, introduction, ..own })
-    });
     Gathered { upstream: upstream.map(Arc::new), findings }
+}
+
+/// What is behind a port of a service: its pods, the service itself, or what its external name leads to.
+fn behind(
+    name: &ObjectName,
+    number: i32,
+    through: Through,
+    findings: &mut Vec<Finding>,
+    context: &mut Context<'_>,
+) -> Option<Upstream> {
+    let service = &context.service(name)?.object;
+    let found = Port::Number(number).find(service, Transport::Tcp);
+    match external_name(service) {
+        None => found.map(|port| match through {
+            Through::Pods => pods(name, port, findings, context),
+            Through::Service => itself(name, service, port, context),
+        }),
+        Some(external_name) => {
+            let port = found.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
+            outside(name, external_name, &port, findings, context)
+        }
+    }
 }
 
 /// `upkeep` without what endpoints that speak `protocol` cannot be asked.
