@@ -59,19 +59,19 @@ impl Rule {
     /// Where its requests may lead to: its action, and what its filters ask.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamKey> {
         let asked = self.filters.iter().flat_map(|filter| {
-            let (one, other) = match filter {
+            let asked = match filter {
                 Filter::Authentication(authentication) => {
                     let service = authentication.external.as_ref().and_then(|external| match &external.service {
                         AuthService::Upstream { key, host: _ } => Some(key),
                         AuthService::SameHost => None,
                     });
-                    (service, authentication.token.as_ref().and_then(|token| token.keys.upstream()))
+                    [service, authentication.token.as_ref().and_then(|token| token.keys.upstream())]
                 }
-                Filter::Mirror(mirror) => (Some(&mirror.upstream), None),
-                Filter::ErrorPages(pages) => (Some(&pages.backend), None),
-                _ => (None, None),
+                Filter::Mirror(mirror) => [Some(&mirror.upstream), None],
+                Filter::ErrorPages(pages) => [Some(&pages.backend), None],
+                _ => [None, None],
             };
-            one.into_iter().chain(other)
+            asked.into_iter().flatten()
         });
         self.action.upstreams().chain(asked)
     }

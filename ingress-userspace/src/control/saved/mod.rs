@@ -32,7 +32,7 @@ use super::{
     change::{Change, Kind, Object, ObjectName},
     cluster::{Cluster, Stored},
     outcome::Origin,
-    translate::{self, Translation, annotation_references, authentication_service, services_of, stream_references},
+    translate::{self, Translation, annotation_references, service_of_url, services_of, stream_references},
 };
 use crate::model::TicketKeys;
 
@@ -142,7 +142,7 @@ impl Content {
         }
         let settings = cluster.config_maps.values().filter_map(|stored| stored.object.data.as_ref());
         let urls = settings.filter_map(|data| data.get("global-auth-url"));
-        services.extend(urls.filter_map(|url| authentication_service(url.trim())));
+        services.extend(urls.filter_map(|url| service_of_url(url.trim())));
         let streams = [&options.tcp_services, &options.udp_services].into_iter().flatten();
         let streams = streams.filter_map(|name| cluster.config_maps.get(name));
         services.extend(streams.flat_map(|stored| stream_references(&stored.object)));

@@ -58,7 +58,7 @@ mod translator;
 mod values;
 
 use annotations::{Clients, Redirect};
-pub(in crate::control) use annotations::{authentication_service, references as annotation_references, services_of};
+pub(in crate::control) use annotations::{references as annotation_references, service_of_url, services_of};
 pub use class::Classes;
 use context::Context;
 pub use options::{CatchAll, ExternalNames, Options};

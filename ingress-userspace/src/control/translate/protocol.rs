@@ -55,6 +55,13 @@ pub(super) struct Speech<'p> {
     pub(super) introduction: Option<ProxyVersion>,
 }
 
+impl Speech<'_> {
+    /// Straight to pods, with nothing else that an Ingress may want.
+    pub(super) const fn plain(protocol: Wanted) -> Self {
+        Self { protocol, through: Through::Pods, terms: None, upkeep: None, introduction: None }
+    }
+}
+
 /// The meaning of a value of `backend-protocol`; `None` if it has none.
 pub(super) fn of_annotation(value: &str) -> Option<Wanted> {
     match value.to_ascii_uppercase().as_str() {

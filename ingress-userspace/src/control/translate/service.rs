@@ -77,14 +77,7 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         context.report(&object, Reason::PortNotFound, message.into());
         return None;
     };
-    Some(forward(
-        name,
-        &service.object,
-        Some(Port::Number(port.port)),
-        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None, introduction: None },
-        &object,
-        context,
-    ))
+    Some(forward(name, &service.object, Some(Port::Number(port.port)), Speech::plain(Wanted::OfPort), &object, context))
 }
 
 /// The upstream behind the first TCP port of service `name`; `None` and the reason reported on `object` if there is
@@ -96,9 +89,7 @@ pub(super) fn first(name: &ObjectName, object: &ObjectRef, context: &mut Context
         return None;
     };
     let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
-    let speech =
-        Speech { protocol: Wanted::OfPort, through: Through::Pods, terms: None, upkeep: None, introduction: None };
-    match forward(name, &service.object, port, speech, object, context) {
+    match forward(name, &service.object, port, Speech::plain(Wanted::OfPort), object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
@@ -120,8 +111,7 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let protocol = Wanted::This(protocol);
-    let speech = Speech { protocol, through: Through::Pods, terms, upkeep: None, introduction: None };
+    let speech = Speech { terms, ..Speech::plain(Wanted::This(protocol)) };
     match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,

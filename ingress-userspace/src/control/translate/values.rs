@@ -37,6 +37,12 @@ pub(super) fn limit_scope(value: &str, field: &mut bool) -> Read {
     Ok(())
 }
 
+/// The name of a Secret, as it is written.
+pub(super) fn secret(value: &str, field: &mut Option<String>) -> Read {
+    *field = Some(value.to_owned()).filter(|name| !name.is_empty());
+    field.is_some().then_some(()).ok_or_else(|| "a Secret".into())
+}
+
 /// A number of seconds, up to a week; 0 has a meaning of its own for some keys of nginx, which none has here.
 pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     let mut seconds = 0;

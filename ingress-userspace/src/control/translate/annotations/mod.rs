@@ -44,7 +44,7 @@ use others::Other;
 pub(super) use policy::{Policy, Redirect, Service};
 pub(super) use upkeep::AskedUpkeep;
 pub(super) use upstream_tls::{AskedTls, terms};
-pub(in crate::control) use url::service_of as authentication_service;
+pub(in crate::control) use url::service_of as service_of_url;
 
 /// Our prefix, which goes before the one that is understood for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
@@ -119,7 +119,7 @@ pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl I
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let own = value("default-backend").and_then(|value| own_object(value, &namespace));
     let mirror = value("mirror-target").and_then(|value| mirror::service_of(value, &namespace));
-    let asked = ["auth-url", "jwt-jwks-url"].map(|key| value(key).and_then(authentication_service));
+    let asked = ["auth-url", "jwt-jwks-url"].map(|key| value(key).and_then(service_of_url));
     asked.into_iter().chain([own, mirror]).flatten()
 }
 

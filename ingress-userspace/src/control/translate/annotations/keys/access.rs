@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        super::values::{Read, boolean, limit_scope, networks, number},
+        super::values::{Read, boolean, limit_scope, networks, number, secret},
         authentication::Layout,
         clients::Wish,
     },
@@ -112,10 +112,7 @@ pub(super) const KEYS: &[Key] = &[
          is for all paths of the hosts, whichever Ingress has them; where two differ, the older one's. Pods get \
          `ssl-client-verify` (`SUCCESS`, `NONE` or `FAILED:` and why), `ssl-client-subject-dn` and \
          `ssl-client-issuer-dn`",
-        |value, asked| {
-            asked.clients.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
-            asked.clients.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
-        },
+        |value, asked| secret(value, &mut asked.clients.secret),
     )
     .naming(Kind::Secret)
     .or_refuse(),
@@ -215,10 +212,7 @@ pub(super) const KEYS: &[Key] = &[
         "jwt-jwks-ca-secret",
         "a Secret whose `ca.crt` holds the authorities of which one must have issued the certificate of the host of \
          `jwt-jwks-url`, instead of public ones. Ours alone",
-        |value, asked| {
-            asked.authentication.token.authorities = Some(value.to_owned()).filter(|value| !value.is_empty());
-            asked.authentication.token.authorities.is_some().then_some(()).ok_or_else(|| "a Secret".into())
-        },
+        |value, asked| secret(value, &mut asked.authentication.token.authorities),
     )
     .naming(Kind::Secret)
     .or_refuse(),
@@ -227,10 +221,7 @@ pub(super) const KEYS: &[Key] = &[
         "a Secret whose `jwks` is the JSON Web Key Set (RFC 7517) that signs tokens (RFC 7519), of which clients must \
          show a valid one, with an end, that is not over by 30 s. Without one, or with another, 401. See \
          [tokens.md](tokens.md)",
-        |value, asked| {
-            asked.authentication.token.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
-            asked.authentication.token.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
-        },
+        |value, asked| secret(value, &mut asked.authentication.token.secret),
     )
     .naming(Kind::Secret)
     .or_refuse(),

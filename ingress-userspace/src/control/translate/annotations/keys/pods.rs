@@ -8,7 +8,7 @@ use super::{
         protocol,
         values::{
             Read, balance, boolean, bytes, cookie_text, limit, number, retry_tries, retry_when, retry_within, seconds,
-            switch,
+            secret, switch,
         },
     },
     Key, key,
@@ -174,10 +174,7 @@ pub(super) const KEYS: &[Key] = &[
         "proxy-ssl-secret",
         "a Secret for TLS with pods: `ca.crt` to verify their certificates with, `tls.crt` and `tls.key` to show to \
          them, or all three",
-        |value, asked| {
-            asked.upstream_tls.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
-            asked.upstream_tls.secret.is_some().then_some(()).ok_or_else(|| "a Secret".into())
-        },
+        |value, asked| secret(value, &mut asked.upstream_tls.secret),
     )
     .naming(Kind::Secret)
     .or_refuse(),
