@@ -14,7 +14,7 @@ use ingress_userspace::datapath::{DenyEntry, Pinned};
 use serde_json::{Value, json};
 
 use crate::{
-    config::inspect::{DenyCommand, DenyListArgs, DenyTestArgs, Output},
+    config::inspect::{DenyCommand, DenyListArgs, DenyTestArgs, Output, PinArgs},
     counters::OTHERS,
 };
 
@@ -36,7 +36,7 @@ struct Row {
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match command {
-        DenyCommand::List(DenyListArgs { output, bpffs }) => {
+        DenyCommand::List(DenyListArgs { output, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
             let rows = rows(&pinned.maps().deny_entries()?, &pinned.maps().deny_hits()?);
             match output {
@@ -44,7 +44,7 @@ pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
                 Output::Json => writeln!(out, "{}", json(&rows)),
             }
         }
-        DenyCommand::Test(DenyTestArgs { address, bpffs }) => {
+        DenyCommand::Test(DenyTestArgs { address, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
             writeln!(out, "{}", verdict(&pinned.maps().deny_entries()?, address))
         }

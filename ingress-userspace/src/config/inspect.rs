@@ -10,11 +10,18 @@ use crate::inspect::Column;
 /// The shortest interval; each costs a reading of all hosts.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
+// Without a description of its own: clap would put that in the place of what each command says of itself.
 #[derive(Debug, Args)]
-pub(crate) struct TopArgs {
+pub(crate) struct PinArgs {
     /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
     #[arg(long, value_name = "DIR", default_value = BPFFS)]
     pub(crate) bpffs: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
 
     /// Print one table and end: what has been counted since the maps were made, or with --interval the rates within that
     /// time.
@@ -44,9 +51,8 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
-    #[arg(long, value_name = "DIR", default_value = BPFFS)]
-    pub(crate) bpffs: PathBuf,
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
 
     /// What to print.
     #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -66,9 +72,8 @@ pub(crate) enum DenyCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct DenyListArgs {
-    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
-    #[arg(long, value_name = "DIR", default_value = BPFFS)]
-    pub(crate) bpffs: PathBuf,
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
 
     /// What to print.
     #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -81,9 +86,8 @@ pub(crate) struct DenyTestArgs {
     #[arg(value_name = "IP")]
     pub(crate) address: IpAddr,
 
-    /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
-    #[arg(long, value_name = "DIR", default_value = BPFFS)]
-    pub(crate) bpffs: PathBuf,
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
 }
 
 /// For whom something is printed.

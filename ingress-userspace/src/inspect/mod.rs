@@ -31,7 +31,7 @@ use self::{
     selection::Selection,
 };
 use crate::{
-    config::inspect::{Output, StatusArgs, TopArgs},
+    config::inspect::{Output, PinArgs, StatusArgs, TopArgs},
     counters::UNATTRIBUTED,
 };
 
@@ -43,7 +43,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// # Errors
 /// If nothing is pinned, the pins cannot be read, or there is no terminal to draw on.
 pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
-    let TopArgs { bpffs, once, output, interval, sort, filter, limit } = args;
+    let TopArgs { pins: PinArgs { bpffs }, once, output, interval, sort, filter, limit } = args;
     let selection = Selection { sort, reversed: false, filter, limit };
     if !once {
         anyhow::ensure!(
@@ -76,7 +76,7 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
 /// # Errors
 /// If nothing is pinned, or the pins cannot be read.
 pub(crate) fn status(args: StatusArgs) -> anyhow::Result<()> {
-    let StatusArgs { bpffs, output } = args;
+    let StatusArgs { pins: PinArgs { bpffs }, output } = args;
     let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
     match output {
         Output::Json => print(&format!("{:#}\n", state.json())),
