@@ -30,8 +30,8 @@ pub const SLOTS_PER_PORT: u32 = 64;
 
 /// Count this port's packets but leave delivery to the stack (a bound UDP socket).
 pub const PORT_COUNT_ONLY: u32 = 1;
-/// Look the sources of this port's packets up in the deny list. Set while that holds anything, so that an empty list costs a
-/// packet one branch.
+/// Look the sources of this port's packets up in the deny list. Set while that holds anything, so that an empty list
+/// costs a packet one branch.
 pub const PORT_DENIES: u32 = 2;
 
 /// Value of [`crate::map::NODE_ADDRS`].
@@ -82,8 +82,9 @@ pub const ALIVE_NONE: u32 = 0;
 pub const ALIVE_SERVING: u32 = 1;
 pub const ALIVE_DRAINING: u32 = 2;
 
-/// Value of [`crate::map::DENY4`] and [`crate::map::DENY6`]: the number under which [`crate::map::DENY_HITS`] counts what a
-/// prefix has dropped, below [`crate::map::DENY_RULES_MAX`]; or [`DENY_PASS`]. A prefix keeps its number while it is listed.
+/// Value of [`crate::map::DENY4`] and [`crate::map::DENY6`]: the number under which [`crate::map::DENY_HITS`] counts
+/// what a prefix has dropped, below [`crate::map::DENY_RULES_MAX`]; or [`DENY_PASS`]. A prefix keeps its number while
+/// it is listed.
 pub type DenyRule = u32;
 
 /// The rule of all prefixes for which no number of their own was left.
@@ -122,12 +123,12 @@ pub struct Client {
 
 /// A heartbeat older than this counts as a hung proxy: limits and worker choice stop.
 pub const HEARTBEAT_STALE_NS: u64 = 3_000_000_000;
-/// A choice older than this is not used. As long as the kernel accepts SYN cookies of one handshake in practice, so that
-/// the ACK of a cookie reaches the listener that sent the cookie.
+/// A choice older than this is not used. As long as the kernel accepts SYN cookies of one handshake in practice, so
+/// that the ACK of a cookie reaches the listener that sent the cookie.
 pub const HANDOFF_FRESH_NS: u64 = 3_000_000_000;
 
-/// Whether a heartbeat or a choice made at `then` is at most `max_age` old at `now`. A `then` in the future (the two are
-/// read on different CPUs) is fresh.
+/// Whether a heartbeat or a choice made at `then` is at most `max_age` old at `now`. A `then` in the future (the two
+/// are read on different CPUs) is fresh.
 #[must_use]
 #[inline(always)]
 pub const fn fresh(now: u64, then: u64, max_age: u64) -> bool {

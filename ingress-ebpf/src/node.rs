@@ -71,8 +71,8 @@ impl Node for Maps {
     }
 }
 
-/// A key in the stack of the program, where the verifier wants aligned access and the compiler, left to itself, would give
-/// aya's packed key no alignment.
+/// A key in the stack of the program, where the verifier wants aligned access and the compiler, left to itself, would
+/// give aya's packed key no alignment.
 #[repr(C, align(8))]
 struct Key4 {
     key: Key<[u8; 4]>,

@@ -1,5 +1,5 @@
-//! Annotations of every key that the documentation lists, with hostile values: they are read without a panic, what they ask for
-//! compiles, and an Ingress beside them is served as ever.
+//! Annotations of every key that the documentation lists, with hostile values: they are read without a panic, what they
+//! ask for compiles, and an Ingress beside them is served as ever.
 #![no_main]
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -98,5 +98,8 @@ fuzz_target!(|input: Input<'_>| {
     let translation = Translator::new(Options::default()).translate(&cluster);
     let (snapshot, _problems) = Snapshot::compile(None, &translation.table, |_| HostId(1));
     let found = snapshot.routes.find("plain.test", "/");
-    assert!(matches!(found.matched, Matched::Route(route) if matches!(route.target, Target::Forward(_))), "{annotations:?}");
+    assert!(
+        matches!(found.matched, Matched::Route(route) if matches!(route.target, Target::Forward(_))),
+        "{annotations:?}"
+    );
 });

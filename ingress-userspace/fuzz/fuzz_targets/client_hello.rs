@@ -1,5 +1,5 @@
-//! Beginnings of TLS from hostile bytes: no panic, no name that is none, an end to waiting, and a beginning of what is still
-//! incomplete is never refused, however it comes.
+//! Beginnings of TLS from hostile bytes: no panic, no name that is none, an end to waiting, and a beginning of what is
+//! still incomplete is never refused, however it comes.
 #![no_main]
 
 use ingress_userspace::proxy::stream::{HELLO_MAX, HelloReader, Seen};

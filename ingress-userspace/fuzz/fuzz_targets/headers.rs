@@ -1,5 +1,5 @@
-//! Header rewriting: whatever a user wrote, and whatever a client sends, no filter makes a field or a path that could not
-//! stand in a head, or more than one.
+//! Header rewriting: whatever a user wrote, and whatever a client sends, no filter makes a field or a path that could
+//! not stand in a head, or more than one.
 #![no_main]
 
 use arbitrary::Arbitrary;

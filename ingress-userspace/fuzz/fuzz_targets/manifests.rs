@@ -1,5 +1,5 @@
-//! Manifests from hostile text, through the translation to a snapshot: nothing panics, and what is brought up to date equals what is
-//! made anew, in whatever order the objects came.
+//! Manifests from hostile text, through the translation to a snapshot: nothing panics, and what is brought up to date
+//! equals what is made anew, in whatever order the objects came.
 #![no_main]
 
 use std::{path::Path, sync::Arc};

@@ -1,5 +1,5 @@
-//! Headers of the PROXY protocol from hostile bytes: no panic, no byte beyond the header has a say, a beginning of a header is
-//! never refused, and what is refused stays so.
+//! Headers of the PROXY protocol from hostile bytes: no panic, no byte beyond the header has a say, a beginning of a
+//! header is never refused, and what is refused stays so.
 #![no_main]
 
 use ingress_userspace::proxy::proxy_protocol::{Parsed, V2_MAX, parse};

@@ -1,5 +1,5 @@
-//! The response reader on hostile bytes: it never panics, never takes a byte beyond the framed message, and says the same
-//! however the bytes are split.
+//! The response reader on hostile bytes: it never panics, never takes a byte beyond the framed message, and says the
+//! same however the bytes are split.
 #![no_main]
 
 use arbitrary::Arbitrary;

@@ -29,9 +29,11 @@ struct Signs {
 // === impl Contact ===
 
 impl Contact {
-    /// Age of the oldest sign of life, or of this process while some are missing; `None` where no API server is followed.
+    /// Age of the oldest sign of life, or of this process while some are missing; `None` where no API server is
+    /// followed.
     ///
-    /// An event, a bookmark (about one a minute) and an answered list are signs of life. What is served is at most this old.
+    /// An event, a bookmark (about one a minute) and an answered list are signs of life. What is served is at most this
+    /// old.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         let (began, _) = self.0.began.get()?;
@@ -50,8 +52,8 @@ impl Contact {
         self.0.began.get_or_init(|| (Instant::now(), namespace.map(Into::into)));
     }
 
-    /// Notes a sign of life of the watch with this path. One of another namespace, as of the default backend, says nothing of
-    /// those without which nothing can be served.
+    /// Notes a sign of life of the watch with this path. One of another namespace, as of the default backend, says
+    /// nothing of those without which nothing can be served.
     pub(super) fn note(&self, path: &str) {
         let Some((began, watched)) = self.0.began.get() else { return };
         let mut segments = path.rsplit('/');

@@ -1,4 +1,5 @@
-//! What became of an object, said so that its owner can act. Says it only: logging, events and status are written elsewhere.
+//! What became of an object, said so that its owner can act. Says it only: logging, events and status are written
+//! elsewhere.
 
 use std::{fmt, path::Path, sync::Arc};
 
@@ -74,7 +75,8 @@ pub enum Reason {
     InvalidSetting,
     /// The Secret holds an OCSP response that cannot be used, or not any more; clients get none.
     InvalidStaple,
-    /// A row of a ConfigMap of TCP or UDP services cannot be read, or asks for a port that it cannot have; it is skipped.
+    /// A row of a ConfigMap of TCP or UDP services cannot be read, or asks for a port that it cannot have; it is
+    /// skipped.
     InvalidStreamService,
     /// The Secret holds what cannot seal tickets of TLS sessions.
     InvalidTicketKey,
@@ -92,7 +94,8 @@ pub enum Reason {
     SecretNotFound,
     /// The service does not exist.
     ServiceNotFound,
-    /// The object exceeds a limit and is ignored as a whole; or a host for a challenge would borrow more rules than can be held.
+    /// The object exceeds a limit and is ignored as a whole; or a host for a challenge would borrow more rules than can
+    /// be held.
     TooLarge,
     /// A kind that this controller does not read; a note.
     UnknownKind,

@@ -1,5 +1,5 @@
-//! The system calls of bpf(2) that aya does not offer: links without netlink fallback and with update in place for every
-//! program type, typed access to pinned maps through a shared reference, memory-mapped arrays. Knows no policy.
+//! The system calls of bpf(2) that aya does not offer: links without netlink fallback and with update in place for
+//! every program type, typed access to pinned maps through a shared reference, memory-mapped arrays. Knows no policy.
 
 use std::{
     ffi::CString,
@@ -198,11 +198,11 @@ pub(super) struct Step<T> {
     pub next: Option<T>,
 }
 
-/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes, f008d732ab18 for per-CPU arrays; tries have it
-/// from Linux 5.13 on).
+/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes, f008d732ab18 for per-CPU arrays; tries
+/// have it from Linux 5.13 on).
 ///
-/// `values` holds `per_key` values for each key. `T` is what the kernel says of a place in a map of this kind: 4 bytes for
-/// arrays and hashes, a key for tries.
+/// `values` holds `per_key` values for each key. `T` is what the kernel says of a place in a map of this kind: 4 bytes
+/// for arrays and hashes, a key for tries.
 pub(super) fn lookup_batch<K: Pod, V: Pod, T: Pod + Default>(
     map: BorrowedFd<'_>,
     from: Option<T>,
@@ -248,7 +248,8 @@ pub(super) fn info<T: Pod + Default>(fd: BorrowedFd<'_>) -> io::Result<T> {
 /// What a pin is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Maps only: the kernel refuses every change through such a descriptor (kernel commit 6e71b04a8224), and `mmap` as well.
+    /// Maps only: the kernel refuses every change through such a descriptor (kernel commit 6e71b04a8224), and `mmap` as
+    /// well.
     Read,
     Write,
 }

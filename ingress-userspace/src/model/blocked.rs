@@ -7,7 +7,8 @@ use super::{Networks, Pattern, PatternError};
 /// Clients that get 403 from every host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Kernel programs, where there are any, drop what comes from there; the clients that a hop speaks for are found out later.
+    /// Kernel programs, where there are any, drop what comes from there; the clients that a hop speaks for are found
+    /// out later.
     pub networks: Networks,
     /// By `User-Agent`.
     pub agents: Texts,

@@ -35,8 +35,8 @@ impl Trust {
         (self.forwarded || self.address) && self.hops.contains(peer)
     }
 
-    /// Where peers have their addresses that may speak for others, in whatever way; `proxied` tells whether any connection begins
-    /// with a header of the PROXY protocol, be it that of a stream service.
+    /// Where peers have their addresses that may speak for others, in whatever way; `proxied` tells whether any
+    /// connection begins with a header of the PROXY protocol, be it that of a stream service.
     #[must_use]
     pub fn speakers(&self, proxied: bool) -> Networks {
         let Self { hops, forwarded, address, .. } = self;

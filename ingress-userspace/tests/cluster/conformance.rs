@@ -1,5 +1,5 @@
-//! What the Ingress documentation promises, as scenarios: default backend, host rules, load balancing, path rules. Each is
-//! asked of every node. `class.rs` has the scenario about classes.
+//! What the Ingress documentation promises, as scenarios: default backend, host rules, load balancing, path rules. Each
+//! is asked of every node. `class.rs` has the scenario about classes.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What each permission is for: the product runs beside the cluster as an account that lacks one, and says which and what
-//! is lost by it. It serves no port that anybody asks.
+//! What each permission is for: the product runs beside the cluster as an account that lacks one, and says which and
+//! what is lost by it. It serves no port that anybody asks.
 
 use std::process::Command;
 
@@ -34,8 +34,8 @@ fn every_missing_permission_is_named_with_what_is_lost() {
     let rules = granted(stage);
     let lab = Lab::open("rbac").expect("a place for logs");
     let control = stage.cluster.control().expect("the control plane's namespace");
-    // There must be something to ask for: a Secret, a ConfigMap, a status to write, an event. The class is of its own, lest
-    // the status of others be fought over.
+    // There must be something to ask for: a Secret, a ConfigMap, a status to write, an event. The class is of its own,
+    // lest the status of others be fought over.
     scope.share(
         "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: rbac}\nspec: {controller: rbac.test/rbac}\n",
     );

@@ -1,6 +1,6 @@
-//! How the product bears a large cluster: many Ingresses, each with a host of its own. Only the API server is large; the pods
-//! behind are few. `XDP_INGRESS_SCALE=N` sets how many (1,000), `XDP_INGRESS_BINARY=PATH` another build of the product, such
-//! as that of the release profile.
+//! How the product bears a large cluster: many Ingresses, each with a host of its own. Only the API server is large;
+//! the pods behind are few. `XDP_INGRESS_SCALE=N` sets how many (1,000), `XDP_INGRESS_BINARY=PATH` another build of the
+//! product, such as that of the release profile.
 
 use std::{
     fs,

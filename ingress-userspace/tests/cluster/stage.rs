@@ -1,5 +1,5 @@
-//! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but namespaces, and
-//! what tests make outside of them.
+//! The cluster as the tests see it: applying objects, asking nodes, waiting. It makes and removes nothing but
+//! namespaces, and what tests make outside of them.
 
 use std::{
     net::SocketAddr,
@@ -35,7 +35,8 @@ pub(crate) struct Stage {
     shared: RwLock<()>,
 }
 
-/// A Kubernetes namespace of one test; deleted at its end, without waiting for it, with what the test has made for it outside.
+/// A Kubernetes namespace of one test; deleted at its end, without waiting for it, with what the test has made for it
+/// outside.
 pub(crate) struct Scope<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) name: String,
@@ -212,7 +213,8 @@ impl Drop for Scope<'_> {
     }
 }
 
-/// What came of putting back what a test has changed, as its guard is dropped: a failure fails the test, unless it has failed.
+/// What came of putting back what a test has changed, as its guard is dropped: a failure fails the test, unless it has
+/// failed.
 pub(crate) fn mended(what: &str, result: anyhow::Result<()>) {
     match result {
         Ok(()) => {}

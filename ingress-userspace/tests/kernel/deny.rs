@@ -1,5 +1,5 @@
-//! The deny list under the verifier: who is dropped, what is counted, and that a change, a restart or a full house never
-//! lets through who is denied before and after it.
+//! The deny list under the verifier: who is dropped, what is counted, and that a change, a restart or a full house
+//! never lets through who is denied before and after it.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! The deny list on real links: whoever `block-cidrs` names gets no answer of any kind on any port, and gets one again as soon
-//! as it no longer does; a trusted proxy is left to the proxy to judge.
+//! The deny list on real links: whoever `block-cidrs` names gets no answer of any kind on any port, and gets one again
+//! as soon as it no longer does; a trusted proxy is left to the proxy to judge.
 
 use std::{
     io::{Read as _, Write as _},

@@ -75,9 +75,9 @@ fn flags() -> [String; 5] {
     let arch = format!("--cfg=bpf_target_arch=\"{ARCH}\"");
     // BTF names source files; where they lay when they were compiled is nobody's business.
     let anywhere = format!("--remap-path-prefix={}=/src", workspace::root().display());
-    // Registers of 32 bits, for shorter code, and jumps by them (both kernel 5.1). The registers without the jumps will not do:
-    // LLVM 22 then compares a 32-bit value, extended by zeros, with a constant, extended by its sign, and no value equals
-    // `u32::MAX`.
+    // Registers of 32 bits, for shorter code, and jumps by them (both kernel 5.1). The registers without the jumps will
+    // not do: LLVM 22 then compares a 32-bit value, extended by zeros, with a constant, extended by its sign, and no
+    // value equals `u32::MAX`.
     let cpu = "-Ctarget-cpu=v3".to_owned();
     [arch, anywhere, cpu, "-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()]
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: what only shows after hours, or among thousands. Each run starts the product, holds it to a law, prints a line
-//! of figures, and fails if the law does not hold.
+//! `cargo xtask soak`: what only shows after hours, or among thousands. Each run starts the product, holds it to a law,
+//! prints a line of figures, and fails if the law does not hold.
 
 mod load;
 mod pod;

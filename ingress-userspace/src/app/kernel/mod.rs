@@ -200,8 +200,8 @@ impl Kernel {
             for Slot { number, listener } in slots {
                 datapath.register_listener(*number, listener.as_fd())?;
             }
-            // Before the ports, so that none opens to whom it should not. A list that the kernel does not take keeps nobody
-            // from being served.
+            // Before the ports, so that none opens to whom it should not. A list that the kernel does not take keeps
+            // nobody from being served.
             applied = datapath.deny_list().set(&denied.entries());
             datapath.set_ports(&ports)
         };

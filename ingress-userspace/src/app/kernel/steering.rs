@@ -1,4 +1,5 @@
-//! Tells the kernel part for which addresses and ports of the node connections are steered, and when it is told whom to drop.
+//! Tells the kernel part for which addresses and ports of the node connections are steered, and when it is told whom to
+//! drop.
 
 use std::net::IpAddr;
 
@@ -72,8 +73,8 @@ impl Kernel {
                 left_out = left_out.len(),
                 unserved,
                 room,
-                "more ports than the kernel part has room for: those left out are not counted, and some may not be served; \
-                 remove rows"
+                "more ports than the kernel part has room for: those left out are not counted, and some may not be \
+                 served; remove rows"
             );
         }
         self.left_out = left_out;

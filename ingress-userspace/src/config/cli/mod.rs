@@ -42,8 +42,8 @@ never reaches the other pod of the node:
 Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
 
 const DENY: &str = "\
-The list is what `block-cidrs` of the settings names, as the kernel programs of this node have it. It is read from the pinned
-maps, whether or not a process serves; its counters live as long as its prefixes are listed.
+The list is what `block-cidrs` of the settings names, as the kernel programs of this node have it. It is read
+from the pinned maps, whether or not a process serves; its counters live as long as its prefixes are listed.
 
 Examples:
   # who is dropped, by which rule, and how much of it
@@ -56,7 +56,8 @@ Examples:
   xdp-ingress deny test 192.0.2.7";
 
 const TOP: &str = "\
-It reads the pinned maps and asks no process, so it works with one that hangs or has died. The columns (docs/counters.md):
+It reads the pinned maps and asks no process, so it works with one that hangs or has died. The columns
+(docs/counters.md):
   requests, 4xx, errors   requests that have ended; errors are 5xx and those that broke off
   active                  requests being served now
   packets, bytes          received on the wire, as XDP counted them

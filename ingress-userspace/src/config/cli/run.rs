@@ -211,13 +211,13 @@ pub(crate) struct RunArgs {
     pub(crate) probe_socket: Option<PathBuf>,
 
     /// Whether there is `/metrics`.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", help_heading = "Operation")]
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, help_heading = "Operation")]
     pub(crate) enable_metrics: bool,
 
     /// Whether the metrics have series for each host; they grow with the number of hosts.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-          default_missing_value = "true", help_heading = "Operation")]
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, action = ArgAction::Set, help_heading = "Operation")]
     pub(crate) metrics_per_host: bool,
 
     /// What to log: a level, or directives such as `info,ingress_userspace::proxy=debug`.

@@ -2,11 +2,11 @@
 //! neither when that is, nor what it leads to.
 //!
 //! The file is one JSON document with the objects that a translation used. It is meant for a tmpfs of the node, which
-//! outlives the pod but not the machine. It holds no private key, and no hash of a password, unless that is asked for: hosts
-//! whose key is not there get the default certificate, and rules whose users are not there answer 503. Keys for tickets of TLS
-//! sessions are never in it: whoever has one reads what was said in the past. It is replaced as a
-//! whole, belongs to this user alone (mode 0600), and one that others could have written is not read: it decides where traffic
-//! goes.
+//! outlives the pod but not the machine. It holds no private key, and no hash of a password, unless that is asked for:
+//! hosts whose key is not there get the default certificate, and rules whose users are not there answer 503. Keys for
+//! tickets of TLS sessions are never in it: whoever has one reads what was said in the past. It is replaced as a
+//! whole, belongs to this user alone (mode 0600), and one that others could have written is not read: it decides where
+//! traffic goes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,8 +78,8 @@ pub(super) struct Restored {
     pub(super) age: Duration,
 }
 
-/// What is to be saved: what a translation used. To make it costs nothing; its parts are gathered where it is written. `Debug`
-/// shows no object.
+/// What is to be saved: what a translation used. To make it costs nothing; its parts are gathered where it is written.
+/// `Debug` shows no object.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) cluster: Cluster,
@@ -228,8 +228,8 @@ impl File {
         })
     }
 
-    /// Waits for the lock of this place: a file beside it that no other user can open, and so none can hold. It stays, for who
-    /// removed it might remove one that another holds by now.
+    /// Waits for the lock of this place: a file beside it that no other user can open, and so none can hold. It stays,
+    /// for who removed it might remove one that another holds by now.
     fn lock(&self) -> Result<Flock<fs::File>, Error> {
         let path = self.beside(".lock");
         let error = |source| Error::Write { path: path.clone(), source };

@@ -1,8 +1,9 @@
 //! Drops from objects what is never looked at, which is often most of them. It changes nothing that a translation, the
 //! status or an event would say.
 //!
-//! What stays of an object, in bytes of JSON, as the tests print it: of an EndpointSlice of 100 pods 12,600 of 24,600 (126 for
-//! a pod), of a Service 380 of 850, of a small Ingress 340 of 960, of a Node 170, however large it is (often above 10,000).
+//! What stays of an object, in bytes of JSON, as the tests print it: of an EndpointSlice of 100 pods 12,600 of 24,600
+//! (126 for a pod), of a Service 380 of 850, of a small Ingress 340 of 960, of a Node 170, however large it is (often
+//! above 10,000).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -81,7 +82,8 @@ pub(super) fn config_map(mut object: ConfigMap) -> Object {
     Object::ConfigMap(Arc::new(object))
 }
 
-/// Keeps name, zone, addresses and whether it is ready: a node tells its health every few minutes, which changes none of these.
+/// Keeps name, zone, addresses and whether it is ready: a node tells its health every few minutes, which changes none
+/// of these.
 pub(super) fn node(object: Node) -> Object {
     let Node { metadata: ObjectMeta { name, labels, .. }, spec: _, status } = object;
     let mut metadata = ObjectMeta { name, labels, ..ObjectMeta::default() };
@@ -100,8 +102,8 @@ pub(super) fn secret(object: Secret) -> Object {
     Object::Secret(strip_secret(object))
 }
 
-/// Drops what is neither part of a certificate, nor whom to trust, nor a hash of a password, nor a key for tickets or tokens: other
-/// secrets are not ours to hold. The keys stay, so that it can be told what is wrong with a Secret.
+/// Drops what is neither part of a certificate, nor whom to trust, nor a hash of a password, nor a key for tickets or
+/// tokens: other secrets are not ours to hold. The keys stay, so that it can be told what is wrong with a Secret.
 pub(super) fn strip_secret(mut secret: Secret) -> Arc<Secret> {
     let keep = |key: &str, value: &[u8]| {
         let is_hash = || str::from_utf8(value).is_ok_and(|text| PasswordHash::parse(text.trim()).is_ok());

@@ -1,5 +1,5 @@
-//! What a request to the API server may come to, and how a failure is told: once, with what is lost, then retried with pauses
-//! that grow. It sends no requests.
+//! What a request to the API server may come to, and how a failure is told: once, with what is lost, then retried with
+//! pauses that grow. It sends no requests.
 
 use std::{error::Error as _, fmt, time::Duration};
 

@@ -12,7 +12,8 @@ use crate::model::Host;
 pub enum Publish {
     /// These.
     Addresses(Vec<Address>),
-    /// Those of this Service: of its load balancer and its external IPs; else the name or cluster IPs that it stands for.
+    /// Those of this Service: of its load balancer and its external IPs; else the name or cluster IPs that it stands
+    /// for.
     Service(ObjectName),
     /// Those of the Ready nodes that run a Ready pod of this controller. The default.
     Nodes(NodeAddresses),
@@ -57,8 +58,8 @@ pub(super) struct PodFacts {
     pub(super) is_leaving: bool,
 }
 
-/// The addresses of the nodes that run a Ready pod. `None` if no node does: the leader itself is such a pod, so this says that
-/// the answer is not known, and what stands in statuses had better stay.
+/// The addresses of the nodes that run a Ready pod. `None` if no node does: the leader itself is such a pod, so this
+/// says that the answer is not known, and what stands in statuses had better stay.
 pub(super) fn of_nodes(
     nodes: &BTreeMap<String, NodeFacts>,
     pods: &BTreeMap<String, PodFacts>,

@@ -1,9 +1,10 @@
 //! Leader election by a Lease, without the requests: what to write for what was read, and how long one is in office.
 //!
-//! The rules are those of client-go's `leaderelection`. Nobody's clock is trusted but one's own, and that only for durations:
-//! a Lease has expired when its record has not changed for its duration *since it was first seen so*. A holder counts its term
-//! from before it sent the renewal, and ends it at two thirds of the duration, so it has stopped writing before anybody can
-//! have seen its record unchanged for long enough. Two who try at the same time are told apart by `resourceVersion`.
+//! The rules are those of client-go's `leaderelection`. Nobody's clock is trusted but one's own, and that only for
+//! durations: a Lease has expired when its record has not changed for its duration *since it was first seen so*. A
+//! holder counts its term from before it sent the renewal, and ends it at two thirds of the duration, so it has stopped
+//! writing before anybody can have seen its record unchanged for long enough. Two who try at the same time are told
+//! apart by `resourceVersion`.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Decides which events to write, and when. Pure: it is told the time, and writes nothing.
 //!
-//! Every problem is told when it appears and then, as long as it stands, so often that the server does not forget it; one that
-//! was resolved and comes back is told again. Problems that come and go by themselves must stand for a while first. What may
-//! not be written yet, for there were too many, is not queued: it is looked for again in what stands then.
+//! Every problem is told when it appears and then, as long as it stands, so often that the server does not forget it;
+//! one that was resolved and comes back is told again. Problems that come and go by themselves must stand for a while
+//! first. What may not be written yet, for there were too many, is not queued: it is looked for again in what stands
+//! then.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +21,8 @@ use tokio::time::Instant;
 use super::facts::Problem;
 use crate::control::outcome::Reason;
 
-/// A problem that stands is told again after this time. Half of what the API server keeps events for (`--event-ttl`, 1 h), so
-/// that `kubectl describe` shows it as long as it stands.
+/// A problem that stands is told again after this time. Half of what the API server keeps events for (`--event-ttl`, 1
+/// h), so that `kubectl describe` shows it as long as it stands.
 pub(super) const REPEAT: Duration = Duration::from_secs(30 * 60);
 /// How long endpoints must be missing: a rolling update may leave none for a moment.
 pub(super) const ENDPOINTS_MISSING: Duration = Duration::from_secs(5);
@@ -85,7 +86,8 @@ struct Bucket {
 
 /// The event that tells `problem` for the first time.
 ///
-/// Its name follows from what it says, so that another leader, or this one after a restart, finds it instead of repeating it.
+/// Its name follows from what it says, so that another leader, or this one after a restart, finds it instead of
+/// repeating it.
 pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: Timestamp) -> Event {
     let Problem { kind: _, name, uid, reason, message } = problem;
     let hash = fnv([uid.as_bytes(), reason.as_str().as_bytes(), message.as_bytes()].join(&0).as_slice());

@@ -1,5 +1,5 @@
-//! What statuses and events are made of, read from the cluster and its translation where it is asked for: by the leader alone.
-//! It judges nothing.
+//! What statuses and events are made of, read from the cluster and its translation where it is asked for: by the leader
+//! alone. It judges nothing.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -52,10 +52,12 @@ pub(super) struct Problem {
     pub(super) message: Arc<str>,
 }
 
-/// Drops what statuses do not need: of the status all but the load balancer, of field ownership all but whether we have any.
+/// Drops what statuses do not need: of the status all but the load balancer, of field ownership all but whether we have
+/// any.
 ///
-/// The API server keeps for each manager which fields it owns, and that is how a status is known as ours after a restart, by
-/// another leader, or when its addresses have changed since. The record itself is several times as large as the status.
+/// The API server keeps for each manager which fields it owns, and that is how a status is known as ours after a
+/// restart, by another leader, or when its addresses have changed since. The record itself is several times as large as
+/// the status.
 pub(in crate::control) fn reduce(ingress: &mut Ingress) {
     let entries_of_ours = ingress.metadata.managed_fields.take().into_iter().flatten().filter(|entry| {
         entry.subresource.as_deref() == Some("status")

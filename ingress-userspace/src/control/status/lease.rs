@@ -1,4 +1,5 @@
-//! Carries the steps of an [`Election`] to the API server, and its tenure to the rest. It decides nothing about who leads.
+//! Carries the steps of an [`Election`] to the API server, and its tenure to the rest. It decides nothing about who
+//! leads.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Watches what addresses are read from: the Service to publish, or nodes and pods. Only the leader does. What the addresses
-//! are is for [`super::addresses`] to say.
+//! Watches what addresses are read from: the Service to publish, or nodes and pods. Only the leader does. What the
+//! addresses are is for [`super::addresses`] to say.
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
@@ -29,8 +29,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// … but a stream of changes without a pause is shown after this time.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 
-/// Sends the addresses as they change, until it is dropped. Nothing is sent before everything has been read once, nor while the
-/// answer is not known.
+/// Sends the addresses as they change, until it is dropped. Nothing is sent before everything has been read once, nor
+/// while the answer is not known.
 pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch::Sender<Option<Vec<Address>>>) {
     match &options.publish {
         Publish::Addresses(explicit) => {

@@ -1,5 +1,5 @@
-//! Tells the cluster about itself: addresses in the status of the Ingresses that are served, and Warning events about what is
-//! wrong with objects. It decides nothing about routes, and nothing waits for it.
+//! Tells the cluster about itself: addresses in the status of the Ingresses that are served, and Warning events about
+//! what is wrong with objects. It decides nothing about routes, and nothing waits for it.
 //!
 //! ```text
 //! watch ──Facts──┬─> plan ──────> writer ──> ingresses/status     one leader among
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `Task` is the whole of it as the control loop sees it. Each part has a pure core (`election`, `plan`, `events`,
-//! and the reading of addresses) and a thin edge that talks to the API server. What is handed in replaces what was handed in
-//! before, so nothing piles up however slow the API server is.
+//! and the reading of addresses) and a thin edge that talks to the API server. What is handed in replaces what was
+//! handed in before, so nothing piles up however slow the API server is.
 
 use std::{sync::Arc, time::Duration};
 
@@ -108,8 +108,8 @@ pub(super) struct Task {
     running: JoinSet<()>,
 }
 
-/// The field manager of the installations with this controller. Others may be in the cluster, with classes of their own, and
-/// what they wrote is theirs.
+/// The field manager of the installations with this controller. Others may be in the cluster, with classes of their
+/// own, and what they wrote is theirs.
 fn manager(controller: &str) -> String {
     if controller == Options::default().controller {
         return MANAGER.into();

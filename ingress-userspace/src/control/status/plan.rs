@@ -1,8 +1,9 @@
 //! Decides which statuses to write. Pure: it is told the time, and writes nothing.
 //!
-//! Only statuses that differ from what is wanted are written, and only those of the Ingresses that are served. Of the others,
-//! those that bear fields of ours are cleared, once they have been left for a while. Both are server-side applies by one field
-//! manager: a status that another manager has taken over since is not ours any more, and clearing it changes nothing.
+//! Only statuses that differ from what is wanted are written, and only those of the Ingresses that are served. Of the
+//! others, those that bear fields of ours are cleared, once they have been left for a while. Both are server-side
+//! applies by one field manager: a status that another manager has taken over since is not ours any more, and clearing
+//! it changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +37,8 @@ pub(super) struct Entry {
     ports: BTreeSet<u16>,
 }
 
-/// What was written, so that it is not written again while the news of it is under way, nor again and again when another
-/// controller writes to the same Ingress.
+/// What was written, so that it is not written again while the news of it is under way, nor again and again when
+/// another controller writes to the same Ingress.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     written: BTreeMap<ObjectName, Attempt>,
@@ -61,8 +62,8 @@ pub(super) struct Plan {
     pub(super) again: BTreeSet<ObjectName>,
 }
 
-/// How long an Ingress must be left before its status is cleared: a class that is deleted and created anew is no reason to take
-/// names out of the DNS.
+/// How long an Ingress must be left before its status is cleared: a class that is deleted and created anew is no reason
+/// to take names out of the DNS.
 pub(super) const LEFT_FOR: Duration = Duration::from_secs(5);
 
 /// The entries that show `addresses`, each with `ports`.
@@ -71,8 +72,8 @@ pub(super) fn wanted(addresses: &[Address], ports: &[u16]) -> Arc<[Entry]> {
     addresses.iter().map(|address| Entry { address: address.clone(), ports: ports.clone() }).collect()
 }
 
-/// What to write so that every one of `bearers` that is served shows `wanted`; `None` if that is not known. `interval` is how
-/// long a status that was written and yet differs stays so.
+/// What to write so that every one of `bearers` that is served shows `wanted`; `None` if that is not known. `interval`
+/// is how long a status that was written and yet differs stays so.
 ///
 /// Of the Ingresses that are not among `bearers` nothing is known to have changed, or to wait, since the last plan.
 pub(super) fn plan(
@@ -151,8 +152,8 @@ impl Ledger {
 // === impl Write ===
 
 impl Write {
-    /// The object to apply. It holds what shall be ours and nothing else; the UID keeps it from an object of the same name
-    /// that came later.
+    /// The object to apply. It holds what shall be ours and nothing else; the UID keeps it from an object of the same
+    /// name that came later.
     pub(super) fn body(&self) -> Value {
         let Self { name: ObjectName { namespace, name }, uid, entries } = self;
         let mut body = json!({

@@ -92,8 +92,8 @@ impl<'o> Recorder<'o> {
         }
     }
 
-    /// Tells `problem`, which was told `count` times before. Returns how often it has been told now, zero if the server will
-    /// not have it as it is; or how long to pause.
+    /// Tells `problem`, which was told `count` times before. Returns how often it has been told now, zero if the server
+    /// will not have it as it is; or how long to pause.
     async fn tell(&mut self, problem: &Problem, count: i32) -> Result<i32, Duration> {
         let Options { controller, identity, handle, .. } = self.options;
         let event = events::event(problem, controller, identity, Timestamp::now());

@@ -13,8 +13,8 @@ use super::{
 /// The label by which pods of this controller are known; the manifests in `deploy` set it.
 pub(super) const LABEL: &str = "app.kubernetes.io/name=xdp-ingress";
 
-/// Whether no other replica runs or is about to. If that cannot be learnt, it is not the last: an address that leads nowhere
-/// for a while is better than names that vanish from the DNS.
+/// Whether no other replica runs or is about to. If that cannot be learnt, it is not the last: an address that leads
+/// nowhere for a while is better than names that vanish from the DNS.
 pub(super) async fn is_last(client: &Client, options: &Options) -> bool {
     let lost = "statuses stay as they are when the last replica leaves";
     let mut trouble = Trouble::new(Access { verb: "list", resource: "pods", lost });

@@ -1,4 +1,5 @@
-//! Writes statuses as planned, some at a time, and clears them when the last replica leaves. It decides nothing about them.
+//! Writes statuses as planned, some at a time, and clears them when the last replica leaves. It decides nothing about
+//! them.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -79,8 +80,8 @@ pub(super) async fn keep(
     }
 }
 
-/// Writes all, and says how long to pause if the server would have none of it. What concerns one object alone is noted like a
-/// success, and so tried again after the interval.
+/// Writes all, and says how long to pause if the server would have none of it. What concerns one object alone is noted
+/// like a success, and so tried again after the interval.
 async fn write_all(
     client: &Client,
     options: &Options,
@@ -133,8 +134,8 @@ async fn write_all(
 
 async fn send(client: &Client, manager: &str, write: &Write, limit: Duration) -> Result<(), Failure> {
     let api: Api<Ingress> = Api::namespaced(client.clone(), &write.name.namespace);
-    // By force: the Ingress is of our class, so whoever wrote its status before, an earlier controller most often, has no
-    // more say in it.
+    // By force: the Ingress is of our class, so whoever wrote its status before, an earlier controller most often, has
+    // no more say in it.
     let params = PatchParams::apply(manager).force();
     ask(limit, api.patch_status(&write.name.name, &params, &Patch::Apply(write.body()))).await.map(drop)
 }

@@ -15,8 +15,8 @@ use crate::control::{
     saved::{self, Content, Restored},
 };
 
-/// How long the API server may take for its first lists before the saved configuration is served. They usually take less
-/// than a second; a client that is turned away meanwhile comes back later than this.
+/// How long the API server may take for its first lists before the saved configuration is served. They usually take
+/// less than a second; a client that is turned away meanwhile comes back later than this.
 pub(super) const RESTORE_AFTER: Duration = Duration::from_secs(3);
 
 /// How long after a change the configuration is saved, and so how often at most.

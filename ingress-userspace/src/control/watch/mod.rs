@@ -48,9 +48,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Follows `source` and hands every new translation to `publish`, until `shutdown` is ready.
 ///
-/// The first translation is published when everything has been read once, even if it is empty; or, if an API server is silent
-/// for 3 s, from what was saved, if anything was. Later ones are published only if they differ from the one before. An
-/// error of the source, once it runs, never takes routes away.
+/// The first translation is published when everything has been read once, even if it is empty; or, if an API server is
+/// silent for 3 s, from what was saved, if anything was. Later ones are published only if they differ from the one
+/// before. An error of the source, once it runs, never takes routes away.
 ///
 /// # Errors
 /// If the source cannot be read at the start: see [`Error`].
@@ -203,8 +203,8 @@ impl State {
         }
     }
 
-    /// From now on only what the source tells counts. What was saved stays of what the source has not read yet, until it has;
-    /// and the addresses of names, which do not come from it.
+    /// From now on only what the source tells counts. What was saved stays of what the source has not read yet, until
+    /// it has; and the addresses of names, which do not come from it.
     fn confirm(&mut self, unread: &[ObjectId]) {
         if std::mem::replace(&mut self.is_confirmed, true) {
             return;

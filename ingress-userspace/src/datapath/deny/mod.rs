@@ -1,5 +1,5 @@
-//! The deny list in the kernel: makes it what it should be, whatever process has left it as it is, and tells what it has
-//! dropped. Whom to deny is the caller's to know.
+//! The deny list in the kernel: makes it what it should be, whatever process has left it as it is, and tells what it
+//! has dropped. Whom to deny is the caller's to know.
 
 mod plan;
 
@@ -90,8 +90,9 @@ impl DenyList {
     /// times, and so passes what passes before and after, unless a family's list is full: then what is new waits for
     /// room, hops first. A prefix keeps its rule as long as it is listed.
     ///
-    /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the node,
-    /// under the lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would leave a mixture.
+    /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the
+    /// node, under the lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would
+    /// leave a mixture.
     ///
     /// # Errors
     /// [`Error::Kernel`], after which some of the changes are made.

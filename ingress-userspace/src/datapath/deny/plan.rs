@@ -35,8 +35,8 @@ pub(super) struct Plan {
 // === impl DenyEntries ===
 
 impl DenyEntries {
-    /// Denies `denied`, but nobody of `trusted`, who speak for others: of whom, only the proxy finds out. Prefixes of either list
-    /// may hold one another.
+    /// Denies `denied`, but nobody of `trusted`, who speak for others: of whom, only the proxy finds out. Prefixes of
+    /// either list may hold one another.
     #[must_use]
     pub fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
         let denied = denied.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Deny));

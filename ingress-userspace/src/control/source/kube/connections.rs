@@ -1,14 +1,14 @@
-//! Connections to an API server: few for many watches, and none that is dead without being noticed. It knows nothing of what
-//! is asked.
+//! Connections to an API server: few for many watches, and none that is dead without being noticed. It knows nothing of
+//! what is asked.
 //!
-//! A server that speaks HTTP/2, as API servers do over TLS, gets [`STREAMS`] requests on each connection; any other gets a
-//! connection for each request that is under way. Which of the two it is, a first connection without a request finds out, so
-//! that many requests at once do not each open one to see. It finds out anew after every failure: what comes back may be another
-//! server, and while none is there, one connection is tried at a time.
+//! A server that speaks HTTP/2, as API servers do over TLS, gets [`STREAMS`] requests on each connection; any other
+//! gets a connection for each request that is under way. Which of the two it is, a first connection without a request
+//! finds out, so that many requests at once do not each open one to see. It finds out anew after every failure: what
+//! comes back may be another server, and while none is there, one connection is tried at a time.
 //!
-//! A server that crashes, is stopped, or is cut off sends nothing, not even the end of the connection. Over HTTP/2 it is asked
-//! for a sign of life (a ping); otherwise its kernel is (TCP keepalive). Only a server of HTTP/1.1 that stops while its kernel
-//! goes on is found later: when the time is over that a watch lasts at most, 295 s.
+//! A server that crashes, is stopped, or is cut off sends nothing, not even the end of the connection. Over HTTP/2 it
+//! is asked for a sign of life (a ping); otherwise its kernel is (TCP keepalive). Only a server of HTTP/1.1 that stops
+//! while its kernel goes on is found later: when the time is over that a watch lasts at most, 295 s.
 
 use std::{
     future::Future,
@@ -38,12 +38,12 @@ use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 /// Opens connections, TLS included.
 pub(super) type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
 
-/// Requests on one connection of HTTP/2. Go's servers allow 100 and more, and proxies before them at least as many; a request over
-/// the limit would wait for a watch to end.
+/// Requests on one connection of HTTP/2. Go's servers allow 100 and more, and proxies before them at least as many; a
+/// request over the limit would wait for a watch to end.
 const STREAMS: usize = 64;
 
-/// How long a server may take to begin an answer. An API server gives up on what is no watch after 60 s, and answers at once
-/// to a watch.
+/// How long a server may take to begin an answer. An API server gives up on what is no watch after 60 s, and answers at
+/// once to a watch.
 const MAX_HEAD: Duration = Duration::from_secs(75);
 
 /// When a connection counts as dead.

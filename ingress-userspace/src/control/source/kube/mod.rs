@@ -17,9 +17,10 @@
 //!
 //! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
 //!
-//! The first batch is sent when every watch has its first list. Later, an Ingress that names another Secret is told together
-//! with the Secret, and with the end of the one it named before, so that its hosts always have a certificate. An error
-//! removes nothing: objects go when the server says so, or when a complete later list is without them (see `watching`).
+//! The first batch is sent when every watch has its first list. Later, an Ingress that names another Secret is told
+//! together with the Secret, and with the end of the one it named before, so that its hosts always have a certificate.
+//! An error removes nothing: objects go when the server says so, or when a complete later list is without them (see
+//! `watching`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -77,8 +78,8 @@ const QUIET: Duration = Duration::from_millis(1);
 /// … but a stream of events without a pause is told after this time.
 const MAX_DELAY: Duration = Duration::from_millis(20);
 
-/// How long changes wait for the first lists of Secrets that Ingresses have begun to name. An answer usually takes some ms; a
-/// server that gives none must not keep endpoints from being told.
+/// How long changes wait for the first lists of Secrets that Ingresses have begun to name. An answer usually takes some
+/// ms; a server that gives none must not keep endpoints from being told.
 const MAX_HOLD: Duration = Duration::from_secs(2);
 
 /// Sends what the API server tells, until the receiver goes.
@@ -129,7 +130,8 @@ pub(crate) async fn follow_client(
         }
         watches.begin_references(&mut tracker);
         if !tracker.is_settled() {
-            // One Secret that is not answered for must not keep all others from being served, at the start as little as later.
+            // One Secret that is not answered for must not keep all others from being served, at the start as little as
+            // later.
             if tracker.has_what_is_required() {
                 held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
             }

@@ -14,8 +14,8 @@ use crate::control::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WatchId(u64);
 
-/// `metadata.resourceVersion`, which grows with every change of any object of a kind (KEP-5504). 0 where there is none to
-/// compare with.
+/// `metadata.resourceVersion`, which grows with every change of any object of a kind (KEP-5504). 0 where there is none
+/// to compare with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(u64);
 
@@ -44,7 +44,8 @@ pub(super) enum Need {
     Optional,
 }
 
-/// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, and by the operator.
+/// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, and by the
+/// operator.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     next: u64,
@@ -118,7 +119,8 @@ impl Tracker {
         known.into_keys().map(Change::Remove).collect()
     }
 
-    /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any more.
+    /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any
+    /// more.
     pub(super) fn is_settled(&self) -> bool {
         self.watches.values().all(|watch| watch.is_settled)
     }
@@ -128,7 +130,8 @@ impl Tracker {
         self.watches.values().all(|watch| watch.is_settled || watch.need == Need::Optional)
     }
 
-    /// Takes every watch that is not required as settled, whatever it has had, and says which objects are not read for that.
+    /// Takes every watch that is not required as settled, whatever it has had, and says which objects are not read for
+    /// that.
     pub(super) fn give_up_waiting(&mut self) -> Vec<ObjectId> {
         let given_up = self.watches.values_mut().filter(|watch| watch.need == Need::Optional && !watch.is_settled);
         given_up.filter_map(Watch::give_up_waiting).collect()

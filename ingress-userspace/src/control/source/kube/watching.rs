@@ -1,13 +1,13 @@
 //! One watch of one kind, kept up whatever the server does. It passes events on and judges no object.
 //!
 //! An error never takes anything away. A list that met an error is begun again, because it may lack what the error was
-//! about; and an empty list after an error, where there were objects before, is believed only when a second list says the
-//! same. (A server whose store was lost answers so, until somebody restores it.)
+//! about; and an empty list after an error, where there were objects before, is believed only when a second list says
+//! the same. (A server whose store was lost answers so, until somebody restores it.)
 //!
-//! Pauses after answers that are errors grow from 0.8 s to 30 s, each longer by a random part of up to itself, so that neither
-//! the watches of one process nor those of many nodes come back together. They begin anew once a watch works again. A
-//! server that does not answer at all is asked every 0.8 to 1.6 s: it is spared nothing by longer pauses, and routes are out
-//! of date until it is found again.
+//! Pauses after answers that are errors grow from 0.8 s to 30 s, each longer by a random part of up to itself, so that
+//! neither the watches of one process nor those of many nodes come back together. They begin anew once a watch works
+//! again. A server that does not answer at all is asked every 0.8 to 1.6 s: it is spared nothing by longer pauses, and
+//! routes are out of date until it is found again.
 
 use std::{fmt::Debug, time::Duration};
 

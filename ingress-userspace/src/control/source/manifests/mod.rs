@@ -5,9 +5,9 @@
 //!                 every 2 s, for what inotify cannot see ────────────┘
 //! ```
 //!
-//! Files named `*.yaml`, `*.yml` and `*.json` in the directory and below it are read, in order of their paths; names that
-//! begin with `.` are not, so a mounted ConfigMap (`..data`) is read once. Symbolic links to files are followed, those to
-//! directories are not. Of objects with the same name the first stays.
+//! Files named `*.yaml`, `*.yml` and `*.json` in the directory and below it are read, in order of their paths; names
+//! that begin with `.` are not, so a mounted ConfigMap (`..data`) is read once. Symbolic links to files are followed,
+//! those to directories are not. Of objects with the same name the first stays.
 //!
 //! A file that cannot be read or is broken keeps the objects that it held before; a file that is gone takes its objects
 //! with it. A file that someone is still writing is looked at when it is closed, or after 200 ms without a write.
@@ -36,7 +36,8 @@ const QUIET: Duration = Duration::from_millis(1);
 /// Longest time that changes without a pause are held back.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 
-/// What inotify does not see (network file systems, targets of links, an overflow of its queue) is seen after this time.
+/// What inotify does not see (network file systems, targets of links, an overflow of its queue) is seen after this
+/// time.
 const RESCAN: Duration = Duration::from_secs(2);
 
 /// Sends the content of `root`, then every change, until the receiver goes.
@@ -44,8 +45,8 @@ const RESCAN: Duration = Duration::from_secs(2);
 /// The first batch is sent even if it is empty.
 ///
 /// # Errors
-/// If `root` is no directory, or its changes cannot be watched, at the start. Later, while the changes of a directory that
-/// took its place cannot be watched, they are found by looking.
+/// If `root` is no directory, or its changes cannot be watched, at the start. Later, while the changes of a directory
+/// that took its place cannot be watched, they are found by looking.
 pub async fn follow(root: PathBuf, batches: mpsc::Sender<Batch>) -> Result<(), Error> {
     follow_with(root, batches, Watch::start).await
 }

@@ -1,7 +1,7 @@
 //! Reads the objects of one manifest file. It opens no files and remembers nothing.
 //!
-//! Each YAML document is read by itself, so that a broken one does not take the others with it. What is, or may be, a Secret
-//! is never quoted in a remark.
+//! Each YAML document is read by itself, so that a broken one does not take the others with it. What is, or may be, a
+//! Secret is never quoted in a remark.
 
 use std::{path::Path, sync::Arc};
 
@@ -33,7 +33,8 @@ pub struct Parsed {
 /// Namespace of objects that name none, as for `kubectl`.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Nodes and events of one document: a `List` of some ten thousand objects. Far beyond, a file is a mistake or an attack.
+/// Nodes and events of one document: a `List` of some ten thousand objects. Far beyond, a file is a mistake or an
+/// attack.
 const MAX_NODES: usize = 8_000_000;
 
 /// Aliases (`*anchor`) of one document and the events they may repeat: enough for people, too few for an alias bomb.
@@ -108,8 +109,8 @@ struct Reader {
     parsed: Parsed,
 }
 
-/// The documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no scalar can hold
-/// it at the first column (YAML 1.2.2, 9.1.2).
+/// The documents of a YAML stream with the lines they begin at. A line of `---` always ends a document: no scalar can
+/// hold it at the first column (YAML 1.2.2, 9.1.2).
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut start_line, mut offset) = (0, 1, 0);

@@ -69,7 +69,8 @@ impl Dns {
         };
         match (answer(a), answer(aaaa)) {
             (Ok(a), Ok(aaaa)) => Ok(a.join(aaaa)),
-            // Some servers fail to answer for the family that they do not know. What the other has is better than nothing.
+            // Some servers fail to answer for the family that they do not know. What the other has is better than
+            // nothing.
             (Ok(answer), Err(_)) | (Err(_), Ok(answer)) if !answer.addresses.is_empty() => Ok(answer),
             (Err(source), _) | (_, Err(source)) => Err(LookupError::Lookup { name: name.into(), source }),
         }

@@ -1,4 +1,5 @@
-//! Keeps the addresses of DNS names known: those that Services of type ExternalName refer to. It does not judge addresses.
+//! Keeps the addresses of DNS names known: those that Services of type ExternalName refer to. It does not judge
+//! addresses.
 //!
 //! ```text
 //! Translation.external_names ──> Schedule ──due──> lookup ──> answer ──> Change::Resolve ──┐
@@ -6,11 +7,12 @@
 //!                                    └──────── no longer wanted ─────> Change::Forget ─────┘
 //! ```
 //!
-//! A name is asked again when nine tenths of its time to live are over, at the soonest after [`MIN_TTL`] and at the latest after
+//! A name is asked again when nine tenths of its time to live are over, at the soonest after [`MIN_TTL`] and at the
+//! latest after
 //! [`MAX_TTL`]. While DNS fails, the last answer stays for [`MAX_STALE`]; that a name does not exist is an answer.
 //!
-//! Who can make Services can make names whose servers never answer, or late. So that they delay no other, names are asked for
-//! in places of three kinds (see [`Standing`]): such names wait for each other only.
+//! Who can make Services can make names whose servers never answer, or late. So that they delay no other, names are
+//! asked for in places of three kinds (see [`Standing`]): such names wait for each other only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -18,7 +18,8 @@ async fn objects_go_only_when_a_complete_list_is_without_them() {
     check(&server, 2, &expect).await;
 }
 
-/// Follows a server that tells of `a` and `b`, and then what `act` scripts, and compares what is told after the first list.
+/// Follows a server that tells of `a` and `b`, and then what `act` scripts, and compares what is told after the first
+/// list.
 async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
     let server = server();
     let both = [object("Ingress", "a", ""), object("Ingress", "b", "")];

@@ -18,7 +18,8 @@ use tokio::{
 use super::{tracker::Version, *};
 use crate::control::change::{Change, Kind};
 
-/// Answers by kind of request, path and name, in order; a request without an answer waits for one, as a watch without events.
+/// Answers by kind of request, path and name, in order; a request without an answer waits for one, as a watch without
+/// events.
 #[derive(Default)]
 struct Server {
     script: Mutex<HashMap<String, VecDeque<(u16, String)>>>,
@@ -141,8 +142,8 @@ fn describe(change: Change) -> String {
     }
 }
 
-/// Follows the server until it has told as many changes as expected, and compares. How changes fall into batches is a matter of
-/// time, except that `first` come at once.
+/// Follows the server until it has told as many changes as expected, and compares. How changes fall into batches is a
+/// matter of time, except that `first` come at once.
 async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
     let (sender, mut batches) = crate::control::source::queue();
     let options = translate::Options::default();
