@@ -16,10 +16,11 @@ use crate::{build, process, progress, workspace};
 
 /// What `check --help` says below the options.
 pub const AFTER_HELP: &str = "\
-Checks: format (rustfmt), lints (clippy, warnings are errors), walls (each feature of ingress-userspace compiles alone,
-and the pure modules name no IO crate), kernel programs (they build for BPF), docs (rustdoc, warnings are errors),
-dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider), spelling (typos), packaging (the
-manifests and the chart of deploy/ render and say the same, the schema refuses mistakes; needs Go, see setup --help).
+Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each feature of
+ingress-userspace compiles alone, and the pure modules name no IO crate), kernel programs (they build for BPF), docs
+(rustdoc, warnings are errors), dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider),
+spelling (typos), packaging (the manifests and the chart of deploy/ render and say the same, the schema refuses
+mistakes; needs Go, see setup --help).
 
 Examples:
   cargo xtask check
@@ -42,6 +43,7 @@ enum Check {
     Walls,
     KernelPrograms,
     Lints,
+    FuzzTargets,
     Docs,
 }
 
@@ -68,6 +70,7 @@ impl Check {
             Self::Walls => "walls",
             Self::KernelPrograms => "kernel programs",
             Self::Lints => "lints",
+            Self::FuzzTargets => "fuzz targets",
             Self::Docs => "docs",
         }
     }
@@ -88,6 +91,15 @@ impl Check {
             Self::Lints => {
                 let clippy = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
                 process::run(build::cargo().args(clippy))?;
+            }
+            Self::FuzzTargets => {
+                // Outside the workspace, where nothing else looks at them; as the lock file beside them has it.
+                let manifest = "ingress-userspace/fuzz/Cargo.toml";
+                let mut check = build::cargo();
+                check.args(["check", "--locked", "--manifest-path", manifest]);
+                check.env("CARGO_TARGET_DIR", workspace::target_dir());
+                // Nothing is linked; whatever is named here, libFuzzer itself, of C++, is not built.
+                process::run(check.env("CUSTOM_LIBFUZZER_PATH", "./libfuzzer.a"))?;
             }
             Self::Docs => {
                 let mut doc = build::cargo();
