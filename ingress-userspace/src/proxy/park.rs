@@ -107,12 +107,15 @@ impl Future for Task {
 // === impl Stage ===
 
 impl Stage {
-    /// TLS may have taken the first request from the socket along with the end of the handshake.
+    /// TLS may have taken the first request from the socket along with the end of the handshake, and HTTP/2 begins with
+    /// a word of ours.
     fn opened(io: Io, conn: &Rc<Conn>) -> Self {
-        match io {
-            Io::Plain(_) => Self::parked(io, conn),
-            Io::Tls(_) => Self::Serving(serve(io, conn)),
-        }
+        let is_to_be_served = match &io {
+            Io::Plain(_) => false,
+            // Part of a record is no request yet: the rest of it shows in the socket.
+            Io::Tls(tls) => is_http2(tls) || !tls.get_ref().1.wants_read(),
+        };
+        if is_to_be_served { Self::Serving(serve(io, conn)) } else { Self::parked(io, conn) }
     }
 
     fn parked(io: Io, conn: &Rc<Conn>) -> Self {
@@ -125,12 +128,17 @@ fn serve(io: Io, conn: &Rc<Conn>) -> Serving {
     let conn = Rc::clone(conn);
     match io {
         Io::Plain(tcp) => Box::pin(async move { http1(tcp, |tcp| tcp, conn).await.map(Io::Plain) }),
-        Io::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => Box::pin(async move {
+        Io::Tls(tls) if is_http2(&tls) => Box::pin(async move {
             http2(tls, Vec::new(), conn).await;
             None
         }),
         Io::Tls(tls) => Box::pin(async move { http1(tls, |tls| tls.get_ref().0, conn).await.map(Io::Tls) }),
     }
+}
+
+/// Whether the handshake has agreed on it.
+fn is_http2(tls: &TlsStream<TcpStream>) -> bool {
+    tls.get_ref().1.alpn_protocol() == Some(b"h2")
 }
 
 // === impl Parked ===

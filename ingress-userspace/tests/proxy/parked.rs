@@ -2,15 +2,20 @@
 //! a parked one.
 
 use std::{
-    net::Shutdown,
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
     num::NonZeroU32,
-    sync::{Mutex, mpsc},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
 use ingress_userspace::{
     model::Settings,
     proxy::{Drained, Options, Pressure, Refusal, Usage},
+};
+use rustls::{
+    ClientConnection,
+    version::{TLS12, TLS13},
 };
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,11 +24,13 @@ use crate::{
     drain::{drain, refuses},
     frames::{HEADERS, NONE, PREFACE, Raw, SETTINGS, frame, get},
     support::{Client, DEADLINE, Origin, Proxy, Table, wait_until},
-    tls::{config, connect},
+    tls::{config, config_of, connect},
     ws,
 };
 
 const SHORT: Duration = Duration::from_millis(100);
+/// For clients that have something to do first, lest a slow machine is taken for a slow client.
+const LONGER: Duration = Duration::from_secs(1);
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
 /// Nothing stays warm.
@@ -86,20 +93,64 @@ fn no_request_is_lost_however_it_meets_the_parking() {
 async fn a_parked_connection_over_tls_answers_its_next_request() {
     let origin = Origin::answering("pod");
     let proxy = proxy(&origin, Settings::default());
-    let mut stream = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
-    for _ in 0..3 {
-        stream.write_all(REQUEST.as_bytes()).await.expect("sent");
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\npod") {
-            let count = stream.read_buf(&mut answer).await.expect("read");
-            assert!(count > 0, "{}", answer.escape_ascii());
+    for version in [&TLS12, &TLS13] {
+        let mut stream = connect(&proxy, &Arc::new(config_of(&[version], None)), "a.test").await;
+        for _ in 0..3 {
+            // Before its first request, too.
+            wait_parked(&proxy, 1);
+            stream.write_all(REQUEST.as_bytes()).await.expect("sent");
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\npod") {
+                let count = stream.read_buf(&mut answer).await.expect("read");
+                assert!(count > 0, "{}", answer.escape_ascii());
+            }
         }
         wait_parked(&proxy, 1);
+        // The farewell of TLS is said in both directions.
+        stream.shutdown().await.expect("shut down");
+        assert_eq!(stream.read(&mut [0]).await.expect("an end in order"), 0);
+        wait_open(&proxy, 0);
+        assert_eq!(proxy.shared.stats().parked, 0);
     }
-    // The farewell of TLS is said in both directions.
-    stream.shutdown().await.expect("shut down");
-    assert_eq!(stream.read(&mut [0]).await.expect("an end in order"), 0);
-    wait_open(&proxy, 0);
+}
+
+#[test]
+fn a_request_may_come_with_the_end_of_the_handshake() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut tcp = TcpStream::connect(proxy.https).expect("connected");
+    tcp.set_read_timeout(Some(DEADLINE)).expect("timeout set");
+    let name = "a.test".try_into().expect("valid name");
+    let mut tls = ClientConnection::new(Arc::new(config_of(&[&TLS13], None)), name).expect("a session");
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(&mut tcp).expect("sent");
+        }
+        let count = tls.read_tls(&mut tcp).expect("read");
+        assert!(count > 0, "the handshake ended early");
+        tls.process_new_packets().expect("in order");
+    }
+    let request = REQUEST.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    tls.writer().write_all(request.as_bytes()).expect("taken");
+    let mut last = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut last).expect("taken");
+    }
+    // The client's part of the handshake ends in the same segment.
+    tcp.write_all(&last).expect("sent");
+    let mut answer = String::new();
+    rustls::Stream::new(&mut tls, &mut tcp).read_to_string(&mut answer).expect("an end in order");
+    assert!(answer.ends_with("\r\n\r\npod"), "{answer}");
+}
+
+#[tokio::test]
+async fn http2_over_tls_begins_with_a_word_of_ours() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut stream = connect(&proxy, &config(&["h2"]), "a.test").await;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.expect("a frame");
+    assert_eq!(head[3], SETTINGS);
     assert_eq!(proxy.shared.stats().parked, 0);
 }
 
@@ -213,6 +264,17 @@ fn time_outs_hold_for_what_is_parked() {
     assert!(client.send("GET / HT").is_closed());
     wait_open(&head, 0);
     assert_eq!(head.shared.stats().timed_out, 2);
+}
+
+#[tokio::test]
+async fn a_connection_over_tls_has_its_time_for_a_first_head() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings { head_timeout: LONGER, ..Settings::default() });
+    let mut stream = connect(&proxy, &config(&["http/1.1"]), "a.test").await;
+    assert!(stream.read(&mut [0]).await.is_err(), "no farewell");
+    wait_open(&proxy, 0);
+    let stats = proxy.shared.stats();
+    assert_eq!((stats.timed_out, stats.parked), (1, 0));
 }
 
 #[test]
