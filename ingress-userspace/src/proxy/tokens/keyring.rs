@@ -143,9 +143,9 @@ impl Keyring {
     /// The keys; while there are none, those that come within `patience`. Has `worker` keep them if nobody does.
     pub(super) async fn fetched(self: &Arc<Self>, patience: Duration, worker: &Rc<Worker>) -> Option<Arc<Fetched>> {
         self.note_need(clock::now());
-        if self.is_to_be_kept() {
+        if let Some(kept) = self.take_up() {
             // The task outlives the request: others wait for the same keys.
-            drop(spawn_local(keep(Arc::clone(self), Rc::clone(worker))));
+            drop(spawn_local(keep(kept, Rc::clone(worker))));
         }
         if let Some(keys) = self.usable(clock::now()) {
             return Some(keys);
@@ -175,16 +175,16 @@ impl Keyring {
         }
     }
 
-    /// Whether the caller is to start the task, as there is none.
-    fn is_to_be_kept(&self) -> bool {
+    /// What the task has, if there is none and the caller is to start it.
+    fn take_up(self: &Arc<Self>) -> Option<Kept> {
         let _times = self.times();
         if self.has_task.load(Relaxed) {
-            return false;
+            return None;
         }
         // Before the task is seen, so that whoever comes now finds a fetch to wait for, though it has not begun.
         self.is_fetching.send_replace(true);
         self.has_task.store(true, Release);
-        true
+        Some(Kept(Arc::clone(self)))
     }
 
     /// Whether rules of `snapshot` name its key server, and requests have asked for keys of late.
@@ -238,7 +238,7 @@ impl Fetched {
 
 // === the task ===
 
-/// Says that nobody keeps the keys any more, however that has come.
+/// Says that nobody keeps the keys any more, however that has come: a task may end before it has begun.
 struct Kept(Arc<Keyring>);
 
 impl Drop for Kept {
@@ -251,8 +251,7 @@ impl Drop for Kept {
 }
 
 /// Keeps the keys fresh as long as anybody asks for them and the configuration has their key server.
-async fn keep(ring: Arc<Keyring>, worker: Rc<Worker>) {
-    let kept = Kept(ring);
+async fn keep(kept: Kept, worker: Rc<Worker>) {
     let Kept(ring) = &kept;
     let mut logged: Option<Duration> = None;
     loop {
@@ -287,10 +286,21 @@ async fn keep(ring: Arc<Keyring>, worker: Rc<Worker>) {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use ingress_common::HostL7Cell;
+    use tokio::task::LocalSet;
+
     use super::*;
-    use crate::model::{
-        Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
-        UpstreamKey,
+    use crate::{
+        model::{
+            Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
+            UpstreamKey,
+        },
+        proxy::{Options, Shared},
     };
 
     fn server(target: &str) -> KeyServer {
@@ -395,9 +405,27 @@ mod tests {
     #[test]
     fn one_task_keeps_the_keys_for_all() {
         let ring = Arc::new(Keyring::of(server("/jwks").into()));
-        assert!(ring.is_to_be_kept() && !ring.is_to_be_kept());
+        let kept = ring.take_up();
+        assert!(kept.is_some() && ring.take_up().is_none());
         assert!(*ring.is_fetching.borrow(), "there is something to wait for");
-        drop(Kept(Arc::clone(&ring)));
-        assert!(!*ring.is_fetching.borrow() && ring.is_to_be_kept());
+        drop(kept);
+        assert!(!*ring.is_fetching.borrow() && ring.take_up().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_task_that_has_never_begun_keeps_nothing() {
+        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
+        let worker = Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), Options::default());
+        let ring = Arc::new(Keyring::of(server("/jwks").into()));
+        let tasks = LocalSet::new();
+        {
+            let _entered = tasks.enter();
+            let asked = pin!(ring.fetched(Duration::from_secs(60), &worker));
+            assert!(asked.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        assert!(ring.take_up().is_none(), "the task is there");
+        // As when the worker ends.
+        drop(tasks);
+        assert!(!*ring.is_fetching.borrow() && ring.take_up().is_some());
     }
 }
