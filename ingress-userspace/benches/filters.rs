@@ -1,9 +1,11 @@
-//! What each filter costs: time of the CPU that a worker takes for a request whose rule has it, for one whose rule has not while
-//! another has, and for one where no rule has any. Each is asked for by the text of an Ingress and measured through real sockets.
+//! What each filter costs: time of the CPU that a worker takes for a request whose rule has it, for one whose rule has
+//! not while another has, and for one where no rule has any. Each is asked for by the text of an Ingress and measured
+//! through real sockets.
 //!
-//! `cargo bench --bench filters` prints Markdown; `-- cors limit-rps` takes those rows alone. To measure another filter, add a row to
-//! [`ROWS`]. All runs on one CPU. Requests of the three kinds take turns, so that whatever else the machine does happens to all alike; what counts is the
-//! time on the CPU of the worker's thread (`schedstat`, proc(5)), not that which passes.
+//! `cargo bench --bench filters` prints Markdown; `-- cors limit-rps` takes those rows alone. To measure another filter,
+//! add a row to [`ROWS`]. All runs on one CPU. Requests of the three kinds take turns, so that whatever else the machine
+//! does happens to all alike; what counts is the time on the CPU of the worker's thread (`schedstat`, proc(5)), not that
+//! which passes.
 #![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -29,7 +31,7 @@ use ingress_userspace::{
     proxy::{self, ListenMode, ListenOptions, Server, Shared, Snapshot},
 };
 use nix::{
-    sched::{CpuSet, sched_setaffinity},
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
 
@@ -77,9 +79,7 @@ const TOKEN: &str = "Authorization: Bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.
 
 fn main() {
     // Threads on one CPU take turns. On several, what it costs to wake each other hides everything else.
-    let mut cpus = CpuSet::new();
-    cpus.set(0).expect("a CPU");
-    sched_setaffinity(Pid::from_raw(0), &cpus).expect("CPU 0 may be used");
+    stay_on_one_cpu();
     let wanted: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let pod = pod();
     println!("| filter | no rule has it | another rule has it | this rule has it | what it costs |");
@@ -103,6 +103,16 @@ fn main() {
         });
         println!("| {name} | {none:.2} µs | {beside:.2} µs | {used:.2} µs | {:+.2} µs |", used - beside);
     }
+}
+
+/// The first of those that this program may use.
+fn stay_on_one_cpu() {
+    let this = Pid::from_raw(0);
+    let may_use = sched_getaffinity(this).expect("the kernel tells");
+    let first = (0..CpuSet::count()).find(|cpu| may_use.is_set(*cpu) == Ok(true)).expect("a CPU");
+    let mut cpus = CpuSet::new();
+    cpus.set(first).expect("a CPU");
+    sched_setaffinity(this, &cpus).expect("it may be used");
 }
 
 /// A proxy of one worker with two hosts, `plain.test` and `used.test`, of which one has annotations.

@@ -1,9 +1,9 @@
-//! What one change costs among many Ingresses: from the change of an object to its translation, and from there to the snapshot.
-//! It asks no API server and serves nothing.
+//! What one change costs among many Ingresses: from the change of an object to its translation, and from there to the
+//! snapshot. It asks no API server and serves nothing.
 //!
-//! `cargo bench --bench scale -- 1000 10000 100000` prints Markdown for so many Ingresses, each with a host, a Service and an
-//! EndpointSlice of its own; in every second table one in ten has TLS, by four certificates. A measurement of this kind needs
-//! a median and a tail over 200 changes and nothing of what a framework for benchmarks adds.
+//! `cargo bench --bench scale -- 1000 10000 100000` prints Markdown for so many Ingresses, each with a host, a Service
+//! and an EndpointSlice of its own; in every second table one in ten has TLS, by four certificates. A measurement of
+//! this kind needs a median and a tail over 200 changes and nothing of what a framework for benchmarks adds.
 #![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 

@@ -1,8 +1,9 @@
-//! What an opaque stream costs: CPU of the thread that relays, by `splice(2)` as the proxy does it and by read and write, in one
-//! interleaved run over loopback.
+//! What an opaque stream costs: CPU of the thread that relays, by `splice(2)` as the proxy does it and by read and
+//! write, in one interleaved run over loopback.
 //!
-//! `cargo bench --bench stream -- 4 7` passes 4 GB in each of 7 rounds and prints Markdown. Throughput says little on a machine
-//! that others use; CPU time holds still. A framework for benchmarks measures the time of one thread, and here three take part.
+//! `cargo bench --bench stream -- 4 7` passes 4 GB in each of 7 rounds and prints Markdown. Throughput says little on a
+//! machine that others use; CPU time holds still. A framework for benchmarks measures the time of one thread, and here
+//! three take part.
 #![cfg(feature = "proxy")]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 

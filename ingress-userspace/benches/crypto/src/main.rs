@@ -1,8 +1,9 @@
-//! What TLS costs a server with each crypto provider: handshakes per second of CPU, and GB of bulk data per second of CPU.
+//! What TLS costs a server with each crypto provider: handshakes per second of CPU, and GB of bulk data per second of
+//! CPU.
 //!
-//! `cd ingress-userspace/benches/crypto && cargo run --release` prints the table of docs/adr/0020-crypto-provider.md. Both ends are in
-//! one thread without sockets, and only what the server does is measured, by the thread's CPU time. The client is the same for
-//! both. Rounds of all cases are interleaved; medians are shown.
+//! `cd ingress-userspace/benches/crypto && cargo run --release` prints the table of docs/adr/0020-crypto-provider.md.
+//! Both ends are in one thread without sockets, and only what the server does is measured, by the thread's CPU time. The
+//! client is the same for both. Rounds of all cases are interleaved; medians are shown.
 
 use std::{io, sync::Arc, time::Duration};
 
