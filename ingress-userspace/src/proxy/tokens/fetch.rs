@@ -1,6 +1,6 @@
 //! Fetches the keys that a key server publishes, once. It keeps none.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, iter::successors, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -84,12 +84,8 @@ async fn ask(connection: Connection, server: &KeyServer) -> Result<(Keys, Durati
 
 /// What went wrong, and why.
 fn chain(error: &dyn Error) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(error) = next {
-        text += &format!(": {error}");
-        next = error.source();
-    }
-    text
+    let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
+    texts.collect::<Vec<_>>().join(": ")
 }
 
 /// For how long `keys` are fresh by what was said beside them (RFC 9111, 4.2), within limits. Nobody comes in by a set

@@ -12,8 +12,8 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// When keys came, and what has been tried since. Times are those of the process' clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
-    /// With the time for which they are fresh.
-    fetched: Option<(Duration, Duration)>,
+    /// For how long what came last is fresh; zero if nothing has come yet.
+    fresh: Duration,
     /// When the last fetch ended.
     tried: Duration,
     /// How many in a row have failed.
@@ -30,11 +30,10 @@ impl Times {
         if self.is_sought {
             return Duration::ZERO;
         }
-        let due = match (self.failures, self.fetched) {
+        let due = match self.failures {
             // A little before its time, so that nobody meets keys that are over.
-            (0, Some((at, fresh))) => at + fresh - fresh / 16,
-            (0, None) => Duration::ZERO,
-            (failures, _) => {
+            0 => self.tried + self.fresh - self.fresh / 16,
+            failures => {
                 let doublings = (failures - 1).min(RETRY_MAX.as_secs().ilog2() + 1);
                 self.tried + (RETRY_MIN * (1_u32 << doublings)).min(RETRY_MAX)
             }
@@ -57,7 +56,7 @@ impl Times {
     }
 
     pub(super) fn succeed(&mut self, now: Duration, fresh: Duration) {
-        (self.fetched, self.tried, self.failures) = (Some((now, fresh)), now, 0);
+        (self.tried, self.fresh, self.failures) = (now, fresh, 0);
     }
 
     pub(super) fn fail(&mut self, now: Duration) {
