@@ -72,29 +72,25 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
     match mode {
         ListenMode::Slots => {
             let address = SocketAddr::new(family.loopback(), 0);
-            let listener = || listen(address, Sharing::Alone);
+            let listener = || listen(address, Sharing::Alone).map_err(|source| ListenError::of(address, source));
             let all = || Ok(WorkerListeners { http: listener()?, https: listener()?, streams: Some(listener()?) });
             (0..workers.max(1)).map(|_| all()).collect()
         }
         ListenMode::Bind { address, http_port, https_port } => {
             let address = if address == IpAddr::V6(Ipv6Addr::UNSPECIFIED) { family.unspecified() } else { address };
-            let http = listen_shared(SocketAddr::new(address, http_port), workers.max(1), reuse)?;
-            let https = listen_shared(SocketAddr::new(address, https_port), workers.max(1), reuse)?;
-            Ok(http
-                .into_iter()
-                .zip(https)
-                .map(|(http, https)| WorkerListeners { http, https, streams: None })
-                .collect())
+            let listeners = |port| {
+                let address = SocketAddr::new(address, port);
+                listen_shared(address, workers.max(1), reuse).map_err(|source| ListenError::of(address, source))
+            };
+            let pairs = listeners(http_port)?.into_iter().zip(listeners(https_port)?);
+            Ok(pairs.map(|(http, https)| WorkerListeners { http, https, streams: None }).collect())
         }
     }
 }
 
 /// A listener for each of `workers` on `port` of all addresses of the node. It is an error if any process has the port.
 pub(super) fn bind_port(port: u16, workers: usize) -> io::Result<Vec<TcpListener>> {
-    let address = SocketAddr::new(unspecified(), port);
-    // As in `listen_shared`.
-    drop(socket(address, Sharing::Alone)?);
-    (0..workers).map(|_| socket(address, Sharing::ReusePort)).collect()
+    listen_shared(SocketAddr::new(unspecified(), port), workers, false)
 }
 
 /// The address that stands for all of the node, of both families where there are both.
@@ -141,26 +137,29 @@ impl Family {
     }
 }
 
-fn listen_shared(address: SocketAddr, count: usize, reuse: bool) -> Result<Vec<TcpListener>, ListenError> {
+impl ListenError {
+    fn of(address: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { address },
+            io::ErrorKind::PermissionDenied => Self::Denied { address },
+            _ => Self::Io { address, source },
+        }
+    }
+}
+
+/// `count` listeners, at least 1, on one address and port. Unless `reuse`, it is an error if any process has the port.
+fn listen_shared(address: SocketAddr, count: usize, reuse: bool) -> io::Result<Vec<TcpListener>> {
     if !reuse {
         // SO_REUSEPORT would join another process's group without a word; a socket without it finds out.
         drop(listen(address, Sharing::Alone)?);
     }
     let first = listen(address, Sharing::ReusePort)?;
-    let address = first.local_addr().map_err(|source| ListenError::Io { address, source })?;
+    let address = first.local_addr()?;
     let rest = (1..count).map(|_| listen(address, Sharing::ReusePort));
     std::iter::once(Ok(first)).chain(rest).collect()
 }
 
-fn listen(address: SocketAddr, sharing: Sharing) -> Result<TcpListener, ListenError> {
-    socket(address, sharing).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => ListenError::InUse { address },
-        io::ErrorKind::PermissionDenied => ListenError::Denied { address },
-        _ => ListenError::Io { address, source },
-    })
-}
-
-fn socket(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
