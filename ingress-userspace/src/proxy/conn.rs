@@ -1,5 +1,5 @@
-//! What a connection of a client is, while it is open. `open` opens it, `speak` speaks HTTP on it, and `serve` answers
-//! its requests.
+//! What a connection of a client is, while it is open. `park` is its task, `open` opens it, `speak` speaks HTTP on it,
+//! and `serve` answers its requests.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},

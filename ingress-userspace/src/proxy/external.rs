@@ -277,9 +277,10 @@ async fn exchange(
                     }
                 },
             };
+            let is_introduced = connection.is_introduced();
             let write = |out: &mut Vec<u8>| {
                 head.write(out);
-                if introduction.is_some() {
+                if is_introduced {
                     out.extend_from_slice(b"connection: close\r\n");
                 }
             };
