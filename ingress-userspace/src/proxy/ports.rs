@@ -2,7 +2,7 @@
 //! the worker's from then on. It accepts and receives nothing.
 //!
 //! ```text
-//! main thread   snapshot ─▶ bind ─▶ Order::Open { socket, held } ─▶ worker
+//! main thread   snapshot ─▶ bind ─▶ Change::Open { socket, held } ─▶ worker
 //!               Open ◀────── `held` is dropped behind the socket ─────┘
 //! ```
 
@@ -28,16 +28,16 @@ use crate::model::{StreamPort, Transport};
 
 /// How often a port is tried again that could not be opened.
 const RETRY: Duration = Duration::from_secs(5);
-/// Orders that wait for a worker; whoever gives more waits for it.
-const ORDERS: usize = 16;
+/// Changes that wait for a worker; whoever has more waits for it.
+const WAITING: usize = 16;
 
-/// What a worker is to do with a port.
+/// What is to become of a port on a worker.
 #[derive(Debug)]
-pub(super) enum Order<S> {
+pub(super) enum Change<S> {
     Open {
         port: u16,
         socket: S,
-        /// Kept with the socket and dropped after it, by which whoever gives the order knows that it is closed.
+        /// Kept with the socket and dropped after it, by which whoever wants the change knows that it is closed.
         held: oneshot::Sender<Infallible>,
     },
     Close {
@@ -45,32 +45,32 @@ pub(super) enum Order<S> {
     },
 }
 
-/// Where orders for one worker go.
+/// Where changes for one worker go.
 #[derive(Debug)]
-pub(super) struct Orders {
-    tcp: mpsc::Sender<Order<TcpListener>>,
-    udp: mpsc::Sender<Order<UdpSocket>>,
+pub(super) struct Changes {
+    tcp: mpsc::Sender<Change<TcpListener>>,
+    udp: mpsc::Sender<Change<UdpSocket>>,
 }
 
 /// Where they come out.
 #[derive(Debug)]
-pub(super) struct Ordered {
-    pub(super) tcp: mpsc::Receiver<Order<TcpListener>>,
-    pub(super) udp: mpsc::Receiver<Order<UdpSocket>>,
+pub(super) struct Changed {
+    pub(super) tcp: mpsc::Receiver<Change<TcpListener>>,
+    pub(super) udp: mpsc::Receiver<Change<UdpSocket>>,
 }
 
-/// A way for orders to one worker.
-pub(super) fn orders() -> (Orders, Ordered) {
-    let ((tcp, tcp_ordered), (udp, udp_ordered)) = (mpsc::channel(ORDERS), mpsc::channel(ORDERS));
-    (Orders { tcp, udp }, Ordered { tcp: tcp_ordered, udp: udp_ordered })
+/// A way for changes to one worker.
+pub(super) fn changes() -> (Changes, Changed) {
+    let ((tcp, tcp_changed), (udp, udp_changed)) = (mpsc::channel(WAITING), mpsc::channel(WAITING));
+    (Changes { tcp, udp }, Changed { tcp: tcp_changed, udp: udp_changed })
 }
 
 /// What a worker has of a port.
-pub(super) trait Socket: Sized {
+pub(super) trait Bound: Sized {
     const TRANSPORT: Transport;
 
-    /// Where orders about it go.
-    fn orders(orders: &Orders) -> &mpsc::Sender<Order<Self>>;
+    /// Where changes of it go.
+    fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>>;
 
     /// Where its ports are counted.
     fn stats(stats: &Stats) -> &PortStats;
@@ -110,7 +110,7 @@ pub async fn keep_datagram_ports_open(server: &Server, has_company: impl Fn() ->
 }
 
 /// `bind` makes a socket of a port for each worker.
-async fn keep_open<S: Socket>(server: &Server, bind: impl Fn(u16) -> io::Result<Vec<S>>) -> Infallible {
+async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<Vec<S>>) -> Infallible {
     let transport = S::TRANSPORT;
     let (shared, mut published) = (server.shared(), server.shared().published());
     let mut open: BTreeMap<u16, Open> = BTreeMap::new();
@@ -202,16 +202,16 @@ struct Open(Vec<oneshot::Receiver<Infallible>>);
 
 impl Open {
     /// Gives each worker its socket.
-    async fn give<S: Socket>(port: u16, sockets: Vec<S>, server: &Server) -> Self {
+    async fn give<S: Bound>(port: u16, sockets: Vec<S>, server: &Server) -> Self {
         let (held, open): (Vec<_>, Vec<_>) = sockets.iter().map(|_| oneshot::channel()).unzip();
-        let orders = sockets.into_iter().zip(held).map(|(socket, held)| Order::Open { port, socket, held });
-        server.order(orders).await;
+        let changes = sockets.into_iter().zip(held).map(|(socket, held)| Change::Open { port, socket, held });
+        server.change(changes).await;
         Self(open)
     }
 
     /// Has the workers close it, and returns when they have: until then nobody else could open it, nor could we.
-    async fn close<S: Socket>(mut self, port: u16, server: &Server) {
-        server.order((0..server.workers()).map(|_| Order::<S>::Close { port })).await;
+    async fn close<S: Bound>(mut self, port: u16, server: &Server) {
+        server.change((0..server.workers()).map(|_| Change::<S>::Close { port })).await;
         poll_fn(|cx| self.poll_closed(cx)).await;
     }
 
@@ -222,13 +222,13 @@ impl Open {
     }
 }
 
-// === impl Socket ===
+// === impl Bound ===
 
-impl Socket for TcpListener {
+impl Bound for TcpListener {
     const TRANSPORT: Transport = Transport::Tcp;
 
-    fn orders(orders: &Orders) -> &mpsc::Sender<Order<Self>> {
-        &orders.tcp
+    fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>> {
+        &changes.tcp
     }
 
     fn stats(stats: &Stats) -> &PortStats {
@@ -236,11 +236,11 @@ impl Socket for TcpListener {
     }
 }
 
-impl Socket for UdpSocket {
+impl Bound for UdpSocket {
     const TRANSPORT: Transport = Transport::Udp;
 
-    fn orders(orders: &Orders) -> &mpsc::Sender<Order<Self>> {
-        &orders.udp
+    fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>> {
+        &changes.udp
     }
 
     fn stats(stats: &Stats) -> &PortStats {

@@ -44,7 +44,7 @@ struct Running {
     /// How many connections the worker cut off.
     done: oneshot::Receiver<usize>,
     /// Which bound ports it serves.
-    orders: ports::Orders,
+    changes: ports::Changes,
 }
 
 /// What the workers are to do.
@@ -103,19 +103,19 @@ impl Server {
         let runtime = |source| StartError::Runtime { number, source };
         let (rt, listeners) = runtime_with(listeners).map_err(runtime)?;
         let (report, done) = oneshot::channel();
-        let (orders, ordered) = ports::orders();
+        let (changes, changed) = ports::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
                 let worker = Worker::new(shared, options);
-                let cut = worker::run(&rt, &worker, listeners, ordered, signal);
+                let cut = worker::run(&rt, &worker, listeners, changed, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");
                 }
             })
             .map_err(|source| StartError::Thread { number, source })?;
-        Ok(Running { thread, done, orders })
+        Ok(Running { thread, done, changes })
     }
 
     /// Client connections open now, handshakes included.
@@ -132,11 +132,11 @@ impl Server {
         self.workers.len()
     }
 
-    /// Gives each worker one of `orders`.
-    pub(super) async fn order<S: ports::Socket>(&self, orders: impl IntoIterator<Item = ports::Order<S>>) {
-        for (running, order) in self.workers.iter().zip(orders) {
-            if S::orders(&running.orders).send(order).await.is_err() {
-                tracing::debug!("a worker that has ended gets no orders");
+    /// Gives each worker one of `changes`.
+    pub(super) async fn change<S: ports::Bound>(&self, changes: impl IntoIterator<Item = ports::Change<S>>) {
+        for (running, change) in self.workers.iter().zip(changes) {
+            if S::changes(&running.changes).send(change).await.is_err() {
+                tracing::debug!("a worker that has ended gets no changes of ports");
             }
         }
     }
@@ -160,7 +160,7 @@ impl Server {
 
     async fn end(&mut self, signal: Signal) -> Drained {
         self.signal.send_replace(signal);
-        while let Some(Running { thread: _, done, orders: _ }) = self.workers.last_mut() {
+        while let Some(Running { thread: _, done, changes: _ }) = self.workers.last_mut() {
             self.cut += done.await.unwrap_or(0);
             // The report is the last thing that the thread does.
             if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {

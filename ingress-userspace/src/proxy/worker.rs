@@ -30,7 +30,7 @@ use super::{
     listen::Entrance,
     memory::Pressure,
     options::Options,
-    ports::{self, Ordered},
+    ports::{Change, Changed},
     progress::Due,
     pulse::Pulse,
     refusal::Refusal,
@@ -237,11 +237,11 @@ pub(super) fn run(
     runtime: &tokio::runtime::Runtime,
     worker: &Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
-    ordered: Ordered,
+    changed: Changed,
     signal: watch::Receiver<Signal>,
 ) -> usize {
     let local = LocalSet::new();
-    let Ordered { tcp, udp } = ordered;
+    let Changed { tcp, udp } = changed;
     local.block_on(runtime, async {
         let datagrams = datagrams::run(Rc::clone(worker), udp, signal.clone());
         tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams);
@@ -256,7 +256,7 @@ pub(super) fn run(
 async fn serve(
     worker: Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
-    mut ordered: mpsc::Receiver<ports::Order<std::net::TcpListener>>,
+    mut changes: mpsc::Receiver<Change<std::net::TcpListener>>,
     mut signal: watch::Receiver<Signal>,
 ) {
     let mut accepting = JoinSet::new();
@@ -268,8 +268,8 @@ async fn serve(
     let deadline = loop {
         tokio::select! {
             () = tokio::time::sleep(period(&worker.settings(), &worker.options)) => worker.tick(),
-            Some(order) = ordered.recv() => match order {
-                ports::Order::Open { port, socket, held } => match TcpListener::from_std(socket) {
+            Some(change) = changes.recv() => match change {
+                Change::Open { port, socket, held } => match TcpListener::from_std(socket) {
                     Ok(listener) => {
                         let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
                         let task = accepting.spawn_local(async move {
@@ -282,7 +282,7 @@ async fn serve(
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a TCP port"),
                 },
                 // What waits in its backlog leads nowhere any more.
-                ports::Order::Close { port } => {
+                Change::Close { port } => {
                     if let Some(task) = open.remove(&port) {
                         task.abort();
                     }

@@ -35,7 +35,7 @@ pub(super) use socket::bind_port;
 pub(super) use stats::DatagramStats;
 pub use stats::{DatagramStatsView, Dropped};
 
-use super::{ports::Order, server::Signal, worker::Worker};
+use super::{ports::Change, server::Signal, worker::Worker};
 
 /// The longest datagram of IPv4 and IPv6 (jumbograms apart).
 const DATAGRAM_MAX: usize = 65_535;
@@ -50,24 +50,24 @@ struct Common {
     buffer: RefCell<Box<[u8]>>,
 }
 
-/// Serves the ports that `orders` open on one worker, until the server stops; when it drains, until answers that are
+/// Serves the ports that `changes` open on one worker, until the server stops; when it drains, until answers that are
 /// under way have come.
 pub(super) async fn run(
     worker: Rc<Worker>,
-    mut orders: mpsc::Receiver<Order<UdpSocket>>,
+    mut changes: mpsc::Receiver<Change<UdpSocket>>,
     mut signal: watch::Receiver<Signal>,
 ) {
     let mut ports: BTreeMap<u16, Running> = BTreeMap::new();
     let common = Rc::new(Common { sessions: Cell::new(0), buffer: RefCell::new(Box::default()) });
     let deadline = loop {
         tokio::select! {
-            Some(order) = orders.recv() => match order {
-                Order::Open { port, socket, held } => match Port::new(&worker, &common, port, socket, held) {
+            Some(change) = changes.recv() => match change {
+                Change::Open { port, socket, held } => match Port::new(&worker, &common, port, socket, held) {
                     Ok(opened) => drop(ports.insert(port, Running::start(opened))),
                     // For lack of memory or descriptors. Another worker's socket serves, or the port is opened again.
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a UDP port"),
                 },
-                Order::Close { port } => drop(ports.remove(&port)),
+                Change::Close { port } => drop(ports.remove(&port)),
             },
             changed = signal.changed() => match changed.map_or(Signal::Stop, |()| *signal.borrow_and_update()) {
                 Signal::Serve => {}
