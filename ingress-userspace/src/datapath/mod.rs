@@ -109,6 +109,9 @@ pub struct RunOptions<'a> {
     pub frame: &'a [u8],
     /// How often; counters count each.
     pub repeat: u32,
+    /// Index of an interface that is to receive the frames in earnest: what the program passes goes on into the stack, whose time
+    /// is part of the result, and the verdict is not told (Linux 5.18, commit b530e9e1063e). `None`: the program alone.
+    pub live: Option<u32>,
 }
 
 /// What [`Datapath::test_transmit`] feeds the transmit program with.
@@ -368,8 +371,8 @@ fn attach_lookup(
     wanted: bool,
     programs: &mut Vec<ProgramReport>,
 ) -> Result<Option<Attachment>, Error> {
-    let (program, verified_instructions) = object::program(object, object::LOOKUP)?;
-    programs.push(ProgramReport { name: object::LOOKUP, verified_instructions });
+    let (program, report) = object::program(object, object::LOOKUP)?;
+    programs.push(report);
     if wanted {
         return link::lookup(pins, program.as_fd()).map(Some);
     }

@@ -70,8 +70,8 @@ fn receive(
     options: &Options,
     programs: &mut Vec<ProgramReport>,
 ) -> Result<Vec<NicState>, Error> {
-    let (program, verified_instructions) = object::program(object, object::XDP)?;
-    programs.push(ProgramReport { name: object::XDP, verified_instructions });
+    let (program, report) = object::program(object, object::XDP)?;
+    programs.push(report);
     let mut states = Vec::with_capacity(interfaces.len());
     let mut nics = Vec::with_capacity(interfaces.len());
     for (name, index) in interfaces {
@@ -100,10 +100,10 @@ fn transmit(
     hook: Option<TcHook>,
     programs: &mut Vec<ProgramReport>,
 ) -> Vec<TransmitState> {
-    let loaded = object::program(object, object::TC_OUT).map(|(_, verified_instructions)| verified_instructions);
+    let loaded = object::program(object, object::TC_OUT).map(|(_, report)| report);
     let program = match loaded {
-        Ok(verified_instructions) => {
-            programs.push(ProgramReport { name: object::TC_OUT, verified_instructions });
+        Ok(report) => {
+            programs.push(report);
             object::classifier(object)
         }
         Err(error) => Err(error),

@@ -1,13 +1,13 @@
 //! The kernel programs as they are embedded in the binary: creates or adopts their maps and loads them. Attaches nothing.
 
 use aya::{
-    Ebpf, EbpfLoader,
-    programs::{Program, ProgramError, ProgramFd, SchedClassifier, TestRun as _, TestRunOptions, Xdp},
+    Ebpf, EbpfLoader, TestRun as _, TestRunAttrs, TestRunOptions,
+    programs::{Program, ProgramError, ProgramFd, ProgramInfo, SchedClassifier, Xdp},
 };
 use ingress_common::map;
 
 use super::{
-    RunOptions, RunResult, TestProgram, TransmitOptions,
+    ProgramReport, RunOptions, RunResult, TestProgram, TransmitOptions,
     error::Error,
     pins::{MAPS, Pins},
     sys::{self, Access, MapInfo},
@@ -22,6 +22,13 @@ pub(super) const TC_OUT: &str = "ingress_tc_out";
 const BARE: &str = "ingress_bare";
 /// Read by the programs at every log statement; the verifier removes those above the level.
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
+
+/// Size of `struct xdp_md`, and where the fields lie that a live run sets.
+const XDP_MD: usize = 24;
+const XDP_MD_DATA_END: usize = 4;
+const XDP_MD_IFINDEX: usize = 12;
+/// Size of an instruction of a translated program.
+const INSTRUCTION: u32 = 8;
 
 /// Size of `struct __sk_buff`, and where the fields lie that a test run sets.
 const SK_BUFF: usize = 192;
@@ -50,8 +57,8 @@ pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     loader.load(OBJECT).map_err(|source| Error::Object(Box::new(source)))
 }
 
-/// Loads a program; its descriptor, and how many instructions the verifier walked (kernels before 5.16 do not say).
-pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, Option<u32>), Error> {
+/// Loads a program; its descriptor, and what the kernel says of it.
+pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, ProgramReport), Error> {
     let refused = |source| refused(name, source);
     let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
     match program {
@@ -61,8 +68,13 @@ pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&
         _ => Err(ProgramError::UnexpectedProgramType),
     }
     .map_err(refused)?;
-    let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
-    Ok((program.fd().map_err(refused)?, verified))
+    let info = program.info().ok();
+    let report = ProgramReport {
+        name,
+        verified_instructions: info.as_ref().and_then(ProgramInfo::verified_instruction_count),
+        translated_instructions: info.as_ref().and_then(ProgramInfo::size_translated).map(|size| size / INSTRUCTION),
+    };
+    Ok((program.fd().map_err(refused)?, report))
 }
 
 /// Runs a program on a frame (BPF_PROG_TEST_RUN).
@@ -73,10 +85,23 @@ pub(super) fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) 
     };
     let refused = |source| refused(name, source);
     let xdp: &Xdp = object.program(name).ok_or(ProgramError::NotLoaded).and_then(TryInto::try_into).map_err(refused)?;
-    let RunOptions { frame, repeat } = options;
+    let RunOptions { frame, repeat, live } = options;
+    let context = live.map(|interface| {
+        let mut context = [0; XDP_MD];
+        let end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        for (offset, value) in [(XDP_MD_DATA_END, end), (XDP_MD_IFINDEX, interface)] {
+            context[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        context
+    });
     let mut test = TestRunOptions::new();
     test.data_in = Some(frame);
     test.repeat = repeat;
+    if let Some(context) = &context {
+        test.ctx_in = Some(context);
+        // 0: as many at a time as a driver takes, which is 64.
+        test.attrs = TestRunAttrs::new().xdp_live_frames(0);
+    }
     let result = xdp.test_run(test).map_err(refused)?;
     Ok(RunResult { verdict: result.return_value, each: result.duration })
 }

@@ -79,6 +79,8 @@ pub struct ProgramReport {
     pub name: &'static str,
     /// Instructions the verifier walked, of a million it would; `None` before kernel 5.16 (commit aba64c7da983).
     pub verified_instructions: Option<u32>,
+    /// Instructions of the program as the kernel keeps it, without dead code; `None` for a user that may not read it.
+    pub translated_instructions: Option<u32>,
 }
 
 // === impl NicState, TransmitState ===

@@ -80,7 +80,7 @@ fn second_open_adopts_maps_and_links_and_keeps_counters() {
         first.set_node_addrs(&[("198.51.100.7".parse().expect("an address"), 1)]).expect("addresses");
         let frame = Packet::tcp("192.0.2.1:40000", "198.51.100.7:80", ACK).frame();
         let count = |datapath: &Datapath| {
-            datapath.test_run(TestProgram::Ingress, RunOptions { frame: &frame, repeat: 3 }).expect("runs");
+            datapath.test_run(TestProgram::Ingress, RunOptions { frame: &frame, repeat: 3, live: None }).expect("runs");
             datapath.totals().expect("totals").get(Total::Accepted).packets
         };
         assert_eq!(count(&first), 3);

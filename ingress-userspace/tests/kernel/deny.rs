@@ -68,7 +68,7 @@ fn packets(from: &str) -> [(&'static str, Vec<u8>); 3] {
 }
 
 fn run(datapath: &Datapath, frame: &[u8]) -> u32 {
-    datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1 }).expect("runs").verdict
+    datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs").verdict
 }
 
 /// Ends what runs meanwhile, also when the test has failed.

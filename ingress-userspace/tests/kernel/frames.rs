@@ -75,7 +75,7 @@ pub(crate) fn counters(datapath: &Datapath) -> Counters {
 fn check(datapath: &Datapath, case: &Case) {
     let Case { description, frame, host, counters: expected } = case;
     let before = counters(datapath);
-    let result = datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1 }).expect("runs");
+    let result = datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs");
     let after = counters(datapath);
 
     assert_eq!(result.verdict, XDP_PASS, "{description}: verdict");

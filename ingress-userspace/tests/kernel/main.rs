@@ -11,6 +11,8 @@
 
 mod adopt;
 mod deny;
+mod drops;
+mod figures;
 mod frames;
 mod lookup;
 mod measure;

@@ -36,7 +36,7 @@ fn counters_are_the_same_from_outside_and_outlast_the_process() {
         first.host_cells()[2].requests[0].fetch_add(7, Relaxed);
         first.host_cells()[2].bytes_out.fetch_add(u64::from(u32::MAX) + 1, Relaxed);
         let frame = Packet::tcp("192.0.2.1:40000", "198.51.100.7:80", ACK).frame();
-        let run = RunOptions { frame: &frame, repeat: 3 };
+        let run = RunOptions { frame: &frame, repeat: 3, live: None };
         first.test_run(TestProgram::Ingress, run).expect("runs");
 
         let own = (first.maps().hosts().expect("hosts"), first.totals().expect("totals"));

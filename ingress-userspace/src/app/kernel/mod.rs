@@ -352,8 +352,8 @@ impl Kernel {
 /// What was found and done, for the log: no mode is taken silently.
 fn report(report: &Report, wanted: u32) {
     let Report { epoch, has_predecessor, interfaces, lookup, host_capacity, programs } = report;
-    for ProgramReport { name, verified_instructions } in programs {
-        info!(name, verified_instructions, "program loaded");
+    for ProgramReport { name, verified_instructions, translated_instructions } in programs {
+        info!(name, verified_instructions, translated_instructions, "program loaded");
     }
     for NicReport { name, index, state, transmit } in interfaces {
         info!(name, index, ?state, transmit = transmit.as_str(), "interface");

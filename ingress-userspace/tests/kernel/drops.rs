@@ -1,0 +1,99 @@
+//! What it costs to drop packets of ten thousand networks: `ingress_xdp` beside nft, on the same frames in the same rounds.
+//!
+//! The frames are let go live: what a program passes goes on into the stack, in the same call and on the same CPU. So the
+//! kernel's own clock around each of them has all that they cost, and neither a sender nor anybody else on the machine.
+
+use std::{process::Command, time::Duration};
+
+use ingress_common::Total;
+use ingress_userspace::datapath::{RunOptions, TestProgram};
+use xtask::{
+    lab::{Namespace, denied, nft},
+    process::capture,
+};
+
+use crate::{
+    figures::print_rounds,
+    measure::{REPEAT, ROUNDS, deny, serving},
+    packets::{Packet, SYN},
+    sandbox::{ip, sandboxed},
+};
+
+/// Interfaces of their own: packets of one meet the chain of `netdev`, those of the other the chain of `input`.
+const NETDEV: &str = "netdev0";
+const INPUT: &str = "input0";
+
+/// Makes an interface that takes the frames of these tests for its own; its index.
+fn interface(name: &str) -> u32 {
+    ip(&format!("link add {name} address 02:02:02:02:02:02 type veth peer name {name}p"));
+    ip(&format!("link set {name} up"));
+    ip(&format!("link set {name}p up"));
+    let shown = capture(Command::new("ip").args(["-o", "link", "show", name])).expect("it is there");
+    shown.split_once(':').expect("an index").0.parse().expect("a number")
+}
+
+/// With the checksums that the stack looks at, so that it does all that it would do with a true one.
+fn with_checksums(packet: &Packet) -> Vec<u8> {
+    let mut frame = packet.frame();
+    let (header, segment) = frame[14..].split_at_mut(20);
+    let checksum = denied::checksum(&[&*header]);
+    header[10..12].copy_from_slice(&checksum);
+    let pseudo_header = [0, 6, 0, u8::try_from(segment.len()).expect("a short one")];
+    let checksum = denied::checksum(&[&header[12..], &pseudo_header, &*segment]);
+    segment[16..18].copy_from_slice(&checksum);
+    frame
+}
+
+fn apply_rules() {
+    let set = denied::nft_set();
+    let rules = format!(
+        "table netdev filter {{\n{set}\nchain ingress {{\ntype filter hook ingress device \"{NETDEV}\" priority 0;\n\
+         ip saddr @denied counter drop\n}}\n}}\n\
+         table ip filter {{\n{set}\nchain input {{\ntype filter hook input priority 0;\n\
+         ct state established,related accept\nip saddr @denied counter drop\n}}\n}}\n"
+    );
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    nft::apply(&Namespace::current(), file.path(), &rules).expect("the rules are taken");
+}
+
+/// Packets that the chain has dropped.
+fn dropped(chain: [&str; 3]) -> u64 {
+    let nft = nft::program().expect("asked before");
+    let shown = capture(Command::new(nft).args(["list", "chain"]).args(chain)).expect("it is there");
+    let packets = shown.split_once("counter packets ").expect("a counter").1;
+    packets.split(' ').next().expect("a word").parse().expect("a number")
+}
+
+#[test]
+fn whoever_drops_drops_all_and_the_cost_is_printed() {
+    sandboxed(|sandbox| {
+        let datapath = serving(sandbox);
+        deny(&datapath);
+        let (netdev, input) = (interface(NETDEV), interface(INPUT));
+        ip(&format!("addr add 198.51.100.7/24 dev {INPUT}"));
+        ip(&format!("route add default dev {INPUT}"));
+        let mut ways = vec![("drop, XDP", (TestProgram::Ingress, input))];
+        let has_nft = nft::program().is_some();
+        if has_nft {
+            apply_rules();
+            ways.push(("drop, nft netdev ingress", (TestProgram::Bare, netdev)));
+            ways.push(("drop, nft input and conntrack", (TestProgram::Bare, input)));
+        } else {
+            println!("!!! `nft` is missing: nothing to compare with");
+        }
+        let remote = format!("{}:40000", denied::address(7));
+        let frame = with_checksums(&Packet::tcp(&remote, "198.51.100.7:80", SYN));
+        let run = |(program, interface): &(TestProgram, u32)| -> Duration {
+            datapath.heartbeat().expect("beats");
+            let options = RunOptions { frame: &frame, repeat: REPEAT, live: Some(*interface) };
+            datapath.test_run(*program, options).expect("runs").each
+        };
+        print_rounds(ROUNDS, &ways, run);
+        let all = ROUNDS as u64 * u64::from(REPEAT);
+        assert_eq!(datapath.totals().expect("totals").get(Total::Denied).packets, all);
+        if has_nft {
+            assert_eq!(dropped(["netdev", "filter", "ingress"]), all);
+            assert_eq!(dropped(["ip", "filter", "input"]), all);
+        }
+    });
+}
