@@ -1,6 +1,6 @@
 //! Makes the load of each case with wrk or h2load and reads what they print.
 
-use std::{process::Command, time::Duration};
+use std::{net::Ipv4Addr, process::Command, time::Duration};
 
 use anyhow::{Context, bail};
 
@@ -15,11 +15,11 @@ pub(super) struct Sample {
     pub(super) seconds: f64,
 }
 
-/// Loads the peer for `length`.
-pub(super) fn run(case: Case, ports: Ports, length: Duration, pin: bool) -> anyhow::Result<Sample> {
+/// Loads the peer at `ip` for `length`.
+pub(super) fn run(case: Case, ip: Ipv4Addr, ports: Ports, length: Duration, pin: bool) -> anyhow::Result<Sample> {
     let seconds = length.as_secs();
-    let plain = |path: &str| format!("http://127.0.0.1:{}{path}", ports.http);
-    let secure = format!("https://127.0.0.1:{}/", ports.https);
+    let plain = |path: &str| format!("http://{ip}:{}{path}", ports.http);
+    let secure = format!("https://{ip}:{}/", ports.https);
     let wrk = |url: String, connections: u32, more: &[&str]| {
         let mut words: Vec<String> = vec![
             "wrk".into(),

@@ -4,11 +4,12 @@
 //! shifts from round to round; ratios are formed within a round, and the median over rounds is what is printed. CPU is user
 //! plus system time of all processes of a peer, which holds still where throughput does not.
 
+mod kernel;
 mod load;
 mod peers;
 mod report;
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{fs, net::Ipv4Addr, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -27,12 +28,15 @@ network namespace of its own, so that ports never clash.
 Examples:
   cargo xtask bench --quick                      # one minute, for review
   cargo xtask bench --case h1 --rounds 9         # one case, with more certainty
-  cargo xtask bench --peer nginx,haproxy,xdp-ingress";
+  cargo xtask bench --peer nginx,haproxy,xdp-ingress
+  cargo xtask bench kernel                       # what the kernel part costs, beside nft; as root";
 
 /// Measure the proxy beside nginx in one interleaved run
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    scope: Option<Scope>,
     /// Cases to measure; all by default.
     #[arg(long = "case", value_enum, value_delimiter = ',')]
     cases: Vec<Case>,
@@ -54,6 +58,12 @@ pub struct Args {
     /// Set by the command itself once it is in its own network namespace.
     #[arg(long, hide = true)]
     in_namespace: bool,
+}
+
+/// What is measured by itself.
+#[derive(Debug, clap::Subcommand)]
+enum Scope {
+    Kernel(kernel::Args),
 }
 
 /// What the load does.
@@ -78,6 +88,9 @@ pub(crate) enum Case {
 /// # Errors
 /// When a program that it needs cannot be had, or a peer does not start.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(Scope::Kernel(args)) = &args.scope {
+        return kernel::run(args);
+    }
     if args.in_namespace {
         return measure(args);
     }
@@ -101,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn measure(args: &Args) -> anyhow::Result<()> {
-    let Args { cases, peers, rounds, seconds, quick, workers, in_namespace } = args;
+    let Args { scope: _, cases, peers, rounds, seconds, quick, workers, in_namespace } = args;
     if *in_namespace {
         network()?;
     }
@@ -124,11 +137,11 @@ fn measure(args: &Args) -> anyhow::Result<()> {
                 let index = (turn + round as usize) % running.len();
                 let peer = &mut running[index];
                 if round == 0 {
-                    load::run(case, peer.ports(), Duration::from_secs(1), pin)?;
+                    load::run(case, Ipv4Addr::LOCALHOST, peer.ports(), Duration::from_secs(1), pin)?;
                 }
                 let before = peer.cpu()?;
                 let Sample { requests, errors, seconds } =
-                    load::run(case, peer.ports(), Duration::from_secs(seconds), pin)?;
+                    load::run(case, Ipv4Addr::LOCALHOST, peer.ports(), Duration::from_secs(seconds), pin)?;
                 results.add(case, round, index, report::Row { requests, errors, seconds, cpu: peer.cpu()? - before });
             }
         }

@@ -126,9 +126,7 @@ impl Running {
 
     /// User and system time of the peer with all its descendants, so far, in seconds.
     pub(super) fn cpu(&self) -> anyhow::Result<f64> {
-        let ticks: u64 = tree(self.child.id()).into_iter().filter_map(cpu_ticks).sum();
-        let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.context("no clock tick")?;
-        Ok(ticks as f64 / per_second as f64)
+        seconds(tree(self.child.id()).into_iter().filter_map(cpu_ticks).sum())
     }
 
     /// Asks the peer to end and waits for it.
@@ -155,7 +153,8 @@ impl Drop for Running {
     }
 }
 
-fn tree(pid: u32) -> Vec<u32> {
+/// A process and all its descendants.
+pub(super) fn tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     for task in tasks {
@@ -165,11 +164,16 @@ fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat` (proc(5)), counted after the name, which may hold anything.
-fn cpu_ticks(pid: u32) -> Option<u64> {
+/// User and system time of a process: fields 14 and 15 of `/proc/PID/stat` (proc(5)), counted after the name, which may hold anything.
+pub(super) fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+pub(super) fn seconds(ticks: u64) -> anyhow::Result<f64> {
+    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.context("no clock tick")?;
+    Ok(ticks as f64 / per_second as f64)
 }
 
 fn nginx_proxy(folder: &Path, ports: Ports, workers: u32) -> anyhow::Result<Vec<String>> {

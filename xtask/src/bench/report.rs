@@ -85,7 +85,12 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// NaN of none, as is [`median`].
+pub(super) fn least(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::NAN, f64::min)
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     match values.len() {
         0 => f64::NAN,
@@ -112,6 +117,7 @@ mod tests {
         assert!((median([3.0, 1.0, 2.0].into_iter()) - 2.0).abs() < 1e-9);
         assert!((median([4.0, 1.0].into_iter()) - 2.5).abs() < 1e-9);
         assert!((spread([1.0, 2.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
-        assert!(median(std::iter::empty()).is_nan());
+        assert!((least([2.0, 1.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
+        assert!(median(std::iter::empty()).is_nan() && least(std::iter::empty()).is_nan());
     }
 }

@@ -81,6 +81,8 @@ struct Shared {
 pub struct Report {
     pub answered: u64,
     pub failed: u64,
+    /// How long each answered request took, with its connection where that was new; nothing of WebSockets.
+    pub times: Vec<Duration>,
     /// The first few failures.
     pub reasons: Vec<String>,
 }
@@ -182,6 +184,7 @@ impl Report {
     fn add(&mut self, other: Self) {
         self.answered += other.answered;
         self.failed += other.failed;
+        self.times.extend(other.times);
         self.reasons.extend(other.reasons);
         self.reasons.truncate(KEPT);
     }
@@ -201,9 +204,13 @@ async fn client(shared: Arc<Shared>, clients: Clients) -> Report {
         let result = match clients.connections {
             Connections::WebSockets => converse(&shared, clients.target.addr, &clients.ask, &mut report).await,
             Connections::Kept | Connections::New => {
+                let began = Instant::now();
                 let result = exchange(&mut kept, &clients).await;
-                report.answered += u64::from(result.is_ok());
-                shared.answered.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
+                if result.is_ok() {
+                    report.answered += 1;
+                    report.times.push(began.elapsed());
+                    shared.answered.fetch_add(1, Ordering::Relaxed);
+                }
                 result
             }
         };

@@ -1,0 +1,78 @@
+//! What the tests of the kernel programs print of costs: instructions, nanoseconds per packet, and those of nft.
+
+use std::process::Stdio;
+
+use anyhow::Context as _;
+
+use super::figure::Spread;
+use crate::{build, process, progress};
+
+/// A row as `tests/kernel/figures.rs` prints it.
+#[derive(Debug, PartialEq)]
+struct Cost {
+    name: String,
+    spread: Spread,
+    unit: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Costs(Vec<Cost>);
+
+impl Costs {
+    /// Runs the tests, one after the other, so that none disturbs another.
+    pub(super) fn take() -> anyhow::Result<Self> {
+        let mut cargo = build::cargo();
+        cargo.args(["test", "--package", "ingress-userspace", "--test", "kernel", "--"]);
+        cargo
+            .args(["--nocapture", "--test-threads=1", "measure::", "drops::"])
+            .env("REQUIRE_KERNEL", "1")
+            .stderr(Stdio::inherit());
+        progress::note(&format!("$ {}", process::show(&cargo)));
+        Ok(Self(process::capture(&mut cargo)?.lines().filter_map(parse).collect()))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Spread> {
+        self.0.iter().find(|cost| cost.name == name).map(|cost| cost.spread)
+    }
+
+    /// One that needs nothing beyond the kernel.
+    pub(super) fn needed(&self, name: &str) -> anyhow::Result<Spread> {
+        self.get(name).with_context(|| format!("the tests of the kernel programs print no `{name}`"))
+    }
+
+    /// All of them as a table.
+    pub(super) fn table(&self) -> String {
+        let rows = self.0.iter().map(|Cost { name, spread: Spread { best, median }, unit }| {
+            format!("| {name} | {best} | {median} | {unit} |\n")
+        });
+        format!("| figure | best | median | unit |\n|---|---:|---:|---|\n{}", rows.collect::<String>())
+    }
+}
+
+/// The first row stands behind the name of the test.
+fn parse(line: &str) -> Option<Cost> {
+    let (_, row) = line.split_once("| ")?;
+    let cells: Vec<&str> = row.strip_suffix(" |")?.split(" | ").collect();
+    let [name, best, median, unit] = cells[..] else { return None };
+    let spread = Spread { best: best.parse().ok()?, median: median.parse().ok()? };
+    Some(Cost { name: name.into(), spread, unit: unit.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_and_written() {
+        let spread = Spread { best: 31.0, median: 33.0 };
+        let cost = Cost { name: "drop, XDP".into(), spread, unit: "ns".into() };
+        for line in ["| drop, XDP | 31 | 33 | ns |", "test drops::a_law ... | drop, XDP | 31 | 33 | ns |"] {
+            assert_eq!(parse(line).as_ref(), Some(&cost));
+        }
+        for line in ["ok", "test result: ok. 2 passed", "| a | b | c | d |", "| a | 1 | 2 |"] {
+            assert_eq!(parse(line), None);
+        }
+        let table = Costs(vec![cost]).table();
+        assert!(table.ends_with("\n| drop, XDP | 31 | 33 | ns |\n"), "{table}");
+    }
+}

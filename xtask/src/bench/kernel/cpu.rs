@@ -1,0 +1,64 @@
+//! CPU time of those who take part in a measurement: the load, the proxy, and the kernel on their behalf.
+//!
+//! On a link within one machine, packets are received by whoever sends them or by `ksoftirqd`, so the time of the scheduler for
+//! these has it all, and nothing of what else the machine does. Kernels that take interrupts out of it
+//! (CONFIG_IRQ_TIME_ACCOUNTING) tell them for the machine as a whole; there they are added.
+
+use std::{fs, process::Command};
+
+use anyhow::Context as _;
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike as _,
+};
+
+use crate::{bench::peers, process};
+
+/// The parent of all threads of the kernel.
+const KTHREADD: u32 = 2;
+
+/// Reads the time that has been used so far.
+#[derive(Debug)]
+pub(super) struct Cpu {
+    ksoftirqd: Vec<u32>,
+    has_interrupts_apart: bool,
+}
+
+impl Cpu {
+    pub(super) fn new() -> Self {
+        let is_ksoftirqd = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+        };
+        let ksoftirqd = peers::tree(KTHREADD).into_iter().filter(is_ksoftirqd).collect();
+        Self { ksoftirqd, has_interrupts_apart: has_interrupts_apart() }
+    }
+
+    /// Seconds of the process `proxy`, of every child that has ended, and of the kernel for both.
+    pub(super) fn used(&self, proxy: u32) -> anyhow::Result<f64> {
+        let children = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read what children have used")?;
+        let children = (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6;
+        let takes_part = peers::tree(proxy).into_iter().chain(self.ksoftirqd.iter().copied());
+        let mut ticks: u64 = takes_part.filter_map(peers::cpu_ticks).sum();
+        if self.has_interrupts_apart {
+            ticks += interrupt_ticks().context("cannot read `/proc/stat`")?;
+        }
+        Ok(children + peers::seconds(ticks)?)
+    }
+}
+
+/// A kernel that does not show its configuration is taken for one that has them not.
+fn has_interrupts_apart() -> bool {
+    let packed = process::capture(Command::new("zcat").arg("/proc/config.gz"));
+    let config = packed.or_else(|_absent| {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        anyhow::Ok(fs::read_to_string(format!("/boot/config-{}", release.trim()))?)
+    });
+    config.is_ok_and(|config| config.lines().any(|line| line == "CONFIG_IRQ_TIME_ACCOUNTING=y"))
+}
+
+/// Fields `irq` and `softirq` of `/proc/stat` (`proc_stat(5)`).
+fn interrupt_ticks() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let mut fields = stat.lines().next()?.split_whitespace().skip(6);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}

@@ -1,0 +1,159 @@
+//! Figures that tests and benches hold: cited, or run and judged.
+
+use std::process::Stdio;
+
+use anyhow::Context as _;
+
+use super::figure::{Row, Verdict};
+use crate::{build, process, progress};
+
+/// A figure and what holds it.
+struct Holder {
+    number: u8,
+    figure: &'static str,
+    target: &'static str,
+    by: By,
+    /// Words in what it prints after which the figure stands, and the most that it may be.
+    says: Option<(&'static str, f64)>,
+}
+
+enum By {
+    /// Tests of `tests/namespaces`, by name.
+    Tests(&'static [&'static str]),
+    Bench(&'static str),
+}
+
+const HOLDERS: [Holder; 7] = [
+    Holder {
+        number: 4,
+        figure: "program updates under load",
+        target: "0 failed; counted = device's packets",
+        by: By::Tests(&[
+            "updates_fail_no_request_and_lose_no_count",
+            "what_is_sent_is_what_arrives_under_load_and_through_updates",
+        ]),
+        says: None,
+    },
+    Holder {
+        number: 5,
+        figure: "hand-overs with drain under load",
+        target: "0 failed",
+        by: By::Tests(&["updates_fail_no_request_and_lose_no_count", "a_roll_back_fails_no_request"]),
+        says: None,
+    },
+    Holder {
+        number: 6,
+        figure: "kill -9",
+        target: "served ≤ 100 ms after restart; refused meanwhile",
+        by: By::Tests(&["restart_adopts_pinned_state"]),
+        says: Some(("restart: served after ", 100.0)),
+    },
+    Holder {
+        number: 7,
+        figure: "any link removed",
+        target: "a download completes",
+        by: By::Tests(&["removing_any_link_mid_download_keeps_it"]),
+        says: None,
+    },
+    Holder {
+        number: 8,
+        figure: "small MTU, transit, node-local, pods, UDP",
+        target: "served, or untouched",
+        by: By::Tests(&[
+            "three_megabytes_cross_the_small_mtu_hop_both_ways",
+            "transit_and_other_ports_are_untouched",
+            "node_local_and_pod_to_node_are_served",
+            "datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked",
+        ]),
+        says: None,
+    },
+    Holder {
+        number: 9,
+        figure: "counters",
+        target: "Σ hosts = totals; requests = what clients sent",
+        by: By::Tests(&["every_accepted_packet_is_counted_for_exactly_one_host"]),
+        says: None,
+    },
+    Holder {
+        number: 10,
+        figure: "splice of opaque streams",
+        target: "CPU ≤ 0.60 × read and write, every byte",
+        by: By::Bench("stream"),
+        says: Some(("Median ratio ", 0.6)),
+    },
+];
+
+/// A row for each; with `run`, of what was measured.
+pub(super) fn rows(run: bool) -> anyhow::Result<Vec<Row>> {
+    HOLDERS.iter().map(|holder| if run { holder.measured() } else { Ok(holder.cited()) }).collect()
+}
+
+impl Holder {
+    fn row(&self, measured: String, verdict: Verdict) -> Row {
+        let Self { number, figure, target, by: _, says: _ } = self;
+        Row { number: *number, figure: (*figure).to_owned(), target: (*target).to_owned(), measured, verdict }
+    }
+
+    fn cited(&self) -> Row {
+        let command = match self.by {
+            By::Tests(names) => format!("`cargo xtask test kernel -- {}`", names.join(" ")),
+            By::Bench(name) => format!("`cargo bench --package ingress-userspace --bench {name}`"),
+        };
+        self.row(command, Verdict::Elsewhere)
+    }
+
+    fn measured(&self) -> anyhow::Result<Row> {
+        let mut cargo = build::cargo();
+        match self.by {
+            By::Tests(names) => {
+                cargo.args(["test", "--package", "ingress-userspace", "--test", "namespaces", "--"]).args(names);
+                cargo.args(["--nocapture", "--test-threads=1"]).env("REQUIRE_KERNEL", "1");
+            }
+            By::Bench(name) => {
+                cargo.args(["bench", "--package", "ingress-userspace", "--bench", name]);
+            }
+        }
+        progress::note(&format!("$ {}", process::show(&cargo)));
+        let said = match process::capture(cargo.stderr(Stdio::inherit())) {
+            Ok(said) => said,
+            Err(error) => {
+                eprintln!("{error:#}");
+                return Ok(self.row("failed, see above".to_owned(), Verdict::Missed));
+            }
+        };
+        if let By::Tests(names) = self.by {
+            // A name that no test has any more must not pass for one that does.
+            anyhow::ensure!(said.contains(&format!("ok. {} passed", names.len())), "not all of these exist: {names:?}");
+        }
+        let Some((words, most)) = self.says else { return Ok(self.row("passed".to_owned(), Verdict::Met)) };
+        let found = number_after(&said, words).with_context(|| format!("nothing is said after `{words}`"))?;
+        Ok(self.row(found.to_string(), if found <= most { Verdict::Met } else { Verdict::Missed }))
+    }
+}
+
+/// The number that stands right behind these words.
+fn number_after(text: &str, words: &str) -> Option<f64> {
+    let (_, rest) = text.split_once(words)?;
+    let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_behind_their_words() {
+        let said = "kill -9: refused after 3 ms; restart: served after 98 ms\n";
+        assert_eq!(number_after(said, "restart: served after "), Some(98.0));
+        assert_eq!(number_after("\nMedian ratio 0.55; most memory held 9 kB", "Median ratio "), Some(0.55));
+        assert_eq!(number_after(said, "Median ratio "), None);
+    }
+
+    #[test]
+    fn every_figure_from_4_to_10_has_a_row() {
+        let rows = rows(false).expect("nothing is run");
+        assert!(rows.iter().map(|row| row.number).eq(4..=10));
+        assert!(rows.iter().all(|row| row.verdict == Verdict::Elsewhere && row.measured.starts_with("`cargo ")));
+    }
+}

@@ -1,0 +1,156 @@
+//! A figure to reach: what it must be, what it was, and so the verdict.
+
+use std::fmt;
+
+use crate::bench::report::{least, median};
+
+/// The best of all rounds, and their median.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    pub(super) best: f64,
+    pub(super) median: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Limit {
+    AtMost(f64),
+    Below(f64),
+    AtLeast(f64),
+}
+
+/// A measured clause of a figure.
+#[derive(Debug)]
+pub(super) struct Clause {
+    pub(super) limit: Limit,
+    /// What the limit is of: words that follow its number.
+    pub(super) of: String,
+    /// Judged by its best. `None`: what it takes is missing.
+    pub(super) found: Option<Spread>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Met,
+    Missed,
+    /// Something that it takes is missing.
+    Unmeasured,
+    /// Not of this run: the command beside it measures it.
+    Elsewhere,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) number: u8,
+    pub(super) figure: String,
+    pub(super) target: String,
+    pub(super) measured: String,
+    pub(super) verdict: Verdict,
+}
+
+// === impl Spread ===
+
+impl Spread {
+    /// Of what each round took, of which less is better.
+    pub(super) fn of(samples: &[f64]) -> Self {
+        Self { best: least(samples.iter().copied()), median: median(samples.iter().copied()) }
+    }
+
+    /// How often `other` goes into this.
+    pub(super) fn over(self, other: Self) -> Self {
+        Self { best: self.best / other.best, median: self.median / other.median }
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(most) => value <= most,
+            Self::Below(most) => value < most,
+            Self::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(most) => write!(f, "≤ {most:.2}"),
+            Self::Below(most) => write!(f, "< {most:.2}"),
+            Self::AtLeast(least) => write!(f, "≥ {least:.2}"),
+        }
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    /// A figure that is met if all its clauses are.
+    pub(super) fn judged(number: u8, figure: &str, clauses: &[Clause]) -> Self {
+        let list = |each: fn(&Clause) -> String| clauses.iter().map(each).collect::<Vec<_>>().join("; ");
+        let found: Option<Vec<(Limit, Spread)>> =
+            clauses.iter().map(|clause| Some((clause.limit, clause.found?))).collect();
+        let verdict = match found {
+            None => Verdict::Unmeasured,
+            Some(found) if found.iter().all(|(limit, spread)| limit.holds(spread.best)) => Verdict::Met,
+            Some(_) => Verdict::Missed,
+        };
+        let measured = |clause: &Clause| match clause.found {
+            Some(Spread { best, median }) => format!("{best:.2} (median {median:.2})"),
+            None => "`nft` is missing".to_owned(),
+        };
+        let target = list(|clause| format!("{} {}", clause.limit, clause.of));
+        Self { number, figure: figure.to_owned(), target, measured: list(measured), verdict }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Met => "met",
+            Self::Missed => "MISSED",
+            Self::Unmeasured => "NOT MEASURED",
+            Self::Elsewhere => "see there",
+        })
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, figure, target, measured, verdict } = self;
+        write!(f, "| {number} | {figure} | {target} | {measured} | {verdict} |")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_met_by_all_of_its_clauses_or_not_at_all() {
+        let spread = |best| Some(Spread { best, median: 2.0 * best });
+        for (bind, nft, expect) in [
+            (spread(1.1), spread(0.99), Verdict::Met),
+            (spread(1.1), spread(1.0), Verdict::Missed),
+            (spread(1.2), spread(0.9), Verdict::Missed),
+            (spread(1.0), None, Verdict::Unmeasured),
+        ] {
+            let clauses = [
+                Clause { limit: Limit::AtMost(1.1), of: "× bind".into(), found: bind },
+                Clause { limit: Limit::Below(1.0), of: "× nft".into(), found: nft },
+            ];
+            let row = Row::judged(1, "CPU", &clauses);
+            assert_eq!(row.verdict, expect, "{row}");
+            assert_eq!(row.target, "≤ 1.10 × bind; < 1.00 × nft");
+        }
+    }
+
+    #[test]
+    fn a_spread_is_the_least_and_the_middle() {
+        let spread = Spread::of(&[3.0, 1.0, 2.0]);
+        assert_eq!(spread, Spread { best: 1.0, median: 2.0 });
+        assert_eq!(spread.over(Spread { best: 2.0, median: 2.0 }), Spread { best: 0.5, median: 1.0 });
+    }
+}

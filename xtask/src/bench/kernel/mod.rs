@@ -1,0 +1,166 @@
+//! `cargo xtask bench kernel`: the figures that the kernel part is to reach, each beside its target; what could stand in
+//! its place is measured in the same run and the same rounds.
+//!
+//! ```text
+//! node (a way to serve each) ── short connections, cpu ──┐
+//! costs (tests/kernel: TEST_RUN, live frames, nft) ───┼── figure: rows, verdicts
+//! elsewhere (tests and benches that hold the others) ────┘        └── record: docs/kernel-figures.md
+//! ```
+
+mod costs;
+mod cpu;
+mod elsewhere;
+mod figure;
+mod flood;
+mod node;
+mod record;
+
+use std::{path::Path, time::Duration};
+
+use anyhow::ensure;
+
+use self::{
+    costs::Costs,
+    cpu::Cpu,
+    figure::{Clause, Limit, Row, Spread, Verdict},
+    node::{Node, Way},
+};
+use crate::{
+    build,
+    lab::{capability, nft},
+    setup,
+};
+
+const AFTER_HELP: &str = "\
+CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed by the kernel, on live frames
+(BPF_PROG_TEST_RUN), without a sender. Everything happens in namespaces that go with the run. Needs root; without `nft` the
+rows that compare with it say so.
+
+Exit codes: 0 every figure that was measured is reached; 1 one is not, or could not be measured.
+
+Examples:
+  cargo xtask bench kernel                # figures 1 to 3 measured, the others cited; about six minutes
+  cargo xtask bench kernel --all          # all of them
+  cargo xtask bench kernel --record       # and write docs/kernel-figures.md
+  cargo xtask bench kernel --flood        # what a client has left within a flood of denied packets";
+
+/// Measure what the kernel part costs, beside plain bind and nft
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// Rounds of what is measured on links; the best of fewer than eight says little.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Length of one measurement in seconds.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Instead: the goodput and the 99th percentile of a client within a flood of denied packets.
+    #[arg(long, conflicts_with_all = ["all", "record"])]
+    flood: bool,
+    /// Also run the tests and the bench that hold the other figures.
+    #[arg(long)]
+    all: bool,
+    /// Write instructions and nanoseconds of each program to docs/kernel-figures.md.
+    #[arg(long)]
+    record: bool,
+}
+
+/// Measures, and prints Markdown.
+///
+/// # Errors
+/// When the machine lacks something, or a figure is missed.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let missing = capability::missing();
+    ensure!(missing.is_empty(), "`cargo xtask bench kernel` needs what this machine lacks: {}", missing.join("; "));
+    setup::packages(&["iproute2", "util-linux", "wrk"], "bench kernel")?;
+    let binary = build::userspace(build::Profile::Release)?;
+    let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    if args.flood {
+        return flood::run(args, &binary, pin);
+    }
+    let costs = Costs::take()?;
+    if args.record {
+        record::write(&costs)?;
+    }
+    let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
+    rows.extend(elsewhere::rows(args.all)?);
+    println!("\n| # | figure | target | measured | verdict |\n|---|---|---|---|---|");
+    for row in &rows {
+        println!("{row}");
+    }
+    let (rounds, seconds) = (args.rounds, args.seconds);
+    println!(
+        "\nThe best of all rounds is judged: {rounds} of {seconds} s for figure 1, 8 of 200,000 packets for 2 and 3."
+    );
+    let failed = rows.iter().filter(|row| matches!(row.verdict, Verdict::Missed | Verdict::Unmeasured));
+    let failed: Vec<String> = failed.map(|row| format!("{} ({})", row.number, row.verdict)).collect();
+    ensure!(failed.is_empty(), "figures that are not reached: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Figure 1.
+fn short_connections(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<Row> {
+    let ways = [Way::Steered, Way::Bound, Way::Redirected];
+    let has_nft = nft::program().is_some();
+    let ways = ways.into_iter().filter(|way| has_nft || !way.needs_nft());
+    let nodes = ways.map(|way| Node::start(way, binary, pin)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (cpu, length) = (Cpu::new(), Duration::from_secs(args.seconds));
+    for node in &nodes {
+        // Not counted: caches, pools and neighbours are cold.
+        node.short_connection(&cpu, Duration::from_secs(1), pin)?;
+    }
+    let mut costs = vec![Vec::new(); nodes.len()];
+    for round in 0..args.rounds as usize {
+        for turn in 0..nodes.len() {
+            let index = (turn + round) % nodes.len();
+            costs[index].push(nodes[index].short_connection(&cpu, length, pin)?);
+        }
+        eprintln!("round {} of {} done", round + 1, args.rounds);
+    }
+    let spreads: Vec<Spread> = costs.iter().map(|costs| Spread::of(costs)).collect();
+    let steered_over = |way: usize| Some(spreads[0].over(*spreads.get(way)?));
+    let own = format!("CPU per short connection ({:.1} µs)", spreads[0].best);
+    Ok(Row::judged(
+        1,
+        &own,
+        &[
+            Clause { limit: Limit::AtMost(1.1), of: "× plain bind".into(), found: steered_over(1) },
+            Clause { limit: Limit::Below(1.0), of: "× nft REDIRECT".into(), found: steered_over(2) },
+        ],
+    ))
+}
+
+/// Figure 2.
+fn drops(costs: &Costs) -> anyhow::Result<Row> {
+    let xdp = costs.needed("drop, XDP")?;
+    let over_xdp = |name| costs.get(name).map(|other| other.over(xdp));
+    let own = format!("ns to drop a packet of 10,000 networks by XDP ({})", xdp.best);
+    Ok(Row::judged(
+        2,
+        &own,
+        &[
+            Clause {
+                limit: Limit::AtLeast(4.0),
+                of: "times that by nft netdev ingress".into(),
+                found: over_xdp("drop, nft netdev ingress"),
+            },
+            Clause {
+                limit: Limit::AtLeast(6.0),
+                of: "times that by nft input and conntrack".into(),
+                found: over_xdp("drop, nft input and conntrack"),
+            },
+        ],
+    ))
+}
+
+/// Figure 3: a SYN does most, as it chooses a worker.
+fn full_path(costs: &Costs) -> anyhow::Result<Row> {
+    let bare = costs.needed("deny list, bare pass")?;
+    let limit = Limit::AtMost(225.0 * bare.best / 27.0);
+    let clause = |family: &str| -> anyhow::Result<Clause> {
+        let found = costs.needed(&format!("deny list, {family} SYN"))?;
+        Ok(Clause { limit, of: format!("ns, {family}"), found: Some(found) })
+    };
+    let own = format!("full path, 225 ns where `return XDP_PASS` takes 27 (here {})", bare.best);
+    Ok(Row::judged(3, &own, &[clause("v4")?, clause("v6")?]))
+}

@@ -1,0 +1,169 @@
+//! A node that serves in one of several ways, with its network; several live side by side, so that they can take turns.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+use super::cpu::Cpu;
+use crate::{
+    bench::{Case, load, peers::Ports},
+    lab::{
+        Lab, Process,
+        client::{Ask, Connection, Protocol, Trust, block_on},
+        controller::{DataPath, Options},
+        denied, nft,
+        topology::{NODE_NIC, NODE_V4, Topology},
+        until_within,
+    },
+    process,
+};
+
+/// Longest wait for a node that serves: loading the programs is the slow part.
+const READY: Duration = Duration::from_secs(30);
+/// Where the node serves, whichever way.
+pub(super) const SERVED: (Ipv4Addr, u16) = (NODE_V4, 80);
+/// The host with a pod behind it.
+pub(super) const POD_HOST: &str = "pod.test";
+
+/// How connections come to the proxy, and what is done about denied networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// XDP and sk_lookup.
+    Steered,
+    /// As [`Way::Steered`], with the deny list in XDP.
+    Denying,
+    /// The proxy binds the port.
+    Bound,
+    /// The proxy binds another port, to which nft redirects.
+    Redirected,
+    /// The proxy binds the port, and nft drops what is denied in `netdev` ingress.
+    Filtered,
+}
+
+/// A running node. Fields are dropped in this order: the lab last.
+#[derive(Debug)]
+pub(super) struct Node {
+    process: Process,
+    pub(super) topology: Topology,
+    _lab: Lab,
+}
+
+// === impl Way ===
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Steered => "steered",
+            Self::Denying => "denying",
+            Self::Bound => "bound",
+            Self::Redirected => "redirected",
+            Self::Filtered => "filtered",
+        }
+    }
+
+    pub(super) fn needs_nft(self) -> bool {
+        self.rules().is_some()
+    }
+
+    fn rules(self) -> Option<String> {
+        match self {
+            Self::Steered | Self::Denying | Self::Bound => None,
+            Self::Redirected => Some(
+                "table ip nat {\nchain prerouting {\ntype nat hook prerouting priority dstnat;\n\
+                 tcp dport 80 redirect to :8080\n}\n}\n"
+                    .into(),
+            ),
+            Self::Filtered => Some(format!(
+                "table netdev filter {{\n{}\nchain ingress {{\ntype filter hook ingress device \"{NODE_NIC}\" priority 0;\n\
+                 ip saddr @denied drop\n}}\n}}\n",
+                denied::nft_set()
+            )),
+        }
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Makes the network, starts the proxy and waits until it serves; with `pin`, all of its threads run on CPU 1.
+    pub(super) fn start(way: Way, binary: &Path, pin: bool) -> anyhow::Result<Self> {
+        let lab = Lab::open(&format!("xb-{}", way.name()))?;
+        let topology = Topology::build(&lab)?;
+        for client in [&topology.client, &topology.router] {
+            // More than there are by default, fewer than connection tracking remembers.
+            client.sysctl("ipv4/ip_local_port_range", "20000 60000")?;
+        }
+        if let Some(rules) = way.rules() {
+            nft::apply(&topology.node, &lab.home().join("rules.nft"), &rules)?;
+        }
+        let manifests = lab.home().join("manifests");
+        fs::create_dir_all(&manifests)?;
+        fs::write(manifests.join("kernel.yaml"), include_str!("kernel.yaml"))?;
+        let data = if way == Way::Denying {
+            format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","))
+        } else {
+            String::new()
+        };
+        let settings = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\n\
+             data: {{{data}}}\n"
+        );
+        fs::write(manifests.join("settings.yaml"), settings)?;
+        let bpffs = lab.bpffs()?.join("xdp-ingress");
+        let mut options = Options::kernel(binary, &manifests, NODE_NIC, &bpffs);
+        options.workers = 1;
+        options.path = match way {
+            Way::Steered | Way::Denying => options.path,
+            Way::Bound | Way::Filtered => DataPath::Bind { http: 80, https: 443 },
+            Way::Redirected => DataPath::Bind { http: 8080, https: 8443 },
+        };
+        let mut command = options.command();
+        command.args(["--configmap", "default/settings"]);
+        let process = lab.spawn(&topology.node, "xdp-ingress", command)?;
+        let mut node = Self { process, topology, _lab: lab };
+        node.wait(way)?;
+        if pin {
+            let pid = node.process.pid().to_string();
+            process::capture(Command::new("taskset").args(["--all-tasks", "--pid", "--cpu-list", "1", &pid]))?;
+        }
+        Ok(node)
+    }
+
+    fn wait(&mut self, way: Way) -> anyhow::Result<()> {
+        let Self { process, topology, _lab: _ } = self;
+        process.wait_until(READY, "the node serves", || serves(topology))?;
+        if way == Way::Denying {
+            until_within(READY, "the deny list", || process.log().contains("deny list changed").then_some(()))?;
+        }
+        Ok(())
+    }
+
+    /// Microseconds of CPU for a connection with one request, which the proxy answers itself.
+    pub(super) fn short_connection(&self, cpu: &Cpu, length: Duration, pin: bool) -> anyhow::Result<f64> {
+        let proxy = self.process.pid().cast_unsigned();
+        let (ip, http) = SERVED;
+        let before = cpu.used(proxy)?;
+        // The router is next to the node: nobody forwards.
+        let sample =
+            self.topology.router.run(|| load::run(Case::H1close, ip, Ports { http, https: 443 }, length, pin))?;
+        let used = cpu.used(proxy)? - before;
+        anyhow::ensure!(sample.errors == 0, "{} of {} requests failed", sample.errors, sample.requests);
+        Ok(used * 1e6 / sample.requests as f64)
+    }
+}
+
+/// Whether a connection comes through and is answered.
+fn serves(topology: &Topology) -> bool {
+    let exchange = || {
+        block_on(async {
+            let served = SocketAddr::from(SERVED);
+            let mut connection = Connection::open(served, Protocol::Http1, POD_HOST, &Trust::none()).await?;
+            connection.send(&Ask::get(POD_HOST, "/")).await
+        })
+    };
+    topology.router.run(exchange).is_ok_and(|answer| answer.status.is_success())
+}
