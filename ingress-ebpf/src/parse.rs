@@ -135,19 +135,23 @@ fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     let mut extensions = 0;
     for _ in 0..EXTENSIONS_MAX {
         let at = offset + HEADER + extensions;
-        // Lengths: RFC 8200, 4.3–4.6 (units of 8 beyond the first 8), RFC 4302, 2.2 (units of 4 beyond the first 8).
-        let (unit, is_fragment) = match proto {
-            HOP_BY_HOP | ROUTING | DESTINATION => (8, false),
-            AUTHENTICATION => (4, false),
-            FRAGMENT => (0, true),
+        // Lengths: RFC 8200, 4.3–4.6 (units of 8 beyond the first 8), RFC 4302, 2.2 (units of 4 beyond the first 8). By
+        // shifts, because the verifier of Linux 6.1 (that of 6.12 no longer) forgets the bounds of a product unless its
+        // second factor is a constant, and which one is second the compiler chooses.
+        let shift = match proto {
+            HOP_BY_HOP | ROUTING | DESTINATION => Some(3_u32),
+            AUTHENTICATION => Some(2),
+            FRAGMENT => None,
             _ => break,
         };
         let extension: &[u8; 8] = frame.bytes(at).ok_or(Total::Malformed)?;
-        if is_fragment && u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 != 0 {
-            return Err(Total::Fragment);
-        }
+        let rest = match shift {
+            Some(shift) => usize::from(extension[1]) << shift,
+            None if u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 != 0 => return Err(Total::Fragment),
+            None => 0,
+        };
         proto = extension[0];
-        extensions += 8 + usize::from(extension[1]) * unit;
+        extensions += 8 + rest;
     }
     if matches!(proto, HOP_BY_HOP | ROUTING | DESTINATION | AUTHENTICATION | FRAGMENT) {
         return Err(Total::Malformed);
