@@ -58,6 +58,14 @@ impl PrivateApt {
         Ok(parse_madison(&process::capture(self.apt("apt-cache").args(["madison", package]))?))
     }
 
+    /// The names of the packages that `package` cannot do without; of those that may stand in for each other the last.
+    ///
+    /// # Errors
+    /// When apt fails.
+    pub(super) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+        Ok(parse_depends(&process::capture(self.apt("apt-cache").args(["depends", "--important", package]))?))
+    }
+
     /// Downloads `package` in exactly `version` and gives the file's path. apt checks it against the signed index.
     ///
     /// # Errors
@@ -66,7 +74,12 @@ impl PrivateApt {
         let mut download = self.apt("apt-get");
         download.args(["-q", "download", &format!("{package}={version}")]).current_dir(&self.dir);
         process::run_shown(&format!("downloading Debian's {package} {version}"), &mut download, DOWNLOAD_LIMIT)?;
-        let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
+        // `package_version_architecture.deb`; others may lie beside it.
+        let start = format!("{package}_");
+        let is_package = |path: &PathBuf| {
+            path.extension().is_some_and(|extension| extension == "deb")
+                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start))
+        };
         let mut files = fs::read_dir(&self.dir)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
         files.find(is_package).with_context(|| format!("apt-get left no file for `{package}`"))
     }
@@ -199,6 +212,13 @@ fn parse_madison(output: &str) -> Vec<String> {
     output.lines().filter_map(|line| line.split('|').nth(1)).map(|version| version.trim().to_owned()).collect()
 }
 
+/// Lines `  Depends: NAME`; a bar before it says that the next line is as good, and a name in angle brackets is no
+/// package's own.
+fn parse_depends(output: &str) -> Vec<String> {
+    let names = output.lines().filter_map(|line| line.trim_start().strip_prefix("Depends: "));
+    names.filter(|name| !name.starts_with('<')).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +267,13 @@ mod tests {
             "  rust-src | 1.96.1+dfsg1-2~bpo13+1 | http://m t/main amd64 Packages\n  rust-src | 1.95.0+x | http://m";
         assert_eq!(parse_madison(output), ["1.96.1+dfsg1-2~bpo13+1", "1.95.0+x"]);
         assert!(parse_madison("").is_empty());
+    }
+
+    #[test]
+    fn dependencies_are_packages_that_must_be_there() {
+        let output = "linux-image-7\n  PreDepends: linux-base\n |Depends: dracut\n  Depends: <linux-initramfs-tool>\n\
+            \x20   dracut\n  Depends: linux-modules-7\n";
+        assert_eq!(parse_depends(output), ["linux-modules-7"]);
     }
 
     #[test]

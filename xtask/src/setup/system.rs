@@ -10,7 +10,7 @@ use crate::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages and a program that shows each is there.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("curl", "curl"),
     ("haproxy", "haproxy"),
     ("iproute2", "ip"),
@@ -19,14 +19,18 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("nghttp2-client", "h2load"),
     ("openssl", "openssl"),
     ("python3", "python3"),
+    ("qemu-system-x86", "qemu-system-x86_64"),
     ("util-linux", "nsenter"),
     ("wrk", "wrk"),
+    ("xz-utils", "xz"),
 ];
 
 /// For namespaces, real requests and certificates.
 pub(super) const LAB: [&str; 4] = ["curl", "iproute2", "openssl", "util-linux"];
 /// For typos, which is published as a Python wheel.
 pub(super) const CHECK: [&str; 1] = ["python3"];
+/// For machines that boot other kernels, and to unpack modules of these.
+pub(super) const KERNELS: [&str; 2] = ["qemu-system-x86", "xz-utils"];
 /// What is measured, and what measures.
 pub(super) const BENCH: [&str; 6] = ["haproxy", "iproute2", "nghttp2-client", "nginx", "util-linux", "wrk"];
 
@@ -85,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_package_asked_for_has_a_program_that_shows_it() {
-        for package in LAB.iter().chain(&CHECK).chain(&BENCH) {
+        for package in LAB.iter().chain(&CHECK).chain(&KERNELS).chain(&BENCH) {
             assert!(PROGRAMS.iter().any(|(name, _)| name == package), "{package}");
         }
         assert_eq!(program("iproute2"), "ip");
