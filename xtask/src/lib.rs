@@ -8,6 +8,7 @@ pub mod check;
 pub mod cluster;
 pub mod demo;
 pub mod image;
+pub mod kernels;
 pub mod lab;
 pub mod process;
 pub mod progress;

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, build, check, cluster, demo, image, setup, soak, test_lanes};
+use xtask::{bench, build, check, cluster, demo, image, kernels, setup, soak, test_lanes};
 
 const AFTER_HELP: &str = "\
 Every command first makes sure that what it needs is installed (see `cargo xtask setup --help`).
@@ -49,6 +49,8 @@ enum Command {
     /// Measure the proxy beside nginx in one interleaved run
     Bench(bench::Args),
     Soak(soak::Args),
+    #[command(after_help = kernels::AFTER_HELP)]
+    Kernels(kernels::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,5 +75,6 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Cluster(args) => cluster::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Soak(args) => soak::run(args),
+        Command::Kernels(args) => kernels::run(args),
     }
 }

@@ -118,11 +118,26 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     })
 }
 
+/// The product as it is in its image: the program, behind the shared libraries that it needs if any.
+///
+/// # Errors
+/// When something does not compile, or is not static.
+pub fn product(profile: Profile) -> Result<Vec<File>> {
+    build::kernel_programs()?;
+    let program = programs::build(profile)?.join(programs::XDP_INGRESS);
+    programs::pack(&program, &path_of(programs::XDP_INGRESS), profile)
+}
+
+/// Where a program is in its image.
+fn path_of(title: &str) -> String {
+    format!("/usr/bin/{title}")
+}
+
 fn image(title: &str, tag: &str, description: &str) -> Image {
     let label = |key: &str, value: &str| (format!("org.opencontainers.image.{key}"), value.to_owned());
     Image {
         name: format!("{REGISTRY}/{title}:{tag}"),
-        entrypoint: vec![format!("/usr/bin/{title}")],
+        entrypoint: vec![path_of(title)],
         user: USER.to_owned(),
         labels: BTreeMap::from([
             label("title", title),

@@ -151,19 +151,25 @@ impl Controller {
     /// # Errors
     /// If the answer is not what the contract says.
     pub fn counts(&self) -> anyhow::Result<Counts> {
-        let hosts = self.admin("/hosts")?.json()?;
-        let hosts = hosts.as_array().context("`/hosts` is no list")?;
-        let hosts = hosts.iter().map(|host| parse_host(host).with_context(|| format!("unusable host: {host}")));
-        let totals = self.admin("/totals")?.json()?;
-        let totals = Total::ALL.iter().filter_map(|&(_, name)| {
-            let total = totals.get(name)?;
-            Some((name, Traffic { packets: total["packets"].as_u64()?, bytes: total["bytes"].as_u64()? }))
-        });
-        Ok(Counts { hosts: hosts.collect::<anyhow::Result<BTreeMap<_, _>>>()?, totals: totals.collect() })
+        read_counts(|path| self.admin(path))
     }
 }
 
-fn get(namespace: &Namespace, admin: SocketAddr, path: &str) -> anyhow::Result<Answer> {
+/// The counters of whoever answers `ask` as the admin address does.
+pub(crate) fn read_counts(ask: impl Fn(&str) -> anyhow::Result<Answer>) -> anyhow::Result<Counts> {
+    let hosts = ask("/hosts")?.json()?;
+    let hosts = hosts.as_array().context("`/hosts` is no list")?;
+    let hosts = hosts.iter().map(|host| parse_host(host).with_context(|| format!("unusable host: {host}")));
+    let totals = ask("/totals")?.json()?;
+    let totals = Total::ALL.iter().filter_map(|&(_, name)| {
+        let total = totals.get(name)?;
+        Some((name, Traffic { packets: total["packets"].as_u64()?, bytes: total["bytes"].as_u64()? }))
+    });
+    Ok(Counts { hosts: hosts.collect::<anyhow::Result<BTreeMap<_, _>>>()?, totals: totals.collect() })
+}
+
+/// One question to an admin address, and its answer whatever the status.
+pub(crate) fn get(namespace: &Namespace, admin: SocketAddr, path: &str) -> anyhow::Result<Answer> {
     namespace.run(|| {
         block_on(async {
             let mut connection = Connection::open(admin, Protocol::Http1, "admin", &Trust::none()).await?;

@@ -40,8 +40,8 @@ What it makes sure of, in this order:
   helm, kustomize   built once by Go, where Go is there, for `cargo xtask check` of the packaging
 
 Tools are kept in $XDG_CACHE_HOME/xdp-ingress (by default ~/.cache/xdp-ingress); deleting it is safe. Kubernetes'
-programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 12 MB each) by `cargo xtask kernels`, and
-neither by this command.
+programs (about 700 MB) are added there by `cargo xtask cluster`, kernels (about 15 MB each) by `cargo xtask kernels`,
+neither of them by this command.
 
 Environment:
   XDP_INGRESS_BPF_RUSTC=PATH    a compiler that has rust-src, used for the kernel programs instead of all others

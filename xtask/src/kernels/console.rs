@@ -1,0 +1,83 @@
+//! What a machine says on its console: the lines of `init.sh`, and those of the product that are errors. Pure.
+
+/// Lines that an error repeats.
+const TAIL: usize = 20;
+
+/// How far a machine has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Not far enough yet.
+    Starting,
+    /// The programs run.
+    Programs,
+    /// The product serves by ordinary listeners, because it could not run the programs, for this reason.
+    Listeners(String),
+    /// It will not come any further.
+    Failed(String),
+}
+
+/// What `console` says of the machine.
+pub(super) fn stage(console: &str) -> Stage {
+    let told = |line: &str| {
+        Some(match line.trim_end().strip_prefix("guest: ")? {
+            "serves by programs" => Stage::Programs,
+            "serves by listeners" => Stage::Listeners(refusal(console).unwrap_or_else(|| "unknown".to_owned())),
+            other => Stage::Failed(other.strip_prefix("failed: ").unwrap_or(other).to_owned()),
+        })
+    };
+    console.lines().find_map(told).unwrap_or(Stage::Starting)
+}
+
+/// Why the product has ended, as it says itself: without what it recommends, and of the verifier's words the last.
+fn refusal(console: &str) -> Option<String> {
+    let (_, rest) = console.split_once("xdp-ingress: ")?;
+    let line = rest.lines().next()?;
+    let reason = line.split_once("runs without it): ").map_or(line, |(_, reason)| reason);
+    let Some((reason, _)) = reason.split_once(" Verifier output:") else { return Some(reason.to_owned()) };
+    // The verifier ends with figures; before them stands what it did not like.
+    let last = rest.split_once("\nverification time").and_then(|(log, _)| log.lines().next_back());
+    Some(last.map_or_else(|| reason.to_owned(), |last| format!("{reason} {}", last.trim_end())))
+}
+
+/// The last lines.
+pub(super) fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: &str =
+        "xdp-ingress: cannot set up the kernel part (`--steer bind --xdp-mode off` runs without it): ";
+
+    #[test]
+    fn a_machine_says_how_far_it_has_come() {
+        let old = format!("{REFUSED}kernel `5.10.0-46-amd64` is too old\r\nguest: serves by listeners\r\n");
+        let verifier = format!(
+            "{REFUSED}the kernel refuses `ingress_xdp`: Invalid argument. Verifier output: 0: R1=ctx()\r\n\
+             0: (bf) r7 = r1\r\nmath is not allowed\r\nverification time 30376 usec\r\n\
+             stack depth 376+0\r\nguest: serves by listeners\r\n"
+        );
+        let refused = |reason: &str| Stage::Listeners(reason.to_owned());
+        for (console, expect) in [
+            ("", Stage::Starting),
+            ("Run /init as init process\r\nguest", Stage::Starting),
+            ("2026 INFO ready\r\nguest: serves by programs\r\n", Stage::Programs),
+            (old.as_str(), refused("kernel `5.10.0-46-amd64` is too old")),
+            (verifier.as_str(), refused("the kernel refuses `ingress_xdp`: Invalid argument. math is not allowed")),
+            ("guest: failed: cannot load e1000.ko\r\n", Stage::Failed("cannot load e1000.ko".to_owned())),
+        ] {
+            assert_eq!(stage(console), expect, "{console}");
+        }
+    }
+
+    #[test]
+    fn an_error_repeats_the_end() {
+        let all = (0..30).map(|line| line.to_string()).collect::<Vec<_>>().join("\r\n");
+        let end = tail(&all);
+        assert!(end.starts_with("10\n") && end.ends_with("\n29"), "{end}");
+        assert_eq!(tail("one"), "one");
+    }
+}

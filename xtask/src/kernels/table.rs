@@ -1,0 +1,109 @@
+//! What was seen, as a table for a terminal and for `docs/kernels.md` alike.
+
+use super::scenario::Findings;
+use super::{Hooks, NICS, Support};
+
+/// The table in Markdown, a row for each release.
+pub(super) fn table(rows: &[(String, Findings)]) -> String {
+    let mut head = vec!["kernel".to_owned(), "programs".to_owned()];
+    head.extend(NICS.iter().map(|nic| format!("{}: receives, transmits", nic.driver)));
+    head.extend(["requests".to_owned(), "steered".to_owned(), "fallback".to_owned()]);
+    let mut lines = vec![head];
+    lines.extend(rows.iter().map(|(release, findings)| cells(release, findings)));
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let show = |line: &Vec<String>| {
+        let cells = line.iter().zip(&widths).map(|(cell, &width)| format!(" {cell:width$} "));
+        format!("|{}|", cells.collect::<Vec<_>>().join("|"))
+    };
+    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
+    let mut shown: Vec<String> = lines.iter().map(show).collect();
+    shown.insert(1, format!("|{}|", rule.join("|")));
+    shown.join("\n")
+}
+
+fn cells(release: &str, findings: &Findings) -> Vec<String> {
+    let Findings { support, requests, steered } = findings;
+    let mut cells = vec![release.to_owned()];
+    match support {
+        Support::Programs(attached) => {
+            cells.push("run".to_owned());
+            cells.extend(attached.iter().map(|Hooks { receives, transmits }| format!("{receives}, {transmits}")));
+        }
+        Support::Refused(_) => {
+            cells.push("refused".to_owned());
+            cells.extend(NICS.iter().map(|_| "–".to_owned()));
+        }
+    }
+    cells.extend([requests.to_string(), steered.to_string(), fallback(support)]);
+    // A bar would begin another cell.
+    cells.into_iter().map(|cell| cell.replace('|', "\\|")).collect()
+}
+
+/// What the product does there in the place of what it likes best.
+fn fallback(support: &Support) -> String {
+    match support {
+        Support::Refused(reason) => format!("`--steer bind --xdp-mode off`, for {reason}"),
+        Support::Programs(attached) => {
+            let mut instead = Vec::new();
+            for (nic, Hooks { receives, .. }) in NICS.iter().zip(attached) {
+                if receives != "native" {
+                    instead.push(format!("XDP {receives} on {}", nic.driver));
+                }
+            }
+            let transmits = &attached[0].transmits;
+            if transmits != "tcx" {
+                instead.push(format!("{transmits} for tcx"));
+            }
+            if instead.is_empty() { "none".to_owned() } else { instead.join("; ") }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hooks(receives: &str, transmits: &str) -> Hooks {
+        Hooks { receives: receives.to_owned(), transmits: transmits.to_owned() }
+    }
+
+    #[test]
+    fn a_row_says_what_runs_and_what_instead() {
+        let rows = [
+            (
+                "5.10".to_owned(),
+                Findings { support: Support::Refused("it is too old | x".to_owned()), requests: 16, steered: 0 },
+            ),
+            (
+                "6.1".to_owned(),
+                Findings {
+                    support: Support::Programs([hooks("native", "clsact"), hooks("generic", "clsact")]),
+                    requests: 16,
+                    steered: 16,
+                },
+            ),
+        ];
+        let table = table(&rows);
+        let cells =
+            |line: &str| line.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>();
+        let lines: Vec<&str> = table.lines().collect();
+        let width = lines[0].chars().count();
+        assert!(lines.len() == 4 && lines.iter().all(|line| line.chars().count() == width), "{table}");
+        assert!(lines[1].chars().all(|char| matches!(char, '|' | '-')), "{table}");
+        assert_eq!(
+            cells(lines[2]),
+            ["5.10", "refused", "–", "–", "16", "0", "`--steer bind --xdp-mode off`, for it is too old \\| x"]
+        );
+        assert_eq!(
+            cells(lines[3]),
+            ["6.1", "run", "native, clsact", "generic, clsact", "16", "16", "XDP generic on e1000; clsact for tcx"]
+        );
+    }
+
+    #[test]
+    fn what_is_best_needs_no_fallback() {
+        assert_eq!(fallback(&Support::Programs([hooks("native", "tcx"), hooks("native", "tcx")])), "none");
+    }
+}
