@@ -192,9 +192,9 @@ totals! {
     Transit = 6 "transit",
     /// Verdict: source on a deny list; dropped.
     Denied = 7 "denied",
-    /// Verdict: SYN above the client's limit; dropped.
+    /// Verdict: SYN above what its client may send ([`crate::Limits::syns`]); dropped.
     LimitedSyn = 8 "limited_syn",
-    /// Verdict: packet above the client's limit; dropped.
+    /// Verdict: packet above what its client may send ([`crate::Limits::packets`]); dropped.
     LimitedPacket = 9 "limited_packet",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
@@ -204,10 +204,14 @@ totals! {
     HeartbeatStale = 18 "heartbeat_stale",
     /// Event: accepted or transmitted packet of a host id outside `host_net`; counted for host 0.
     HostOutOfRange = 19 "host_out_of_range",
-    /// Event: packet of a client beyond the capacity of `clients`; not limited.
+    /// Event: packet of a client for which `clients` had no room; not limited. The map makes room itself: expected 0.
     ClientsFull = 20 "clients_full",
     /// Event: connection the proxy could not enter in `flows`; its packets stay with host 0.
     FlowsFull = 21 "flows_full",
+    /// Event: SYN that would be [`Total::LimitedSyn`], but for [`crate::limit::LIMITS_DRY_RUN`].
+    WouldLimitSyn = 22 "would_limit_syn",
+    /// Event: packet that would be [`Total::LimitedPacket`], but for [`crate::limit::LIMITS_DRY_RUN`].
+    WouldLimitPacket = 23 "would_limit_packet",
     /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without an
     /// established connection: SYNs, and now and then one that comes after its connection is gone, which is then refused.
     LookupDecided = 32 "lookup_decided",

@@ -10,12 +10,14 @@
 
 pub mod counters;
 pub mod flow;
+pub mod limit;
 pub mod map;
 pub mod steer;
 
 pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, Total, Traffic};
 pub use flow::{Flow, FlowKey, HostId, HostName};
-pub use steer::{Alive, Client, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule};
+pub use limit::{Bucket, Client, ClientKey, Limits};
+pub use steer::{Alive, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule};
 
 #[cfg(feature = "user")]
 mod pod;

@@ -35,7 +35,9 @@ pub const DENY4: &str = "deny4";
 pub const DENY6: &str = "deny6";
 /// Packets and bytes dropped per deny rule, per-CPU array of [`crate::Traffic`].
 pub const DENY_HITS: &str = "deny_hits";
-/// Token buckets per client prefix (`[u8; 16]` → [`crate::Client`]), LRU hash.
+/// How many packets each client may send, array of one [`crate::Limits`].
+pub const LIMITS: &str = "limits";
+/// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::Client`]), LRU hash.
 pub const CLIENTS: &str = "clients";
 
 /// Most steered ports.
@@ -70,5 +72,9 @@ pub const ALIVE_DRAINING: u32 = 1;
 pub const DENY_MAX: u32 = 100_000;
 /// Deny rules with a counter, [`crate::steer::DENY_OTHERS`] among them.
 pub const DENY_RULES_MAX: u32 = 4096;
-/// Most clients with a bucket at one time.
+/// Entries of [`LIMITS`].
+pub const LIMITS_MAX: u32 = 1;
+/// The only one.
+pub const LIMITS_ALL: u32 = 0;
+/// Most clients with buckets at one time; another one takes the place of whoever has sent nothing for longest.
 pub const CLIENTS_MAX: u32 = 65_536;

@@ -1,4 +1,4 @@
-//! What decides where a connection goes: ports, addresses, the worker chosen, the heartbeat, limits.
+//! What decides where a connection goes: ports, addresses, the worker chosen, the heartbeat.
 
 use crate::FlowKey;
 
@@ -33,6 +33,10 @@ pub const PORT_COUNT_ONLY: u32 = 1;
 /// Look the sources of this port's packets up in the deny list. Set while that holds anything, so that an empty list
 /// costs a packet one branch.
 pub const PORT_DENIES: u32 = 2;
+/// Limit how many SYNs each client sends to this port. Set while there is such a limit, so that none costs one branch.
+pub const PORT_LIMITS_SYNS: u32 = 4;
+/// As [`PORT_LIMITS_SYNS`], of packets.
+pub const PORT_LIMITS_PACKETS: u32 = 8;
 
 /// Value of [`crate::map::NODE_ADDRS`].
 #[repr(C)]
@@ -108,19 +112,6 @@ pub struct DenyKey6 {
     pub addr: [u8; 16],
 }
 
-/// Value of [`crate::map::CLIENTS`]: two token buckets and what they dropped.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Client {
-    /// Time of the latest refill of both buckets.
-    pub last_ns: u64,
-    /// SYNs left, in thousandths.
-    pub syn_tokens: u32,
-    /// Packets left, in thousandths.
-    pub packet_tokens: u32,
-    pub dropped: u64,
-}
-
 /// A heartbeat older than this counts as a hung proxy: limits and worker choice stop.
 pub const HEARTBEAT_STALE_NS: u64 = 3_000_000_000;
 /// A choice older than this is not used. As long as the kernel accepts SYN cookies of one handshake in practice, so
@@ -158,4 +149,3 @@ const _: () = assert!(size_of::<Handoff>() == 16 && align_of::<Handoff>() == 8);
 const _: () = assert!(size_of::<Alive>() == 16 && align_of::<Alive>() == 8);
 const _: () = assert!(size_of::<DenyKey4>() == 8 && align_of::<DenyKey4>() == 4);
 const _: () = assert!(size_of::<DenyKey6>() == 20 && align_of::<DenyKey6>() == 4);
-const _: () = assert!(size_of::<Client>() == 24 && align_of::<Client>() == 8);

@@ -1,9 +1,13 @@
-//! Decides what becomes of a packet or a lookup from what the node knows; counts nothing and changes nothing.
+//! Decides what becomes of a packet or a lookup from what the node knows; counts nothing and changes
+//! nothing, but for the buckets of a client, which whoever is asked about it looks after.
 
 use ingress_common::{
     DenyRule, FlowKey, Handoff, PortKey, PortRule, Total,
     flow::PROTO_TCP,
-    steer::{DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES, default_worker, fresh},
+    steer::{
+        DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES, PORT_LIMITS_PACKETS,
+        PORT_LIMITS_SYNS, default_worker, fresh,
+    },
 };
 
 use crate::parse::Segment;
@@ -31,6 +35,8 @@ pub enum Decision {
     Leave(Total),
     /// Its sender may not talk to us: count as denied, for this rule and for no host, and drop.
     Deny(DenyRule),
+    /// Its sender has sent too much: count the verdict, for no host, and drop.
+    Limit(Total),
     /// Count as accepted, for its host, and pass.
     Accept,
     /// As [`Decision::Accept`], and leave this choice of a worker for the lookup.
@@ -50,27 +56,38 @@ pub enum Route {
     Default(u32),
 }
 
-/// The verdict on one packet.
+/// The verdict on one packet. `limited` is asked what becomes of a packet that its client's limits hold for, at the
+/// time that it is given, and takes account of it.
+///
+/// Limits do not hold for those that the deny list lets pass, who speak for others, nor while the proxy hangs: then
+/// nobody knows any more whether they are what an operator wants.
 #[inline(always)]
-pub fn decide(node: &impl Node, segment: &Segment) -> Decision {
+pub fn decide(node: &impl Node, segment: &Segment, limited: impl FnOnce(u64) -> Option<Total>) -> Decision {
     let Segment { flow, tcp_flags: _ } = segment;
     let Some(rule) = node.rule(&port_key(flow)) else { return Decision::Leave(Total::OtherPort) };
     if !node.holds(&flow.local_addr) {
         return Decision::Leave(Total::Transit);
     }
     // Whatever the packet is, also one of a connection that is older than the rule, and whether or not the heart beats.
-    if rule.flags & PORT_DENIES != 0
-        && let Some(rule) = node.deny_entry(&flow.remote_addr)
-        && rule != DENY_PASS
-    {
-        return Decision::Deny(rule);
-    }
-    if !segment.is_request() || !steers(&rule) {
+    let entry = if rule.flags & PORT_DENIES != 0 { node.deny_entry(&flow.remote_addr) } else { None };
+    let is_limited = match entry {
+        Some(DENY_PASS) => false,
+        Some(rule) => return Decision::Deny(rule),
+        None => limits(&rule, segment),
+    };
+    let is_steered = segment.is_request() && steers(&rule);
+    if !is_limited && !is_steered {
         return Decision::Accept;
     }
     let now = node.now_ns();
     if !fresh(now, node.heartbeat_ns(), HEARTBEAT_STALE_NS) {
-        return Decision::Stale;
+        return if is_steered { Decision::Stale } else { Decision::Accept };
+    }
+    if is_limited && let Some(verdict) = limited(now) {
+        return Decision::Limit(verdict);
+    }
+    if !is_steered {
+        return Decision::Accept;
     }
     let slot = rule.first_slot.wrapping_add(node.cpu() % rule.workers);
     Decision::Steer(Handoff { slot, pad: 0, time_ns: now })
@@ -104,6 +121,13 @@ pub fn route(node: &impl Node, flow: &FlowKey, handoff: impl FnOnce() -> Option<
         }
         _ => Route::Default(rule.first_slot.wrapping_add(default_worker(flow, rule.workers))),
     }
+}
+
+/// Whether there is a limit for such packets.
+#[inline(always)]
+const fn limits(rule: &PortRule, segment: &Segment) -> bool {
+    let of_segment = if segment.is_request() { PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS } else { PORT_LIMITS_PACKETS };
+    rule.flags & of_segment != 0
 }
 
 #[inline(always)]
@@ -174,7 +198,8 @@ mod tests {
 
     #[track_caller]
     fn check_packet(node: &Fake, tcp_flags: u8, expected: Decision) {
-        assert_eq!(decide(node, &Segment { flow: flow(PROTO_TCP), tcp_flags }), expected);
+        let limited = |_| -> Option<Total> { panic!("without limits nobody is asked about a client") };
+        assert_eq!(decide(node, &Segment { flow: flow(PROTO_TCP), tcp_flags }, limited), expected);
     }
 
     #[track_caller]
@@ -248,7 +273,58 @@ mod tests {
         }
         let udp = Segment { flow: flow(PROTO_UDP), tcp_flags: 0 };
         let node = Fake { rule: Some(uncounted), deny_entry: Some(3), ..serving() };
-        assert_eq!(decide(&node, &udp), Decision::Deny(3));
+        assert_eq!(decide(&node, &udp, |_| panic!("nor about one that is denied")), Decision::Deny(3));
+    }
+
+    #[test]
+    fn limits_hold_for_the_packets_that_they_are_about() {
+        const SYNS: u32 = PORT_LIMITS_SYNS;
+        const PACKETS: u32 = PORT_LIMITS_PACKETS;
+        let segment = |proto, tcp_flags| Segment { flow: flow(proto), tcp_flags };
+        let (syn, ack, udp) = (segment(PROTO_TCP, SYN), segment(PROTO_TCP, ACK), segment(PROTO_UDP, 0));
+        let (syns, packets) = (Some(Total::LimitedSyn), Some(Total::LimitedPacket));
+        for (flags, segment, answer, expected) in [
+            (SYNS, &syn, Some(syns), Decision::Limit(Total::LimitedSyn)),
+            (SYNS, &syn, Some(None), steer(8)),
+            (SYNS, &ack, None, Decision::Accept),
+            (SYNS, &udp, None, Decision::Accept),
+            (PACKETS, &syn, Some(packets), Decision::Limit(Total::LimitedPacket)),
+            (PACKETS, &ack, Some(packets), Decision::Limit(Total::LimitedPacket)),
+            (PACKETS, &udp, Some(packets), Decision::Limit(Total::LimitedPacket)),
+            (PACKETS, &ack, Some(None), Decision::Accept),
+            (SYNS | PACKETS, &syn, Some(None), steer(8)),
+            // A port that is only counted is limited, too, as the deny list holds for it.
+            (SYNS | PORT_COUNT_ONLY, &syn, Some(syns), Decision::Limit(Total::LimitedSyn)),
+            (PACKETS | PORT_COUNT_ONLY, &syn, Some(None), Decision::Accept),
+            // The list is asked first, and has nothing to say.
+            (PACKETS | PORT_DENIES, &ack, Some(packets), Decision::Limit(Total::LimitedPacket)),
+        ] {
+            let node = Fake { rule: Some(PortRule { flags, ..RULE }), ..serving() };
+            let limited = |now| {
+                assert_eq!(now, NOW);
+                answer.expect("asked only about what is limited")
+            };
+            assert_eq!(decide(&node, segment, limited), expected, "{flags:#x} {segment:?}");
+        }
+    }
+
+    #[test]
+    fn limits_spare_hops_and_end_with_the_heartbeat() {
+        let unasked = |_| -> Option<Total> { panic!("no limit holds") };
+        let flags = PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS;
+        let rule = Some(PortRule { flags: flags | PORT_DENIES, ..RULE });
+        let segment = |tcp_flags| Segment { flow: flow(PROTO_TCP), tcp_flags };
+        let hop = Fake { rule, deny_entry: Some(DENY_PASS), ..serving() };
+        assert_eq!(decide(&hop, &segment(SYN), unasked), steer(8));
+        assert_eq!(decide(&hop, &segment(ACK), unasked), Decision::Accept);
+        let denied = Fake { rule, deny_entry: Some(3), ..serving() };
+        assert_eq!(decide(&denied, &segment(SYN), unasked), Decision::Deny(3));
+        let rule = Some(PortRule { flags, ..RULE });
+        let hung = Fake { rule, heartbeat_ns: NOW - HEARTBEAT_STALE_NS - 1, ..serving() };
+        assert_eq!(decide(&hung, &segment(SYN), unasked), Decision::Stale);
+        assert_eq!(decide(&hung, &segment(ACK), unasked), Decision::Accept);
+        let elsewhere = Fake { rule, holds: false, ..serving() };
+        assert_eq!(decide(&elsewhere, &segment(SYN), unasked), Decision::Leave(Total::Transit));
     }
 
     #[test]

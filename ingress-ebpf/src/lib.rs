@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! frame ── parse ──> Segment ── decide (asks a Node) ──> Decision ── xdp.rs, tc_out.rs ──> counters, handoff
+//!                                 └─ limit (of a client) ──> Draws ── clients.rs ──> clients
 //! ```
 //!
 //! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`decide::Node`] the
@@ -10,4 +11,5 @@
 #![forbid(unsafe_code)]
 
 pub mod decide;
+pub mod limit;
 pub mod parse;

@@ -1,7 +1,16 @@
 //! The kernel programs `ingress_xdp`, `ingress_lookup` and `ingress_tc_out`: bind the pure half of the crate to
 //! packets, maps and counters.
-#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    allow(
+        internal_features,
+        reason = "`core::sync::atomic` has no additions for this target, the kernel has (clients.rs)"
+    )
+)]
 
+#[cfg(target_arch = "bpf")]
+mod clients;
 #[cfg(target_arch = "bpf")]
 mod count;
 #[cfg(target_arch = "bpf")]

@@ -7,8 +7,8 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Nic, NicNet, NodeAddr,
-    PortKey, PortRule, Traffic, map,
+    Alive, Client, ClientKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Limits,
+    Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, map,
 };
 
 #[btf_map(name = "ports")]
@@ -61,6 +61,12 @@ pub(crate) static DENY6: LpmTrie<[u8; 16], DenyRule, { map::DENY_MAX as usize }>
 
 #[btf_map(name = "deny_hits")]
 pub(crate) static DENY_HITS: PerCpuArray<Traffic, { map::DENY_RULES_MAX as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "limits")]
+pub(crate) static LIMITS: Array<Limits, { map::LIMITS_MAX as usize }> = Array::new();
+
+#[btf_map(name = "clients")]
+pub(crate) static CLIENTS: LruHashMap<ClientKey, Client, { map::CLIENTS_MAX as usize }> = LruHashMap::new();
 
 // aya's keys are those that userspace writes: the length of the prefix, then the address.
 const _: () = assert!(size_of::<Key<[u8; 4]>>() == size_of::<DenyKey4>());

@@ -1,5 +1,6 @@
 //! `ingress_xdp`: counts every packet once, for its host if it is for a steered port, and chooses the worker of a new
-//! connection. Drops what the deny list denies and nothing else, and never changes a packet.
+//! connection. Drops what the deny list denies and what is above a client's limits, nothing else, and never changes a
+//! packet.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -19,7 +20,7 @@ use ingress_ebpf::{
 };
 
 use crate::{
-    count,
+    clients, count,
     linear::Linear,
     maps::HANDOFF,
     node::{Maps, host},
@@ -41,10 +42,14 @@ fn ingress_xdp(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn act(ctx: &XdpContext, segment: &Segment, bytes: u64) -> u32 {
     let Segment { flow, tcp_flags: _ } = segment;
-    match decide(&Maps, segment) {
+    match decide(&Maps, segment, |now_ns| clients::limited(flow, segment.is_request(), now_ns, bytes)) {
         Decision::Leave(verdict) => return leave(verdict, bytes),
         Decision::Deny(rule) => {
             count::denied(rule, bytes);
+            return XDP_DROP;
+        }
+        Decision::Limit(verdict) => {
+            count::total(verdict, bytes);
             return XDP_DROP;
         }
         Decision::Accept => {}

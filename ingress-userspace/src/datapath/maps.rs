@@ -1,17 +1,18 @@
 //! The pinned maps, opened with their types, and what can be read from them. Everything here is a read.
 
-use std::{collections::BTreeMap, iter};
+use std::{cmp::Reverse, collections::BTreeMap, iter};
 
 use ingress_common::{
-    Alive, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7, HostL7Cell, HostName, HostNet, Nic, NicNet,
-    NodeAddr, PortKey, PortRule, Total, Traffic, flow::UNATTRIBUTED, map,
+    Alive, Client, ClientKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7, HostL7Cell, HostName,
+    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Total, Traffic, flow::UNATTRIBUTED, map,
 };
 
 use super::{
     deny::DenyEntry,
     error::Error,
+    limits::{ClientLimits, LimitedClient},
     pins::Pins,
-    sys::{Access, Mapping},
+    sys::{self, Access, Mapping},
     table::{PerCpu, Table, Trie},
 };
 
@@ -32,6 +33,8 @@ pub struct Maps {
     pub(super) deny4: Trie<DenyKey4, DenyRule>,
     pub(super) deny6: Trie<DenyKey6, DenyRule>,
     pub(super) deny_hits: PerCpu<Traffic>,
+    pub(super) limits: Table<u32, Limits>,
+    pub(super) clients: Table<ClientKey, Client>,
 }
 
 /// Counters of one host.
@@ -68,6 +71,8 @@ impl Maps {
             deny4: Trie::open(pins, map::DENY4, access)?,
             deny6: Trie::open(pins, map::DENY6, access)?,
             deny_hits: PerCpu::open(pins, map::DENY_HITS, access)?,
+            limits: Table::open(pins, map::LIMITS, access)?,
+            clients: Table::open(pins, map::CLIENTS, access)?,
         })
     }
 
@@ -104,6 +109,27 @@ impl Maps {
     /// If the kernel refuses the read.
     pub fn deny_hits(&self) -> Result<Vec<Traffic>, Error> {
         self.deny_hits.folded(self.deny_hits.capacity(), add)
+    }
+
+    /// How much each client may send.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn client_limits(&self) -> Result<ClientLimits, Error> {
+        Ok(ClientLimits::from_kernel(self.limits.get(&map::LIMITS_ALL)?.unwrap_or_default()))
+    }
+
+    /// Clients that have sent more than they may, those first of whom most was above the limits. Reads all clients that
+    /// have sent anything lately, about 0.1 µs for each.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn limited_clients(&self) -> Result<Vec<LimitedClient>, Error> {
+        let (now, mut limited) = (sys::now_ns(), Vec::new());
+        self.clients.scan(|key, client| limited.extend(LimitedClient::of(*key, *client, now)))?;
+        limited.sort_by_key(|client| (Reverse(client.limited()), client.client));
+        limited.dedup_by_key(|client| client.client);
+        Ok(limited)
     }
 
     /// Wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call.

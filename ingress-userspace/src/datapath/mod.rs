@@ -3,10 +3,10 @@
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
-//!            deny_list ──────────────────────────> deny4, deny6
+//!            deny_list, client_limits ───────────> deny4, deny6, limits
 //! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
-//! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, …
+//! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
 //! ```
 //!
 //! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
@@ -19,8 +19,10 @@
 mod alive;
 mod deny;
 mod error;
+mod flags;
 mod flows;
 mod hosts;
+mod limits;
 mod link;
 mod log;
 mod maps;
@@ -63,6 +65,7 @@ pub use self::{
     error::{Error, Missing},
     flows::{Flows, flow_key},
     hosts::HostIds,
+    limits::{ClientLimiter, ClientLimits, LimitedClient, PacketRate},
     log::DebugLog,
     maps::{HostCounts, Maps, Totals},
     options::{BPFFS, Options, SteeredPort, XdpMode},
@@ -80,6 +83,7 @@ pub struct Datapath {
     host_cells: &'static [HostL7Cell],
     host_ids: HostIds,
     deny_list: DenyList,
+    client_limits: ClientLimiter,
     debug_log: Option<DebugLog>,
     report: Report,
 }
@@ -187,7 +191,8 @@ impl Datapath {
         let shared = Arc::new(Shared { pins, maps, life, flows_full: AtomicU64::new(0) });
         let host_ids = HostIds::read(Arc::clone(&shared))?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
-        Ok(Self { shared, object, host_cells, host_ids, deny_list, debug_log, report })
+        let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
+        Ok(Self { shared, object, host_cells, host_ids, deny_list, client_limits, debug_log, report })
     }
 
     /// What `open` found and did.
@@ -209,7 +214,7 @@ impl Datapath {
             let last = first_slot.saturating_add(workers.saturating_sub(1));
             slot_fits(last)?;
             let key = PortKey { port_be: port.to_be(), proto, pad: 0 };
-            let flags = self.deny_list.flags(flags);
+            let flags = self.client_limits.flags(self.deny_list.flags(flags));
             wanted.push((key, PortRule { first_slot, workers, flags, pad: 0 }));
         }
         self.shared.maps.ports.replace(&wanted)
@@ -266,8 +271,14 @@ impl Datapath {
         &self.deny_list
     }
 
-    /// Tells the kernel that this process is responsive; to be called each second (XDP stops choosing workers after
-    /// [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also brings lost flows into the totals.
+    /// How much each client may send.
+    #[must_use]
+    pub const fn client_limits(&self) -> &ClientLimiter {
+        &self.client_limits
+    }
+
+    /// Tells the kernel that this process is responsive; to be called each second (XDP stops limiting and choosing
+    /// after [`ingress_common::steer::HEARTBEAT_STALE_NS`]). Also brings lost flows into the totals.
     ///
     /// # Errors
     /// If the totals cannot be written; the heart has beaten nevertheless.

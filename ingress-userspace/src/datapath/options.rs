@@ -54,7 +54,8 @@ pub struct SteeredPort {
     pub first_slot: u32,
     /// 0 counts packets and steers nothing.
     pub workers: u32,
-    /// Bits of `ingress_common::steer::PORT_*`; `PORT_DENIES` follows from the deny list, whatever stands here.
+    /// Bits of `ingress_common::steer::PORT_*`; `PORT_DENIES` and `PORT_LIMITS_*` follow from
+    /// the deny list and the limits, whatever stands here.
     pub flags: u32,
 }
 

@@ -37,6 +37,8 @@ pub(super) const MAPS: &[&str] = &[
     map::DENY4,
     map::DENY6,
     map::DENY_HITS,
+    map::LIMITS,
+    map::CLIENTS,
 ];
 
 const LOOKUP: &str = "lookup";

@@ -97,7 +97,7 @@ fn check(datapath: &Datapath, case: &Case) {
 
 /// Σ hosts = Σ interfaces = accepted, packets and bytes.
 #[track_caller]
-fn check_sum(datapath: &Datapath) {
+pub(crate) fn check_sum(datapath: &Datapath) {
     let Counters { totals, hosts } = counters(datapath);
     let nics = datapath.maps().nic_net().expect("nic_net");
     let by_nic = nics.values().fold(Traffic::default(), |sum, nic| Traffic {

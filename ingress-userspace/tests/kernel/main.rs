@@ -1,5 +1,5 @@
-//! The kernel programs under the verifier: frames in, verdicts and counters out; the deny list; adoption, capacity,
-//! sweep, unload.
+//! The kernel programs under the verifier: frames in, verdicts and counters out; the deny list; limits of clients;
+//! adoption, capacity, sweep, unload.
 //!
 //! Each test has its own thread with its own network and mount namespace and its own BPF file system, so that nothing
 //! outlives it. Needs root; without, every test says so loudly and passes, unless `REQUIRE_KERNEL=1`.
@@ -14,6 +14,7 @@ mod deny;
 mod drops;
 mod figures;
 mod frames;
+mod limits;
 mod lookup;
 mod measure;
 mod packets;

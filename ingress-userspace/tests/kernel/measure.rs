@@ -1,10 +1,10 @@
 //! What the programs cost: instructions, and nanoseconds per packet beside a program that does nothing.
 
-use std::time::Instant;
+use std::{num::NonZeroU32, time::Instant};
 
 use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT};
 use ingress_userspace::datapath::{
-    Datapath, DenyEntries, Options, RunOptions, SteeredPort, TestProgram, TransmitOptions,
+    ClientLimits, Datapath, DenyEntries, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
 };
 use ipnet::{IpNet, Ipv6Net};
 use xtask::lab::denied;
@@ -97,6 +97,17 @@ fn programs_stay_small_and_their_cost_is_printed() {
             ("deny list, v6 with flow", ingress(v6(ACK))),
             ("deny list, v4 SYN", ingress(v4(SYN))),
             ("deny list, v6 SYN", ingress(v6(SYN))),
+        ];
+        print_rounds(ROUNDS, &ways, receive);
+
+        datapath.deny_list().set(&DenyEntries::default()).expect("the list is taken");
+        let million = NonZeroU32::new(1_000_000).map(|count| PacketRate { per_second: count, burst: count });
+        let limits = ClientLimits { syns: None, packets: million, is_dry_run: false };
+        datapath.client_limits().set(limits).expect("limits");
+        let ways = [
+            ("limits, bare pass", (TestProgram::Bare, v4(ACK))),
+            ("limits, v4 with flow", ingress(v4(ACK))),
+            ("limits, v6 with flow", ingress(v6(ACK))),
         ];
         print_rounds(ROUNDS, &ways, receive);
 

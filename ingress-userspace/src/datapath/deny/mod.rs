@@ -6,20 +6,17 @@ mod plan;
 use std::{
     collections::VecDeque,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ingress_common::{
-    DenyKey4, DenyKey6, DenyRule, PortRule, Traffic,
+    DenyKey4, DenyKey6, DenyRule, Traffic,
     map::{DENY_MAX, DENY_RULES_MAX},
     steer::{DENY_OTHERS, DENY_PASS, PORT_DENIES},
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Shared, error::Error, maps::Maps};
+use super::{Shared, error::Error, flags::PortFlags, maps::Maps};
 pub use plan::{DenyEffect, DenyEntries};
 use plan::{Plan, Present};
 
@@ -27,8 +24,8 @@ use plan::{Plan, Present};
 #[derive(Debug)]
 pub struct DenyList {
     shared: Arc<Shared>,
-    /// Whether the programs look into it.
-    is_enforced: AtomicBool,
+    /// Whether the programs look into it: [`PORT_DENIES`].
+    flags: PortFlags,
     known: Mutex<Known>,
 }
 
@@ -82,8 +79,8 @@ impl DenyList {
     /// Takes the list as it is. The programs go on to look into it if there is anything.
     pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
         let present = present(&shared.maps)?;
-        let is_enforced = AtomicBool::new(!present.is_empty());
-        Ok(Self { shared, is_enforced, known: Mutex::new(Known::of(&present, 0)) })
+        let flags = PortFlags::new(PORT_DENIES, if present.is_empty() { 0 } else { PORT_DENIES });
+        Ok(Self { shared, flags, known: Mutex::new(Known::of(&present, 0)) })
     }
 
     /// Makes the list hold exactly `wanted`, as far as there is room. What is denied before and after is denied at all
@@ -155,20 +152,12 @@ impl DenyList {
 
     /// The flags of a port, with what the list says of it.
     pub(super) fn flags(&self, flags: u32) -> u32 {
-        if self.is_enforced.load(Relaxed) { flags | PORT_DENIES } else { flags & !PORT_DENIES }
+        self.flags.apply(flags)
     }
 
     /// Has the programs look into the list, or not. A list that begins is complete when they do.
     fn enforce(&self, is_enforced: bool) -> Result<(), Error> {
-        self.is_enforced.store(is_enforced, Relaxed);
-        let ports = &self.shared.maps.ports;
-        for (key, rule) in ports.entries()? {
-            let flags = self.flags(rule.flags);
-            if flags != rule.flags {
-                ports.set(&key, &PortRule { flags, ..rule })?;
-            }
-        }
-        Ok(())
+        self.flags.set(if is_enforced { PORT_DENIES } else { 0 }, &self.shared.maps.ports)
     }
 
     /// Sets the counters of rules to zero that are about to be given to other prefixes than before.

@@ -23,6 +23,14 @@ pub struct DenyEntries(BTreeMap<IpNet, DenyEffect>);
 /// The entries that the kernel has, as prefixes and the rules of those that are denied.
 pub(super) type Present = BTreeMap<IpNet, Option<DenyRule>>;
 
+/// Which of those that are trusted have an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passing {
+    /// Those that would be denied without one.
+    Denied,
+    All,
+}
+
 /// The steps from what the kernel has to what it should have, each in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -39,6 +47,21 @@ impl DenyEntries {
     /// either list may hold one another.
     #[must_use]
     pub fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::naming(Passing::Denied, denied, trusted)
+    }
+
+    /// As [`DenyEntries::new`], but has an entry for each of `trusted`, also of those that nothing would drop: whoever
+    /// passes by an entry is not limited either ([`super::super::ClientLimiter`]).
+    #[must_use]
+    pub fn with_all_trusted(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::naming(Passing::All, denied, trusted)
+    }
+
+    fn naming(
+        passing: Passing,
+        denied: impl IntoIterator<Item = IpNet>,
+        trusted: impl IntoIterator<Item = IpNet>,
+    ) -> Self {
         let denied = denied.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Deny));
         let trusted = trusted.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Pass));
         // Each prefix stands behind those that hold it, and trust before denial of the same.
@@ -50,7 +73,7 @@ impl DenyEntries {
                 // Trust goes before what is denied within it.
                 (Some(DenyEffect::Pass), _) => continue,
                 // Nothing would drop it.
-                (None, DenyEffect::Pass) => {}
+                (None, DenyEffect::Pass) if passing == Passing::Denied => {}
                 (None | Some(DenyEffect::Deny), _) => {
                     entries.insert(prefix, effect);
                 }
@@ -152,6 +175,21 @@ mod tests {
             ("10.1.2.3/8", "", "10.0.0.0/8"),
         ] {
             let entries = DenyEntries::new(nets(denied), nets(trusted));
+            assert_eq!(shown(&entries.0), expect, "{denied}, trusted {trusted}");
+        }
+    }
+
+    #[test]
+    fn everybody_trusted_has_an_entry_where_that_is_asked_for() {
+        for (denied, trusted, expect) in [
+            ("", "", ""),
+            ("", "10.0.0.0/8 2001:db8::/32", "+10.0.0.0/8 +2001:db8::/32"),
+            ("10.0.0.0/8", "10.1.0.0/16 192.0.2.0/24", "10.0.0.0/8 +10.1.0.0/16 +192.0.2.0/24"),
+            // One within another, and what is denied within one, as ever.
+            ("10.1.2.0/24", "10.0.0.0/8 10.1.0.0/16", "+10.0.0.0/8"),
+            ("192.0.2.0/24", "0.0.0.0/0 ::/0", "+0.0.0.0/0 +::/0"),
+        ] {
+            let entries = DenyEntries::with_all_trusted(nets(denied), nets(trusted));
             assert_eq!(shown(&entries.0), expect, "{denied}, trusted {trusted}");
         }
     }

@@ -1,0 +1,221 @@
+//! Whether a packet is within what its client may send, and what it takes from the client's buckets. Counts nothing and
+//! changes nothing.
+//!
+//! A bucket is the time from which on it is full (GCRA, ITU-T I.371, virtual scheduling), and a token is a time, too.
+//! So nothing is divided and nobody refills it, and to take a token is to add, which CPUs do at one time without losing
+//! any.
+
+use ingress_common::{Bucket, Client, Limits};
+
+/// Who sent too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// A SYN, for which there was no token of SYNs.
+    Syn,
+    /// Any packet, for which there was none of packets.
+    Packet,
+}
+
+/// What a packet that is within the limits takes from both buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draws {
+    pub syns: Draw,
+    pub packets: Draw,
+}
+
+/// What is to be done to the time from which on a bucket is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// Nothing.
+    Leave,
+    /// Add this to it.
+    Add(u64),
+    /// Put this in its place, for it has gone by.
+    Set(u64),
+}
+
+/// Either a token of each bucket that `limits` has for such a packet, or none of any.
+///
+/// # Errors
+/// If a bucket is empty.
+#[inline(always)]
+pub fn limit(limits: &Limits, client: &Client, is_request: bool, now_ns: u64) -> Result<Draws, Limited> {
+    let syns = if is_request { draw(&limits.syns, client.syns_full_ns, now_ns) } else { Some(Draw::Leave) };
+    let syns = syns.ok_or(Limited::Syn)?;
+    let packets = draw(&limits.packets, client.packets_full_ns, now_ns).ok_or(Limited::Packet)?;
+    Ok(Draws { syns, packets })
+}
+
+/// What to do to take a token; `None` if there is none.
+#[inline(always)]
+const fn draw(bucket: &Bucket, full_ns: u64, now_ns: u64) -> Option<Draw> {
+    if !bucket.is_limit() {
+        return Some(Draw::Leave);
+    }
+    let lacking_ns = full_ns.saturating_sub(now_ns);
+    if lacking_ns.saturating_add(bucket.token_ns) > bucket.whole_ns {
+        None
+    } else if lacking_ns == 0 {
+        Some(Draw::Set(now_ns.saturating_add(bucket.token_ns)))
+    } else {
+        Some(Draw::Add(bucket.token_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ingress_common::{ClientKey, flow::v4_mapped};
+
+    use super::*;
+
+    const NOW: u64 = 100_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    impl Draw {
+        fn apply(self, full_ns: &mut u64) {
+            match self {
+                Self::Leave => {}
+                Self::Add(token_ns) => *full_ns += token_ns,
+                Self::Set(ns) => *full_ns = ns,
+            }
+        }
+    }
+
+    fn limits(syns: (u32, u32), packets: (u32, u32)) -> Limits {
+        let bucket = |(per_second, burst)| Bucket::new(per_second, burst);
+        Limits { syns: bucket(syns), packets: bucket(packets), ..Limits::default() }
+    }
+
+    /// As the program does it, on one CPU.
+    fn send(limits: &Limits, client: &mut Client, is_request: bool, now_ns: u64) -> Result<(), Limited> {
+        let Draws { syns, packets } = limit(limits, client, is_request, now_ns)?;
+        syns.apply(&mut client.syns_full_ns);
+        packets.apply(&mut client.packets_full_ns);
+        Ok(())
+    }
+
+    /// How many of `count` packets pass at one time.
+    fn passing(bucket: &Bucket, full_ns: &mut u64, now_ns: u64, count: usize) -> usize {
+        let takes = |_: &usize| draw(bucket, *full_ns, now_ns).map(|draw| draw.apply(full_ns)).is_some();
+        (0..count).filter(takes).count()
+    }
+
+    #[test]
+    fn a_bucket_holds_its_burst_and_fills_by_its_rate() {
+        // Rate, burst; then steps of time since the last one and how many of a hundred packets pass.
+        type Case = (u32, u32, &'static [(u64, usize)]);
+        let cases: [Case; 8] = [
+            (10, 10, &[(0, 10), (0, 0), (SECOND / 10, 1), (0, 0), (SECOND / 10 - 1, 0), (1, 1)]),
+            (10, 3, &[(0, 3), (SECOND, 3), (SECOND, 3), (SECOND / 5, 2), (SECOND / 20, 0), (SECOND / 20, 1)]),
+            (1, 5, &[(0, 5), (2 * SECOND, 2), (3 * SECOND, 3), (1000 * SECOND, 5)]),
+            (1, 1, &[(0, 1), (SECOND - 1, 0), (1, 1), (0, 0)]),
+            (1_000_000, 50, &[(0, 50), (1000, 1), (10_000, 10), (999, 0), (1, 1)]),
+            // More at once than in a second.
+            (10, 60, &[(0, 60), (SECOND, 10), (SECOND / 2, 5), (600 * SECOND, 60)]),
+            // It does not divide a second; what is rounded off lets a token come no later.
+            (3, 3, &[(0, 3), (SECOND, 3), (SECOND, 3)]),
+            // Idle for 146 years, and for as long again.
+            (100, 7, &[(0, 7), (u64::MAX / 4, 7), (u64::MAX / 4, 7), (SECOND / 100, 1)]),
+        ];
+        for (rate, burst, steps) in cases {
+            let bucket = Bucket::new(rate, burst);
+            let (mut now, mut full) = (NOW, 0);
+            for &(pause, expect) in steps {
+                now += pause;
+                assert_eq!(passing(&bucket, &mut full, now, 100), expect, "{rate}/s, {burst}, after {pause} ns");
+            }
+        }
+    }
+
+    #[test]
+    fn who_sends_evenly_gets_the_rate_for_ever() {
+        let bucket = Bucket::new(1000, 20);
+        let mut full = 0;
+        for packet in 0..50_000_u64 {
+            assert_eq!(passing(&bucket, &mut full, NOW + packet * SECOND / 1000, 1), 1, "packet {packet}");
+        }
+        // Twice as fast: half of them, and the burst.
+        let mut full = 0;
+        let passed: usize =
+            (0..50_000).map(|packet| passing(&bucket, &mut full, NOW + packet * SECOND / 2000, 1)).sum();
+        assert!((25_000..=25_020).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn what_is_refused_costs_nothing() {
+        let limits = limits((1, 2), (10, 4));
+        let mut client = Client::default();
+        assert_eq!([(); 3].map(|()| send(&limits, &mut client, true, NOW)), [Ok(()), Ok(()), Err(Limited::Syn)]);
+        // The SYN that was refused has taken no token of packets: two of four are left.
+        assert_eq!([(); 3].map(|()| send(&limits, &mut client, false, NOW)), [Ok(()), Ok(()), Err(Limited::Packet)]);
+        // One SYN may come now, but no packet: its token stays.
+        let later = NOW + SECOND;
+        let drained = Client { packets_full_ns: later + SECOND, ..client };
+        assert_eq!(limit(&limits, &drained, true, later), Err(Limited::Packet));
+        assert_eq!(send(&limits, &mut client, true, later), Ok(()));
+    }
+
+    #[test]
+    fn what_is_not_limited_is_left_alone() {
+        let full = Client { syns_full_ns: u64::MAX, packets_full_ns: u64::MAX, ..Client::default() };
+        let left = Draws { syns: Draw::Leave, packets: Draw::Leave };
+        for (limits, is_request, expect) in [
+            (limits((0, 0), (0, 0)), true, Ok(left)),
+            (limits((0, 5), (5, 0)), true, Ok(left)),
+            (limits((5, 5), (0, 0)), false, Ok(left)),
+            (limits((5, 5), (0, 0)), true, Err(Limited::Syn)),
+            (limits((0, 0), (5, 5)), true, Err(Limited::Packet)),
+            (limits((0, 0), (5, 5)), false, Err(Limited::Packet)),
+            (limits((5, 5), (5, 5)), true, Err(Limited::Syn)),
+        ] {
+            assert_eq!(limit(&limits, &full, is_request, NOW), expect, "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn cpus_that_meet_add_up() {
+        // Both look at the bucket before either has taken anything.
+        let bucket = Bucket::new(10, 5);
+        let mut full = 0;
+        assert_eq!(passing(&bucket, &mut full, NOW, 4), 4);
+        let both = [draw(&bucket, full, NOW), draw(&bucket, full, NOW)];
+        both.into_iter().flatten().for_each(|draw| draw.apply(&mut full));
+        assert_eq!(full, NOW + 6 * SECOND / 10, "one more than it holds, which is owed");
+        assert_eq!(passing(&bucket, &mut full, NOW + SECOND / 10, 1), 0, "the token that comes pays for it");
+        assert_eq!(passing(&bucket, &mut full, NOW + 2 * SECOND / 10, 2), 1);
+        // A CPU whose clock is behind: a little less has come.
+        assert_eq!(draw(&bucket, NOW + 10, NOW), Some(Draw::Add(SECOND / 10)));
+        assert_eq!(draw(&bucket, u64::MAX, 0), None);
+    }
+
+    #[test]
+    fn rates_become_times() {
+        for (rate, burst, token_ns, whole_ns) in [
+            (1, 1, SECOND, SECOND),
+            (1000, 50, 1_000_000, 50_000_000),
+            (3, 2, 333_333_333, 666_666_666),
+            (1_000_000, 1_000_000, 1000, SECOND),
+            (1, 1_000_000, SECOND, 1_000_000 * SECOND),
+            (u32::MAX, 1, 1, 1),
+        ] {
+            let expect = Bucket { token_ns, whole_ns, per_second: rate, burst };
+            assert_eq!(Bucket::new(rate, burst), expect);
+            assert!(expect.is_limit());
+        }
+        for (rate, burst) in [(0, 0), (0, 9), (9, 0)] {
+            assert_eq!(Bucket::new(rate, burst), Bucket::default());
+            assert!(!Bucket::new(rate, burst).is_limit());
+        }
+    }
+
+    #[test]
+    fn a_client_is_an_address_or_a_64() {
+        let v4 = v4_mapped([192, 0, 2, 1]);
+        assert_eq!(ClientKey::of(&v4).addr, v4);
+        assert_ne!(ClientKey::of(&v4), ClientKey::of(&v4_mapped([192, 0, 2, 2])));
+        let v6 = |subnet, host| [0x20, 1, 0xd, 0xb8, 0, 0, 0, subnet, 9, 8, 7, 6, 5, 4, 3, host];
+        assert_eq!(ClientKey::of(&v6(1, 1)), ClientKey::of(&v6(1, 2)));
+        assert_ne!(ClientKey::of(&v6(1, 1)), ClientKey::of(&v6(2, 1)));
+        assert_eq!(ClientKey::of(&v6(1, 1)).addr, [0x20, 1, 0xd, 0xb8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+}

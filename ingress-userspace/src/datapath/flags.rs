@@ -1,0 +1,40 @@
+//! Flags that all ports have alike, each part its own: they tell the programs what to look into at all.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use ingress_common::{PortKey, PortRule};
+
+use super::{error::Error, table::Table};
+
+/// Bits of `ingress_common::steer::PORT_*` that belong to one part, and those of them that are set.
+#[derive(Debug)]
+pub(super) struct PortFlags {
+    own: u32,
+    set: AtomicU32,
+}
+
+// === impl PortFlags ===
+
+impl PortFlags {
+    /// `own` are the bits of the part, `set` those that it wants.
+    pub(super) const fn new(own: u32, set: u32) -> Self {
+        Self { own, set: AtomicU32::new(set) }
+    }
+
+    /// The flags of a port, with what the part wants of it.
+    pub(super) fn apply(&self, flags: u32) -> u32 {
+        flags & !self.own | self.set.load(Relaxed)
+    }
+
+    /// Sets exactly these of the part's bits, of all ports that there are and of those that come.
+    pub(super) fn set(&self, set: u32, ports: &Table<PortKey, PortRule>) -> Result<(), Error> {
+        self.set.store(set & self.own, Relaxed);
+        for (key, rule) in ports.entries()? {
+            let flags = self.apply(rule.flags);
+            if flags != rule.flags {
+                ports.set(&key, &PortRule { flags, ..rule })?;
+            }
+        }
+        Ok(())
+    }
+}
