@@ -3,6 +3,7 @@
 
 mod admin;
 mod app;
+mod clients;
 mod config;
 mod counters;
 mod deny;
@@ -44,6 +45,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         }
         Command::Probe(args) => Ok(probe::run(args)?),
         Command::Deny(command) => deny::run(command),
+        Command::Clients(args) => clients::run(args),
         Command::Top(args) => inspect::top(args),
         Command::Status(args) => inspect::status(args),
         Command::Unload(UnloadArgs { bpffs }) => {

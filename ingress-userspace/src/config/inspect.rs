@@ -63,8 +63,8 @@ pub(crate) struct StatusArgs {
 pub(crate) enum DenyCommand {
     /// List the prefixes, their rules, and the packets and bytes that each has dropped.
     ///
-    /// `pass` marks a network of trusted proxies within one that is denied. Prefixes for which no rule was left share
-    /// one, which is shown as `(others)`.
+    /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. Prefixes
+    /// for which no rule was left share one, which is shown as `(others)`.
     List(DenyListArgs),
     /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
     Test(DenyTestArgs),
@@ -88,6 +88,20 @@ pub(crate) struct DenyTestArgs {
 
     #[command(flatten)]
     pub(crate) pins: PinArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClientsArgs {
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
+
+    /// Show at most so many clients.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) limit: usize,
+
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 /// For whom something is printed.
@@ -145,6 +159,17 @@ mod tests {
         for wrong in [&["test"][..], &["test", "10.0.0.0/8"], &["list", "x"], &["add"], &[]] {
             assert!(deny(wrong).is_none(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_few_clients_are_shown_unless_more_are_asked_for() {
+        let clients = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "clients"], line].concat()) {
+            Ok(Cli { command: Command::Clients(args) }) => Some((args.limit, args.output)),
+            _ => None,
+        };
+        assert_eq!(clients(&[]), Some((20, Output::Text)));
+        assert_eq!(clients(&["--limit", "500", "--output", "json"]), Some((500, Output::Json)));
+        assert_eq!(clients(&["--limit", "-1"]), None);
     }
 
     #[test]

@@ -9,11 +9,13 @@ use ingress_common::{
     map,
     steer::{HEARTBEAT_STALE_NS, PORT_COUNT_ONLY},
 };
-use ingress_userspace::datapath::{self, Fill, Hook, LinkState, NicMode, Pinned, PinnedLink, Process, Role};
+use ingress_userspace::datapath::{
+    self, ClientLimits, Fill, Hook, LimitedClient, LinkState, NicMode, Pinned, PinnedLink, Process, Role,
+};
 use serde_json::{Value, json};
 
 use super::{reading::Counted, table::quantity};
-use crate::counters;
+use crate::{clients, counters};
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,9 @@ pub(super) struct State {
     /// Address and index of the interface that has it.
     addresses: Vec<(String, u32)>,
     fills: Vec<Fill>,
+    limits: ClientLimits,
+    /// Clients that have sent more than they may within [`LATELY`].
+    limited: Vec<LimitedClient>,
     totals: Vec<Counted>,
 }
 
@@ -40,6 +45,9 @@ struct Port {
 
 /// From here on a map needs attention.
 const FULL_PERCENT: usize = 90;
+
+/// So long ago clients may have sent too much to need attention.
+const LATELY: Duration = Duration::from_mins(1);
 
 // === impl State ===
 
@@ -68,6 +76,8 @@ impl State {
         addresses.sort_by_key(|(address, _)| *address);
         let address =
             |(octets, addr): ([u8; 16], NodeAddr)| (Ipv6Addr::from(octets).to_canonical().to_string(), addr.ifindex);
+        let mut limited = maps.limited_clients()?;
+        limited.retain(|client| client.ago <= LATELY);
         Ok(Self {
             pins: bpffs.join(map::LAYOUT).display().to_string(),
             processes: pinned.processes()?,
@@ -75,6 +85,8 @@ impl State {
             ports,
             addresses: addresses.into_iter().map(address).collect(),
             fills: pinned.fills()?,
+            limits: maps.client_limits()?,
+            limited,
             totals: maps.totals()?.iter().map(|(total, name, traffic)| Counted { total, name, traffic }).collect(),
         })
     }
@@ -110,12 +122,21 @@ impl State {
             };
             format!("map `{}` is {} % full: {what}", fill.map, percent(fill))
         }));
+        attention.extend(self.limited.first().map(|most| {
+            let would = if self.limits.is_dry_run { "would have dropped" } else { "dropped" };
+            format!(
+                "limits {would} packets of {} clients within the last minute, most of {}; `xdp-ingress clients` lists \
+                 them, and `client-limits-dry-run` in the settings lets them through",
+                self.limited.len(),
+                most.client
+            )
+        }));
         attention
     }
 
     /// A line for each thing, which begins with what it is.
     pub(super) fn text(&self) -> String {
-        let Self { pins, processes, links, ports, addresses, fills, totals } = self;
+        let Self { pins, processes, links, ports, addresses, fills, limits, limited: _, totals } = self;
         let mut text = Lines::default();
         text.line("pins", pins);
         for process in processes {
@@ -158,6 +179,9 @@ impl State {
             let Fill { map, entries, capacity } = fill;
             text.line("map", format_args!("{map}: {entries} of {capacity} ({} %)", percent(fill)));
         }
+        if limits.is_on() {
+            text.line("limits", clients::words(*limits));
+        }
         for Counted { total: _, name, traffic } in totals.iter().filter(|counted| counted.traffic.packets > 0) {
             let bytes = quantity(traffic.bytes, None);
             text.line("total", format_args!("{name}: {} packets, {bytes} bytes", traffic.packets));
@@ -169,7 +193,7 @@ impl State {
     }
 
     pub(super) fn json(&self) -> Value {
-        let Self { pins, processes, links, ports, addresses, fills, totals } = self;
+        let Self { pins, processes, links, ports, addresses, fills, limits, limited, totals } = self;
         let process = |process: &Process| {
             let Process { epoch, role: _, silence, lives } = process;
             let silence = silence.as_secs_f64();
@@ -201,6 +225,8 @@ impl State {
             "ports": ports.iter().map(port).collect::<Value>(),
             "addresses": addresses.iter().map(address).collect::<Value>(),
             "maps": fills.iter().map(fill).collect::<Value>(),
+            "limits": clients::limits(*limits),
+            "clients_limited_lately": limited.len(),
             "totals": counters::totals(totals.iter().map(|counted| (counted.name, counted.traffic))),
             "attention": self.attention(),
         })
@@ -266,6 +292,7 @@ fn percent(fill: &Fill) -> usize {
 mod tests {
     use expect_test::expect;
     use ingress_common::{Total, Traffic};
+    use ingress_userspace::datapath::PacketRate;
 
     use super::*;
 
@@ -293,8 +320,31 @@ mod tests {
                 Fill { map: map::FLOWS, entries: 12_000, capacity: map::FLOWS_MAX },
                 Fill { map: map::DENY4, entries: 3, capacity: map::DENY_MAX },
             ],
+            limits: ClientLimits::default(),
+            limited: Vec::new(),
             totals: vec![total(Total::Accepted, "accepted", 29, 2318), total(Total::Denied, "denied", 0, 0)],
         }
+    }
+
+    fn limited() -> Vec<LimitedClient> {
+        let client = |client: &str, syns| {
+            let client = client.parse().expect("a network");
+            LimitedClient { client, syns, packets: 0, ago: Duration::from_secs(3) }
+        };
+        vec![client("192.0.2.7/32", 9), client("2001:db8:1:2::/64", 1)]
+    }
+
+    #[test]
+    fn limits_are_said_where_there_are_any() {
+        let rate = |count| PacketRate { per_second: count, burst: count };
+        let packets = std::num::NonZeroU32::new(500).map(rate);
+        let limits = ClientLimits { packets, ..ClientLimits::default() };
+        let limited = State { limits, limited: limited(), ..well() };
+        let line = "\nlimits     each client may send 500 packets per second, 500 at once\n";
+        assert!(limited.text().contains(line), "{}", limited.text());
+        let json = limited.json();
+        assert_eq!(json["limits"]["packets"], json!({ "per_second": 500, "burst": 500 }));
+        assert_eq!((&json["limits"]["syns"], &json["clients_limited_lately"]), (&Value::Null, &json!(2)));
     }
 
     #[test]
@@ -350,6 +400,18 @@ mod tests {
             (
                 State { fills: vec![Fill { map: map::DENY6, entries: 100_000, capacity: map::DENY_MAX }], ..well() },
                 "map `deny6` is 100 % full: further networks to be denied are left to the proxy",
+            ),
+            (
+                State { limited: limited(), ..well() },
+                "limits dropped packets of 2 clients within the last minute, most of 192.0.2.7/32; `xdp-ingress",
+            ),
+            (
+                State {
+                    limited: limited(),
+                    limits: ClientLimits { is_dry_run: true, ..ClientLimits::default() },
+                    ..well()
+                },
+                "limits would have dropped packets of 2 clients",
             ),
         ] {
             let attention = state.attention().join("\n");

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ingress_userspace::datapath::BPFFS;
 
 pub(crate) use self::run::{LogFormat, RunArgs, Steer, XdpMode};
-use super::inspect::{DenyCommand, StatusArgs, TopArgs};
+use super::inspect::{ClientsArgs, DenyCommand, StatusArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +55,19 @@ Examples:
   # what becomes of packets from an address
   xdp-ingress deny test 192.0.2.7";
 
+const CLIENTS: &str = "\
+The limits are what `client-syns-per-second`, `client-packets-per-second` and their bursts in the settings say
+(docs/clients.md). A client is an IPv4 address or a /64 of IPv6. `PACKETS` has what was above the limit of packets, SYNs
+that were not above theirs among it; `AGO` is the time since the latest of either. The kernel remembers the 65536
+clients that sent something last, and begins anew when the limits change.
+
+Examples:
+  # the twenty clients of whom most was dropped
+  xdp-ingress clients
+
+  # all of them, for scripts
+  xdp-ingress clients --limit 65536 --output json";
+
 const TOP: &str = "\
 It reads the pinned maps and asks no process, so it works with one that hangs or has died. The columns
 (docs/counters.md):
@@ -84,6 +97,9 @@ pub(crate) enum Command {
     /// Show whom the kernel programs of this node drop.
     #[command(subcommand, after_help = DENY)]
     Deny(DenyCommand),
+    /// Show how much each client may send to this node, and which clients have sent more.
+    #[command(after_help = CLIENTS)]
+    Clients(ClientsArgs),
     /// Show hosts by requests, errors, packets and bytes, as they are counted in the kernel.
     #[command(after_help = TOP)]
     Top(TopArgs),

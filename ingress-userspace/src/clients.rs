@@ -1,0 +1,145 @@
+//! `xdp-ingress clients`: shows how much each client may send to this node, and who has sent more, from the pinned
+//! maps. Changes nothing.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use ingress_userspace::datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
+use serde_json::{Value, json};
+
+use crate::config::inspect::{ClientsArgs, Output};
+
+/// Writes what is asked for to standard output.
+///
+/// # Errors
+/// If nothing is pinned, the pins cannot be read, or nobody takes the output.
+pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
+    let ClientsArgs { pins, limit, output } = args;
+    let pinned = Pinned::open(&pins.bpffs)?;
+    let limits = pinned.maps().client_limits()?;
+    let clients = pinned.maps().limited_clients()?;
+    let shown = &clients[..clients.len().min(limit)];
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Text => write_table(&mut out, limits, shown, clients.len()),
+        Output::Json => writeln!(out, "{:#}", json(limits, shown, clients.len())),
+    }
+    .context("cannot write the answer")
+}
+
+/// What the limits are, in words.
+pub(crate) fn words(limits: ClientLimits) -> String {
+    let ClientLimits { syns, packets, is_dry_run } = limits;
+    let rate = |what: &str, rate: Option<PacketRate>| {
+        rate.map(|PacketRate { per_second, burst }| format!("{per_second} {what} per second, {burst} at once"))
+    };
+    let limits: Vec<_> = [rate("SYNs", syns), rate("packets", packets)].into_iter().flatten().collect();
+    match (limits.is_empty(), is_dry_run) {
+        (true, _) => "clients are not limited".to_owned(),
+        (false, false) => format!("each client may send {}", limits.join("; ")),
+        (false, true) => format!("dry run, nothing is dropped: each client might send {}", limits.join("; ")),
+    }
+}
+
+fn write_table(out: &mut impl Write, limits: ClientLimits, shown: &[LimitedClient], all: usize) -> io::Result<()> {
+    writeln!(out, "{}", words(limits))?;
+    writeln!(out, "{} of {all} clients that sent more, since the limits are these", shown.len())?;
+    let names: Vec<_> = shown.iter().map(|client| client.client.to_string()).collect();
+    let width = names.iter().map(String::len).chain([CLIENT.len()]).max().unwrap_or_default();
+    writeln!(out, "{CLIENT:<width$}  {:>12}  {:>12}  {:>8}", "SYNS", "PACKETS", "AGO")?;
+    for (name, LimitedClient { client: _, syns, packets, ago }) in names.iter().zip(shown) {
+        writeln!(out, "{name:<width$}  {syns:>12}  {packets:>12}  {:>8}", seconds(*ago))?;
+    }
+    Ok(())
+}
+
+const CLIENT: &str = "CLIENT";
+
+fn seconds(ago: Duration) -> String {
+    format!("{} s", ago.as_secs())
+}
+
+/// What the limits are, for programs.
+pub(crate) fn limits(limits: ClientLimits) -> Value {
+    let ClientLimits { syns, packets, is_dry_run } = limits;
+    let rate = |rate: Option<PacketRate>| {
+        rate.map(|PacketRate { per_second, burst }| json!({ "per_second": per_second, "burst": burst }))
+    };
+    json!({ "syns": rate(syns), "packets": rate(packets), "dry_run": is_dry_run })
+}
+
+fn json(in_force: ClientLimits, shown: &[LimitedClient], all: usize) -> Value {
+    let client = |client: &LimitedClient| {
+        let LimitedClient { client, syns, packets, ago } = client;
+        let ago = ago.as_secs_f64();
+        json!({ "client": client.to_string(), "syns": syns, "packets": packets, "seconds_ago": ago })
+    };
+    json!({
+        "limits": limits(in_force),
+        "limited_clients": all,
+        "clients": shown.iter().map(client).collect::<Value>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn rate(per_second: u32, burst: u32) -> Option<PacketRate> {
+        Some(PacketRate { per_second: NonZeroU32::new(per_second)?, burst: NonZeroU32::new(burst)? })
+    }
+
+    fn limited(client: &str, syns: u64, packets: u64) -> LimitedClient {
+        let client = client.parse().expect("a network");
+        LimitedClient { client, syns, packets, ago: Duration::from_millis(2500) }
+    }
+
+    #[test]
+    fn limits_are_said_and_whom_they_have_limited() {
+        let limits = ClientLimits { syns: rate(50, 100), packets: None, is_dry_run: false };
+        let mut table = Vec::new();
+        let clients = [limited("2001:db8:1:2::/64", 1200, 3), limited("192.0.2.7/32", 4, 0)];
+        write_table(&mut table, limits, &clients, 7).expect("written");
+        let expect = "\
+each client may send 50 SYNs per second, 100 at once
+2 of 7 clients that sent more, since the limits are these
+CLIENT                     SYNS       PACKETS       AGO
+2001:db8:1:2::/64          1200             3       2 s
+192.0.2.7/32                  4             0       2 s
+";
+        assert_eq!(String::from_utf8(table).expect("text"), expect);
+    }
+
+    #[test]
+    fn words_say_whether_anything_is_dropped() {
+        for (limits, expect) in [
+            (ClientLimits::default(), "clients are not limited"),
+            (
+                ClientLimits { syns: rate(1, 2), packets: rate(30, 40), is_dry_run: false },
+                "each client may send 1 SYNs per second, 2 at once; 30 packets per second, 40 at once",
+            ),
+            (
+                ClientLimits { syns: None, packets: rate(30, 40), is_dry_run: true },
+                "dry run, nothing is dropped: each client might send 30 packets per second, 40 at once",
+            ),
+        ] {
+            assert_eq!(words(limits), expect);
+        }
+    }
+
+    #[test]
+    fn scripts_get_numbers_or_nothing() {
+        let limits = ClientLimits { syns: rate(50, 100), packets: None, is_dry_run: true };
+        let expect = json!({
+            "limits": { "syns": { "per_second": 50, "burst": 100 }, "packets": null, "dry_run": true },
+            "limited_clients": 3,
+            "clients": [{ "client": "192.0.2.7/32", "syns": 4, "packets": 0, "seconds_ago": 2.5 }],
+        });
+        assert_eq!(json(limits, &[limited("192.0.2.7/32", 4, 0)], 3), expect);
+    }
+}
