@@ -11,6 +11,7 @@ mod balance;
 mod blocked;
 mod canary;
 mod client_certificates;
+mod client_limits;
 pub mod filter;
 mod forwarding;
 mod handshakes;
@@ -37,6 +38,7 @@ pub use balance::{Affinity, AffinityMode, Balance, Retry, SameSite, SessionCooki
 pub use blocked::{Blocked, Texts};
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
+pub use client_limits::{ClientLimits, PacketLimit};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
     ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, Blocked, Handshakes, StreamSettings, Traces, Trust};
+use super::{AccessLog, Blocked, ClientLimits, Handshakes, StreamSettings, Traces, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -37,6 +37,8 @@ pub struct Settings {
     pub connections_per_client: Option<NonZeroU32>,
     /// Who is let in nowhere. Default nobody.
     pub blocked: Option<Arc<Blocked>>,
+    /// How much each client may send to a node. Default anything.
+    pub client_limits: ClientLimits,
     /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections,
     /// for new ones.
     pub trust: Trust,
@@ -59,6 +61,7 @@ impl Default for Settings {
             connections_max: NonZeroU32::new(65_536),
             connections_per_client: None,
             blocked: None,
+            client_limits: ClientLimits::default(),
             trust: Trust::default(),
             streams: StreamSettings::default(),
         }

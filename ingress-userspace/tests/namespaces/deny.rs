@@ -32,18 +32,18 @@ const BLOCKED_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
 const BLOCKED_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 3);
 
 /// Of each family: an address that nobody blocks, and one that is blocked.
-const CLIENTS: [(Family, IpAddr, IpAddr); 2] = [
+pub(crate) const CLIENTS: [(Family, IpAddr, IpAddr); 2] = [
     (Family::V4, IpAddr::V4(CLIENT_V4), IpAddr::V4(BLOCKED_V4)),
     (Family::V6, IpAddr::V6(CLIENT_V6), IpAddr::V6(BLOCKED_V6)),
 ];
 
 const BLOCK: &str = "block-cidrs: \"192.0.2.3, 2001:db8:1::3\"";
-const TRUST: &str = "use-forwarded-headers: \"true\", proxy-real-ip-cidr: \"192.0.2.0/24, 2001:db8:1::/64\"";
+pub(crate) const TRUST: &str = "use-forwarded-headers: \"true\", proxy-real-ip-cidr: \"192.0.2.0/24, 2001:db8:1::/64\"";
 
 /// A request whose answer ends with its head.
 const HEAD: &[u8] = b"HEAD / HTTP/1.1\r\nhost: web.test\r\n\r\n";
 
-fn settings(net: &Net, rows: &[&str]) {
+pub(crate) fn settings(net: &Net, rows: &[&str]) {
     let rows = rows.join(", ");
     net.write(
         "settings.yaml",
@@ -53,9 +53,9 @@ fn settings(net: &Net, rows: &[&str]) {
     );
 }
 
-/// A proxy that serves `web.test` and a UDP service on port 53, and blocks what is to be blocked.
-fn serving() -> Option<(Net, Process)> {
-    let net = Net::build("deny")?;
+/// A proxy that serves `web.test` and a UDP service on port 53, with these settings.
+pub(crate) fn serving(name: &str, rows: &[&str]) -> Option<(Net, Process)> {
+    let net = Net::build(name)?;
     let addresses = format!("addr add {BLOCKED_V4}/24 dev eth0\naddr add {BLOCKED_V6}/64 dev eth0 nodad");
     net.topology.client.ip(&addresses).expect("more addresses");
     net.write("web.yaml", &net.site("web", &[0, 1]));
@@ -63,7 +63,7 @@ fn serving() -> Option<(Net, Process)> {
         udp_services::echo(&pod.namespace, pod.name);
     }
     udp_services::manifests(&net, &[53]);
-    settings(&net, &[BLOCK]);
+    settings(&net, rows);
     let mut command = net.options("first", 9110).command();
     command.args(["--configmap", "default/settings", "--udp-services-configmap", "default/udp"]);
     let process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
@@ -82,7 +82,7 @@ fn wait_for_change(process: &Process, count: usize) {
     until("the list changes", has_changed).unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
 }
 
-fn socket(net: &Net, from: IpAddr, kind: Type) -> Socket {
+pub(crate) fn socket(net: &Net, from: IpAddr, kind: Type) -> Socket {
     let from = SocketAddr::new(from, 0);
     let open = || -> anyhow::Result<Socket> {
         let socket = Socket::new(Domain::for_address(from), kind, None)?;
@@ -108,7 +108,7 @@ fn datagrams(net: &Net, from: IpAddr, family: Family) -> UdpSocket {
 }
 
 /// The status of an answer on a connection of its own.
-fn get(net: &Net, from: IpAddr, family: Family, fields: &str) -> anyhow::Result<u16> {
+pub(crate) fn get(net: &Net, from: IpAddr, family: Family, fields: &str) -> anyhow::Result<u16> {
     let mut stream = connect(net, from, family)?;
     stream.write_all(format!("GET / HTTP/1.1\r\nhost: web.test\r\nconnection: close\r\n{fields}\r\n").as_bytes())?;
     let mut answer = String::new();
@@ -127,7 +127,7 @@ fn wait_for_drop(net: &Net, before: u64) {
 }
 
 /// What `xdp-ingress` says to this.
-fn command(net: &Net, arguments: &[&str]) -> String {
+pub(crate) fn command(net: &Net, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
     let output = command.args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -136,7 +136,7 @@ fn command(net: &Net, arguments: &[&str]) -> String {
 
 #[test]
 fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
-    let Some((net, process)) = serving() else { return };
+    let Some((net, process)) = serving("deny", &[BLOCK]) else { return };
     wait_for_change(&process, 1);
 
     for (family, client, blocked) in CLIENTS {

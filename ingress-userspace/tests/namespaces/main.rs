@@ -13,6 +13,7 @@ mod health;
 mod inputs;
 mod inspect;
 mod lifecycle;
+mod limits;
 mod net;
 mod steering;
 mod tcp_services;

@@ -11,23 +11,30 @@ use ingress_userspace::{
 use ipnet::IpNet;
 use tracing::{info, warn};
 
+use super::limits::Limited;
+
 /// What the deny list follows from.
 #[derive(Clone, Debug, Eq)]
 pub(super) struct Denied {
     blocked: Option<Arc<Blocked>>,
     /// Whose packets must come through, for the clients behind them are not to be told from here.
     speakers: Networks,
+    /// Whether they must stand in the list even if nothing denies them, for clients are limited.
+    are_limited: bool,
 }
 
 impl Denied {
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let Settings { blocked, trust, .. } = &snapshot.settings;
-        let proxied = trust.proxy_protocol || snapshot.streams.values().any(|service| service.accepts_proxy_protocol);
-        Self { blocked: blocked.clone(), speakers: trust.speakers(proxied) }
+    pub(super) fn of(snapshot: &Snapshot, limited: &Limited) -> Self {
+        let blocked = snapshot.settings.blocked.clone();
+        Self { blocked, speakers: speakers(snapshot), are_limited: limited.is_on() }
     }
 
     pub(super) fn entries(&self) -> DenyEntries {
-        DenyEntries::new(self.networks(), self.speakers.iter())
+        if self.are_limited {
+            DenyEntries::with_all_trusted(self.networks(), self.speakers.iter())
+        } else {
+            DenyEntries::new(self.networks(), self.speakers.iter())
+        }
     }
 
     fn networks(&self) -> impl Iterator<Item = IpNet> {
@@ -62,8 +69,16 @@ impl Denied {
 /// By what the list follows from: of what is blocked, the rest is the proxy's alone.
 impl PartialEq for Denied {
     fn eq(&self, other: &Self) -> bool {
-        self.networks().eq(other.networks()) && self.speakers == other.speakers
+        let Self { blocked: _, speakers, are_limited } = self;
+        self.networks().eq(other.networks()) && (speakers, are_limited) == (&other.speakers, &other.are_limited)
     }
+}
+
+/// Where those have their addresses who may speak for others.
+pub(super) fn speakers(snapshot: &Snapshot) -> Networks {
+    let Settings { trust, .. } = &snapshot.settings;
+    let proxied = trust.proxy_protocol || snapshot.streams.values().any(|service| service.accepts_proxy_protocol);
+    trust.speakers(proxied)
 }
 
 #[cfg(test)]
@@ -78,12 +93,13 @@ mod tests {
             let networks = Networks::parse(networks).expect("networks");
             let agents = Texts::parse(agents).expect("texts");
             let blocked = Blocked { networks, agents, ..Blocked::default() };
-            Denied { blocked: Some(Arc::new(blocked)), speakers: Networks::default() }
+            Denied { blocked: Some(Arc::new(blocked)), speakers: Networks::default(), are_limited: false }
         };
-        let nobody = Denied { blocked: None, speakers: Networks::default() };
+        let nobody = Denied { blocked: None, speakers: Networks::default(), are_limited: false };
         assert_eq!(denied("10.0.0.0/8", ""), denied("10.0.0.0/8", "curl"));
         assert_eq!(denied("", "curl"), nobody);
         assert_ne!(denied("10.0.0.0/8", ""), denied("11.0.0.0/8", ""));
         assert_ne!(nobody, Denied { speakers: Networks::everybody(), ..nobody.clone() });
+        assert_ne!(nobody, Denied { are_limited: true, ..nobody.clone() });
     }
 }

@@ -30,9 +30,11 @@ use crate::{
 };
 
 mod deny;
+mod limits;
 mod steering;
 
 use deny::Denied;
+use limits::{Guarded, Limited};
 use steering::steered;
 
 /// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
@@ -70,7 +72,9 @@ pub(super) struct Kernel {
     left_out: Vec<SteeredPort>,
     /// Whom it was told to drop, if it has not refused.
     denied: Option<Denied>,
-    /// The latest snapshot may have other ports, or deny others.
+    /// How far it was told to limit clients, if it has not refused.
+    limited: Option<Limited>,
+    /// The latest snapshot may have other ports, or deny or limit others.
     changed: bool,
     workers: u32,
     steers: bool,
@@ -131,6 +135,7 @@ impl Kernel {
             told: Vec::new(),
             left_out: Vec::new(),
             denied: None,
+            limited: None,
             changed: true,
             workers,
             steers: lookup,
@@ -192,9 +197,11 @@ impl Kernel {
 
     /// Whether the node is ours now.
     fn claim(&mut self, claim: Claim, shared: &Shared) -> anyhow::Result<bool> {
-        let (ports, denied) = (self.steered(shared), Denied::of(&shared.snapshot()));
+        let ports = self.steered(shared);
+        let limited = Limited::of(&shared.snapshot());
+        let denied = Denied::of(&shared.snapshot(), &limited);
         let Self { datapath, slots, .. } = self;
-        let mut applied = Ok(Applied::default());
+        let mut guarded = Guarded { denied: Ok(Applied::default()), limited: None };
         // The node first and the slots after it, so that no flow is ever entered under an epoch that nobody knows of.
         let equip = || {
             for Slot { number, listener } in slots {
@@ -202,14 +209,15 @@ impl Kernel {
             }
             // Before the ports, so that none opens to whom it should not. A list that the kernel does not take keeps
             // nobody from being served.
-            applied = datapath.deny_list().set(&denied.entries());
+            guarded = limited.guard(&denied, datapath);
             datapath.set_ports(&ports)
         };
         let taken = datapath.take_over_with(claim, equip).context("cannot take the node over")?;
         if taken {
             self.told = ports;
-            self.denied = denied.told(applied);
-            self.changed = self.denied.is_none();
+            self.denied = denied.told(guarded.denied);
+            self.limited = limited.told(guarded.limited);
+            self.changed = self.denied.is_none() || self.limited.is_none();
             self.set_addresses();
             self.sweep();
         }

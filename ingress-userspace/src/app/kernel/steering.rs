@@ -16,7 +16,7 @@ use ingress_userspace::{
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Denied, Kernel, STREAMS};
+use super::{Denied, Kernel, Limited, STREAMS};
 
 impl Kernel {
     /// Tells the kernel addresses and ports that it does not know yet, if the node is ours.
@@ -36,7 +36,9 @@ impl Kernel {
     fn renew(&mut self, shared: &Shared) {
         let ports = self.steered(shared);
         let are_other = ports != self.told;
-        if !are_other && self.denied.as_ref() == Some(&Denied::of(&shared.snapshot())) {
+        let limited = Limited::of(&shared.snapshot());
+        let denied = Denied::of(&shared.snapshot(), &limited);
+        if !are_other && self.denied.as_ref() == Some(&denied) && self.limited == Some(limited) {
             self.changed = false;
             return;
         }

@@ -1,7 +1,9 @@
 //! Who may come in, and how often.
 
+use std::num::NonZeroU32;
+
 use super::{
-    super::super::values::{Read, limit_scope, networks, number},
+    super::super::values::{Read, boolean, limit_scope, networks, number},
     Setting, prefixes, setting,
 };
 use crate::model::Texts;
@@ -26,6 +28,40 @@ pub(super) const SETTINGS: &[Setting] = &[
          regular expression for something in it, behind `~*` one whatever the case",
         |value, globals| texts(value, &mut globals.blocked.agents),
     ),
+    setting(
+        "client-limits-dry-run",
+        "whether what is above the limits of `client-syns-per-second` and `client-packets-per-second` is counted and \
+         let through. Ours alone",
+        |value, globals| boolean(value, &mut globals.settings.client_limits.is_dry_run),
+    )
+    .default("false"),
+    setting(
+        "client-packet-burst",
+        "packets that a client may send at once after a pause, with `client-packets-per-second`; `0` for as many as in \
+         a second. Ours alone",
+        |value, globals| packets(value, &mut globals.settings.client_limits.packets.burst),
+    )
+    .default("0"),
+    setting(
+        "client-packets-per-second",
+        "packets that each client, an IPv4 address or a /64, may send to our ports of one node; XDP drops what is \
+         more. `0` for any number. Ours alone",
+        |value, globals| packets(value, &mut globals.settings.client_limits.packets.per_second),
+    )
+    .default("0"),
+    setting(
+        "client-syn-burst",
+        "the same for connections, with `client-syns-per-second`. Ours alone",
+        |value, globals| packets(value, &mut globals.settings.client_limits.syns.burst),
+    )
+    .default("0"),
+    setting(
+        "client-syns-per-second",
+        "TCP connections that each client may ask for in a second, likewise; those that ask again count. `0` for any \
+         number. Ours alone",
+        |value, globals| packets(value, &mut globals.settings.client_limits.syns.per_second),
+    )
+    .default("0"),
     setting(
         "denylist-source-range",
         "networks that get 403 where an Ingress does not say, separated by commas",
@@ -101,6 +137,14 @@ pub(super) const SETTINGS: &[Setting] = &[
 
 fn error_status(value: &str, field: &mut u16) -> Read {
     number(value, 400..=599, field).ok_or_else(|| "a number from 400 to 599".into())
+}
+
+/// Up to a million; the kernel part counts in nanoseconds.
+fn packets(value: &str, field: &mut Option<NonZeroU32>) -> Read {
+    let mut count = 0;
+    number(value, 0..=1_000_000, &mut count).ok_or("a number up to 1000000")?;
+    *field = NonZeroU32::new(count);
+    Ok(())
 }
 
 fn texts(value: &str, field: &mut Texts) -> Read {
