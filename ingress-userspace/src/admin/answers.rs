@@ -249,6 +249,8 @@ mod tests {
             "xdp_ingress_denied_packets_total{rule=\"192.0.2.0/24\"} 3",
             "xdp_ingress_denied_bytes_total{rule=\"192.0.2.0/24\"} 180",
             "xdp_ingress_denied_networks_left_out 2",
+            "xdp_ingress_offences_total{reason=\"credentials\"} 0",
+            "xdp_ingress_escalations_total{result=\"dry_run\"} 0",
             "xdp_ingress_interface_packets_total{interface=\"eth0\",direction=\"received\"} 1",
             "xdp_ingress_interface_bytes_total{interface=\"eth0\",direction=\"transmitted\"} 120",
             "xdp_ingress_interface_attached{interface=\"eth0\",direction=\"received\",how=\"native\"} 1",

@@ -6,8 +6,8 @@ use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
     proxy::{
-        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Full, LimitStats, PortStatsView,
-        Refusal, SpanFate, StatsView, UpstreamView,
+        CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats, Offence,
+        OffenceStats, PortStatsView, Refusal, SpanFate, StatsView, UpstreamView,
     },
     route::MeterView,
 };
@@ -238,6 +238,7 @@ impl Scrape {
             udp_ports: _,
             pressure,
             limits: LimitStats { over_rate, over_in_flight, forgotten },
+            offences: OffenceStats { offences, escalated, forgotten: offenders_forgotten },
         } = self.proxy;
         for (name, help, value) in [
             ("connections_accepted", "Client connections accepted", accepted),
@@ -276,6 +277,12 @@ impl Scrape {
         counters(encoder, "requests_limited", help, rows)?;
         let help = "Clients whose rate was forgotten before its time, because there were too many";
         counter(encoder, "limited_clients_forgotten", help, forgotten)?;
+        let help = "Refusals that counted against a client, by reason; none unless refusals escalate";
+        counters(encoder, "offences", help, by("reason", Offence::ALL.map(Offence::as_str), offences))?;
+        let help = "Clients that were refused too often, by what became of them";
+        counters(encoder, "escalations", help, by("result", Escalated::ALL.map(Escalated::as_str), escalated))?;
+        let help = "Clients whose refusals were forgotten before their time, because there were too many";
+        counter(encoder, "offenders_forgotten", help, offenders_forgotten)?;
         let help = "How scarce memory is: 1 from 80 % of the cgroup's limit, 2 from 90 %, 3 from 95 %";
         gauge(encoder, "memory_pressure", help, pressure as u64)
     }

@@ -12,6 +12,7 @@ mod blocked;
 mod canary;
 mod client_certificates;
 mod client_limits;
+mod escalation;
 pub mod filter;
 mod forwarding;
 mod handshakes;
@@ -39,6 +40,7 @@ pub use blocked::{Blocked, Texts};
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use client_limits::{ClientLimits, PacketLimit};
+pub use escalation::Escalation;
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
     ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,

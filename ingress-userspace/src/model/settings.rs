@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use super::{AccessLog, Blocked, ClientLimits, Handshakes, StreamSettings, Traces, Trust};
+use super::{AccessLog, Blocked, ClientLimits, Escalation, Handshakes, StreamSettings, Traces, Trust};
 
 /// Settings that apply to all hosts alike and may change while requests are under way; a connection takes those of the
 /// snapshot it began with, a request those of the snapshot it uses.
@@ -39,6 +39,8 @@ pub struct Settings {
     pub blocked: Option<Arc<Blocked>>,
     /// How much each client may send to a node. Default anything.
     pub client_limits: ClientLimits,
+    /// Who is denied because of what was refused. Default nobody.
+    pub escalation: Option<Escalation>,
     /// Holds for requests from the moment it is published, and, as far as it is about the beginnings of connections,
     /// for new ones.
     pub trust: Trust,
@@ -62,6 +64,7 @@ impl Default for Settings {
             connections_per_client: None,
             blocked: None,
             client_limits: ClientLimits::default(),
+            escalation: None,
             trust: Trust::default(),
             streams: StreamSettings::default(),
         }

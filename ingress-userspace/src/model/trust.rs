@@ -49,6 +49,12 @@ impl Trust {
         }
     }
 
+    /// Whether `peer` may speak for others to hosts, in whatever way.
+    #[must_use]
+    pub fn may_speak(&self, peer: IpAddr) -> bool {
+        self.believes(peer) || self.proxy_protocol && self.admits_proxy(peer)
+    }
+
     /// Whether `peer` may say by the PROXY protocol for whom it speaks: without a list, everybody may.
     #[must_use]
     pub fn admits_proxy(&self, peer: IpAddr) -> bool {
@@ -87,12 +93,11 @@ mod tests {
             (&nobody, true, true, false, &nobody),
             (&nobody, false, false, true, &Networks::everybody()),
         ] {
-            let trust = Trust { hops: list.clone(), forwarded, address, ..Trust::default() };
+            let trust = Trust { hops: list.clone(), forwarded, address, proxy_protocol: proxied, ..Trust::default() };
             let speakers = trust.speakers(proxied);
             assert_eq!(speakers, *expect, "{list} {forwarded} {address} {proxied}");
             for peer in ["10.1.2.3", "192.0.2.1", "2001:db8::1"].map(|peer| peer.parse().expect("an address")) {
-                let may = trust.believes(peer) || proxied && trust.admits_proxy(peer);
-                assert_eq!(speakers.contains(peer), may, "{peer}");
+                assert_eq!(speakers.contains(peer), trust.may_speak(peer), "{peer}");
             }
         }
     }

@@ -104,7 +104,7 @@ async fn verify(basic: &Basic, worker: &Worker, headers: &HeaderMap) -> Result<(
     let Some((name, password)) = credentials(headers) else { return Err(error::unauthorized(challenge)) };
     match worker.shared.passwords.verify(users, &name, &password).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(error::unauthorized(challenge)),
+        Ok(false) => Err(error::wrong_password(challenge)),
         Err(Busy) => Err(error::busy()),
     }
 }

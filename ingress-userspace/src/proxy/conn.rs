@@ -17,6 +17,7 @@ use super::{
     client_certificates,
     counters::Tally,
     in_flight::InFlight,
+    offence::Offence,
     offers::{Offers, Stream},
     progress::Progress,
     proxy_protocol::{Header, Introduction},
@@ -150,6 +151,17 @@ impl Conn {
     pub(super) fn meet(&self, source: SocketAddr, destination: SocketAddr) -> bool {
         let peer = Peer::proxied(source.ip(), self.secure, destination.port());
         self.peer.set(peer).is_ok() && self.ends.set(Box::new((source, destination))).is_ok()
+    }
+
+    /// Its peer did what counts against it, if refusals escalate and it is a client that speaks for itself alone.
+    pub(super) fn offend(&self, offence: Offence) {
+        let (settings, peer) = (self.worker.settings(), self.remote().ip());
+        let Some(escalation) = &settings.escalation else { return };
+        // As it was when the connection began, and as it is.
+        let may_speak = self.settings.trust.may_speak(peer) || settings.trust.may_speak(peer);
+        if self.ends.get().is_none() && !may_speak {
+            self.worker.shared.offences.note(offence, peer, escalation, self.worker.clock());
+        }
     }
 
     /// What a connection to an endpoint begins with that is for `client`. Of one that a hop has named, nobody knows the

@@ -1,5 +1,5 @@
 //! Turns errors into responses: the only file that does. Bodies say the status and a short reason, and nothing of the
-//! inside (no address, no name of a pod).
+//! inside (no address, no name of a pod). It also says which of them count against whoever asked ([`Offence`]).
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 use super::{
-    authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, path::PathError, pick::Full,
-    tokens::Refused, upstream::ExchangeError, websocket::HandshakeError,
+    authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, offence::Offence, path::PathError,
+    pick::Full, tokens::Refused, upstream::ExchangeError, websocket::HandshakeError,
 };
 
 /// A response of our own, whole in memory.
@@ -25,26 +25,26 @@ pub(super) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
 // The texts of `AuthorityError`, `PathError` and `HandshakeError` are written for clients.
 
 pub(super) fn authority(error: AuthorityError) -> Answer {
-    closing(answer(StatusCode::BAD_REQUEST, &error.to_string()))
+    malformed(closing(answer(StatusCode::BAD_REQUEST, &error.to_string())))
 }
 
 pub(super) fn path(error: PathError) -> Answer {
-    answer(StatusCode::BAD_REQUEST, &error.to_string())
+    malformed(answer(StatusCode::BAD_REQUEST, &error.to_string()))
 }
 
 /// A `Transfer-Encoding` other than one `chunked`: nobody can say where the body ends, so the connection ends.
 pub(super) fn transfer_encoding() -> Answer {
-    closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`"))
+    malformed(closing(answer(StatusCode::BAD_REQUEST, "transfer-encoding must be `chunked`")))
 }
 
 /// A field of HTTP/2 that could not stand so in HTTP/1.
 pub(super) fn field() -> Answer {
-    answer(StatusCode::BAD_REQUEST, "a header value begins or ends with white space")
+    malformed(answer(StatusCode::BAD_REQUEST, "a header value begins or ends with white space"))
 }
 
 /// `CONNECT` asks for a forward proxy.
 pub(super) fn connect() -> Answer {
-    closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy"))
+    malformed(closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy")))
 }
 
 /// A WebSocket handshake that is none (RFC 6455, 4.2.2 and 4.4), or one of another protocol (RFC 9220, 3).
@@ -98,24 +98,29 @@ pub(super) fn unproven(lack: Lack) -> Answer {
 
 /// A path that two readers take to be below different rules.
 pub(super) fn ambiguous_path() -> Answer {
-    answer(StatusCode::BAD_REQUEST, "an escaped slash stands where it could be meant for two routes")
+    malformed(answer(StatusCode::BAD_REQUEST, "an escaped slash stands where it could be meant for two routes"))
 }
 
 /// A client, or what it says of itself, that no host lets in.
 pub(super) fn blocked() -> Answer {
-    answer(StatusCode::FORBIDDEN, "this client is blocked")
+    offending(Offence::Blocked, answer(StatusCode::FORBIDDEN, "this client is blocked"))
 }
 
 /// A client that may not come in.
 pub(super) fn denied() -> Answer {
-    answer(StatusCode::FORBIDDEN, "this address may not come in")
+    offending(Offence::Denied, answer(StatusCode::FORBIDDEN, "this address may not come in"))
 }
 
-/// A client that has not shown who it is, or is somebody else.
+/// A client that has not shown who it is. It may not have known that it must.
 pub(super) fn unauthorized(challenge: &HeaderValue) -> Answer {
     let mut answer = answer(StatusCode::UNAUTHORIZED, "credentials are missing or wrong");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.clone());
     answer
+}
+
+/// A client that has shown a name and password that are not right.
+pub(super) fn wrong_password(challenge: &HeaderValue) -> Answer {
+    offending(Offence::Credentials, unauthorized(challenge))
 }
 
 /// A client that an authentication service does not know, or does not let in.
@@ -146,7 +151,7 @@ pub(super) fn no_token(refused: Refused) -> Answer {
     };
     let mut answer = answer(status, reason);
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    answer
+    if refused == Refused::Invalid { offending(Offence::Credentials, answer) } else { answer }
 }
 
 /// More credentials wait to be verified than can be.
@@ -165,7 +170,7 @@ pub(super) fn limited(limit: &Limit, excess: Excess) -> Answer {
     let mut answer = answer(StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE), reason);
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     answer.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
-    answer
+    offending(Offence::Limit, answer)
 }
 
 /// A preflight; what it asks about is added by the filter (Fetch standard, 3.2.2: any status of success).
@@ -253,4 +258,14 @@ fn answer(status: StatusCode, reason: &str) -> Answer {
 fn closing(mut response: Answer) -> Answer {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+fn malformed(answer: Answer) -> Answer {
+    offending(Offence::Malformed, answer)
+}
+
+/// What is answered so counts against its client.
+fn offending(offence: Offence, mut answer: Answer) -> Answer {
+    answer.extensions_mut().insert(offence);
+    answer
 }

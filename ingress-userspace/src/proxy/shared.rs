@@ -11,6 +11,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use ingress_common::HostL7Cell;
+use ipnet::IpNet;
 use tokio::sync::watch;
 
 use crate::{
@@ -27,6 +28,7 @@ use super::{
     external::{self, Opinions},
     limit::{LimitStats, Limiter},
     memory::{Pressure, Usage},
+    offence::{Escalated, OffenceStats, Offences, Offender},
     passwords::Passwords,
     pick::UpstreamView,
     ports::{PortStats, PortStatsView},
@@ -61,6 +63,7 @@ pub struct Shared {
     pub(super) opinions: Opinions,
     pub(super) tokens: Tokens,
     pub(super) limiter: Limiter,
+    pub(super) offences: Offences,
     /// A [`Pressure`].
     pressure: AtomicU8,
     pub(super) stats: Stats,
@@ -129,6 +132,7 @@ pub struct StatsView {
     /// Ports of UDP services.
     pub udp_ports: PortStatsView,
     pub limits: LimitStats,
+    pub offences: OffenceStats,
     /// How scarce memory is.
     pub pressure: Pressure,
 }
@@ -166,6 +170,7 @@ impl Shared {
             opinions: Opinions::new(external::REMEMBERED_MAX).map_err(|_unspecified| SharedError::Random)?,
             tokens: Tokens::new().map_err(|_unspecified| SharedError::Random)?,
             limiter: Limiter::new(),
+            offences: Offences::new(),
             pressure: AtomicU8::new(Pressure::None as u8),
             stats: Stats::default(),
             spans: Spans::new(),
@@ -243,8 +248,26 @@ impl Shared {
             tcp_ports: tcp_ports.load(),
             udp_ports: udp_ports.load(),
             limits: self.limiter.stats(),
+            offences: self.offences.stats(),
             pressure: self.pressure(),
         }
+    }
+
+    /// The clients that were refused too often since the last call. For one caller, who has their packets dropped, and says
+    /// by [`Shared::escalated`] what became of each.
+    #[must_use]
+    pub fn take_offenders(&self) -> Vec<Offender> {
+        self.offences.take()
+    }
+
+    /// Counts what became of an offender.
+    pub fn escalated(&self, what: Escalated) {
+        self.offences.escalated(what);
+    }
+
+    /// Begins to count anew for the client that has `network`.
+    pub fn forgive(&self, network: IpNet) {
+        self.offences.forgive(network);
     }
 
     /// Takes in how much memory is used, which workers act on from now on. For one caller, now and then.

@@ -23,6 +23,7 @@ use tokio::{
 
 use super::{
     conn::{Conn, Order},
+    offence::Offence,
     serve::serve,
     tunnel,
     wire::Wire,
@@ -67,6 +68,13 @@ where
     }
     let http1::Parts { io, read_buf, .. } = hyper.into_parts();
     let mut wire = io.into_inner();
+    if ended == Ended::Unreadable {
+        // What the wire has refused it has counted, whatever hyper makes of what it got instead.
+        if !wire.has_refused() {
+            conn.offend(Offence::Malformed);
+        }
+        return None;
+    }
     if ended == Ended::Resting {
         let (stream, held) = wire.into_parts();
         // Between two requests there can be line ends alone, which mean nothing (RFC 9112, 2.2). Should there ever be
@@ -125,7 +133,9 @@ enum Ended {
     Whole,
     /// Not yet: it is to be parked.
     Resting,
-    /// By an error or an order.
+    /// By bytes that are no request.
+    Unreadable,
+    /// By another error or an order.
     Cut,
 }
 
@@ -175,7 +185,9 @@ where
                     error = &error as &dyn std::error::Error,
                     "connection ended with an error"
                 );
-                Poll::Ready(Ended::Cut)
+                // A head that is too large may be an honest one.
+                let is_unreadable = error.is_parse() && !error.is_parse_too_large();
+                Poll::Ready(if is_unreadable { Ended::Unreadable } else { Ended::Cut })
             }
             Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
             Poll::Pending => Poll::Pending,

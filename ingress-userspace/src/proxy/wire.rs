@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{
     conn::Conn,
     frames::{Frames, OVERSIZED, Refusal, Spoken},
+    offence::Offence,
     scan::{Place, Scanner, Violation},
 };
 
@@ -78,6 +79,11 @@ impl<IO> Wire<IO> {
         self.phase == Phase::Other
     }
 
+    /// Whether something that the client sent was out of order here, so that hyper got something else.
+    pub(super) fn has_refused(&self) -> bool {
+        matches!(self.phase, Phase::Refused | Phase::Broken | Phase::Closed)
+    }
+
     /// The stream itself, and what was read of it but not delivered.
     pub(super) fn into_parts(self) -> (IO, Vec<u8>) {
         (self.io, self.held)
@@ -101,6 +107,7 @@ impl<IO> Wire<IO> {
             Err(Violation { good }) => good,
         };
         self.conn.worker.shared.stats.refused_framing.fetch_add(1, Relaxed);
+        self.conn.offend(Offence::Malformed);
         // What is in order, perhaps the head of the body that is not, still goes to hyper.
         buf.set_filled(before + good);
         self.phase = if scanner.place() == Place::Body { Phase::Broken } else { Phase::Refused };
@@ -112,11 +119,12 @@ impl<IO> Wire<IO> {
         let (now, was_begun) = (self.conn.worker.now(), frames.is_begun());
         if let Err(refusal) = frames.receive(&buf.filled()[before..], now) {
             let stats = &self.conn.worker.shared.stats;
-            match refusal {
-                Refusal::Preface | Refusal::Size { .. } => &stats.refused_framing,
-                Refusal::Flood => &stats.flooded,
-            }
-            .fetch_add(1, Relaxed);
+            let (count, offence) = match refusal {
+                Refusal::Preface | Refusal::Size { .. } => (&stats.refused_framing, Offence::Malformed),
+                Refusal::Flood => (&stats.flooded, Offence::Flood),
+            };
+            count.fetch_add(1, Relaxed);
+            self.conn.offend(offence);
             if let Refusal::Size { good } = refusal {
                 buf.set_filled(before + good);
                 // In the room of the header that it stands for.

@@ -26,6 +26,7 @@ use super::{
     in_flight::InFlight,
     memory::Pressure,
     mirror,
+    offence::Offence,
     session::Session,
     snapshot::Snapshot,
     traces::Trace,
@@ -62,6 +63,10 @@ pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Res
         Ok(matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
         Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_ref()), *answer, bodiless),
     };
+    // Only answers of our own have extensions.
+    if let Some(offence) = response.extensions_mut().remove::<Offence>() {
+        conn.offend(offence);
+    }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if asked && !switched {
         conn.decline();

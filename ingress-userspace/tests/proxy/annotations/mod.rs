@@ -30,6 +30,7 @@ mod limits;
 mod log;
 mod metrics;
 mod mirror;
+mod offences;
 mod passthrough;
 mod pods_tls;
 mod redirects;

@@ -20,10 +20,12 @@ use crate::{
     model::{AccessLog, Blocked, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust},
 };
 
+mod escalation;
 mod keys;
 mod others;
 mod traces;
 
+use escalation::AskedEscalation;
 use others::Other;
 use traces::AskedTraces;
 
@@ -45,6 +47,8 @@ pub(super) struct Globals {
     pub(super) allowed_headers: Vec<HeaderName>,
     /// Made into that of `settings`, too.
     blocked: Blocked,
+    /// Made into that of `settings`, too.
+    escalation: AskedEscalation,
     /// Made into the access log of `settings` when all is read.
     log: Log,
     /// Made into the traces of `settings`, if a collector is named.
@@ -97,6 +101,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     globals.settings.traces = globals.traces.clone().made();
     globals.asked.forwarding.trace = globals.asked.traced.then(|| Arc::new(globals.asked.trace.clone()));
     globals.settings.blocked = (!globals.blocked.is_empty()).then(|| Arc::new(globals.blocked.clone()));
+    globals.settings.escalation = globals.escalation.made();
     for name in globals.hidden_headers.clone() {
         globals.asked.response_headers.push(HeaderEdit::Remove(name));
     }
@@ -292,6 +297,7 @@ impl Globals {
             allowed_headers: Vec::new(),
             traces: AskedTraces::default(),
             blocked: Blocked::default(),
+            escalation: AskedEscalation::default(),
             log: Log { disabled: true, format: String::new(), escapes_json: false, skip: [].into() },
             hidden_headers: Vec::new(),
             add_headers: None,

@@ -11,6 +11,7 @@ mod access;
 mod access_log;
 mod compression;
 mod connections;
+mod escalation;
 mod fields;
 mod pods;
 mod redirects;
@@ -49,7 +50,7 @@ impl Setting {
 }
 
 /// A table for each topic.
-const TABLES: [&[Setting]; 13] = [
+const TABLES: [&[Setting]; 14] = [
     access::SETTINGS,
     access_log::SETTINGS,
     compression::BROTLI,
@@ -57,6 +58,7 @@ const TABLES: [&[Setting]; 13] = [
     compression::SETTINGS,
     compression::ZSTD,
     connections::SETTINGS,
+    escalation::SETTINGS,
     fields::SETTINGS,
     pods::SETTINGS,
     redirects::SETTINGS,

@@ -1,0 +1,37 @@
+//! When refusals of the proxy become a denial.
+
+use super::{
+    super::super::values::{boolean, number, seconds},
+    Setting, setting,
+};
+
+/// Sorted by name.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "escalate-after",
+        "refusals of one client after which the node drops its packets, from 1 to 1000000; `0` for never. Ours alone, as \
+         the others of `escalate-…`; docs/clients.md says which refusals count",
+        |value, globals| {
+            number(value, 0..=1_000_000, &mut globals.escalation.after).ok_or_else(|| "a number up to 1000000".into())
+        },
+    )
+    .default("0"),
+    setting(
+        "escalate-dry-run",
+        "whether who would be dropped is only logged and counted",
+        |value, globals| boolean(value, &mut globals.escalation.dry_run),
+    )
+    .default("false"),
+    setting(
+        "escalate-for",
+        "how long the packets of such a client are dropped, in seconds",
+        |value, globals| seconds(value, &mut globals.escalation.lasts),
+    )
+    .default("600"),
+    setting(
+        "escalate-within",
+        "the time, from the first of them on, in which refusals count together, in seconds",
+        |value, globals| seconds(value, &mut globals.escalation.within),
+    )
+    .default("60"),
+];

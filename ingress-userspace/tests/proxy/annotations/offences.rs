@@ -1,0 +1,139 @@
+//! What counts against a client, and when it is one that the node is to drop.
+
+use std::time::Duration;
+
+use ingress_userspace::proxy::{Offence, Offender};
+
+use super::{Ingress, Site, client::settings, configured};
+use crate::support::{Origin, wait_until};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
+const EVIL: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\n\r\n";
+
+const BLOCK: (&str, &str) = ("block-user-agents", "evil");
+const LOCAL: (&str, &str) = ("proxy-real-ip-cidr", "127.0.0.0/8");
+
+/// `ann` with "secret".
+const USERS: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: users, namespace: default}\nstringData:\n  auth: |\n\
+                     \x20   ann:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n";
+
+fn serve(annotations: &[(&str, &str)], data: &[(&str, &str)], origin: &Origin) -> Site {
+    let ingress = Ingress::with(annotations).beside(USERS).beside(&settings(data));
+    ingress.serve_with(&[origin.address], &configured()).in_order()
+}
+
+/// The statuses of these requests, each on a connection of its own, once all of them have ended.
+fn ask(site: &Site, requests: &[&str]) -> Vec<u16> {
+    let status = |request: &&str| site.client().send(request).try_response().map_or(0, |response| response.status);
+    let statuses = requests.iter().map(status).collect();
+    wait_until("all connections have ended", || site.proxy.shared.stats().connections == 0);
+    statuses
+}
+
+/// What was counted, by reason.
+fn counted(site: &Site) -> Vec<(&'static str, u64)> {
+    let counts = Offence::ALL.map(Offence::as_str).into_iter().zip(site.proxy.shared.stats().offences.offences);
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+#[test]
+fn what_happens_to_anybody_does_not_count() {
+    let origin = Origin::answering("pod");
+    let basic = [("auth-type", "basic"), ("auth-secret", "users")];
+    let long = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: {}\r\n\r\n", "a".repeat(200_000));
+    for (annotations, requests, statuses, expect) in [
+        (&[][..], &[GET, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"][..], &[200, 404][..], None),
+        (&[], &["GET / HTTP/1.1\r\n\r\n"], &[400], Some(("malformed", 1))),
+        (&[], &["GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n"], &[400], Some(("malformed", 1))),
+        // Whether the scanner, hyper or the routes find it out, it counts once.
+        (
+            &[],
+            &[
+                "GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost : a.test\r\n\r\n",
+                "GET / HTTP/3.0\r\nHost: a.test\r\n\r\n",
+            ],
+            &[400, 400, 400],
+            Some(("malformed", 3)),
+        ),
+        (&[], &[EVIL, GET, EVIL], &[403, 200, 403], Some(("blocked", 2))),
+        (&[("denylist-source-range", "127.0.0.0/8")], &[GET], &[403], Some(("denied", 1))),
+        (&basic, &[GET], &[401], None),
+        (
+            &basic,
+            &["GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic YW5uOndyb25n\r\n\r\n"],
+            &[401],
+            Some(("credentials", 1)),
+        ),
+        (
+            &[("limit-rpm", "1"), ("limit-burst-multiplier", "1")],
+            &[GET, GET, GET, GET],
+            &[200, 200, 503, 503],
+            Some(("limit", 2)),
+        ),
+        (&[("proxy-body-size", "1")], &[POST], &[413], None),
+    ] {
+        let site = serve(annotations, &[BLOCK, ("escalate-after", "1000")], &origin);
+        assert_eq!(ask(&site, requests), statuses, "{requests:?}");
+        assert_eq!(counted(&site), Vec::from_iter(expect), "{requests:?}");
+    }
+    let site = serve(&[], &[("escalate-after", "1000")], &origin);
+    let mut client = site.client();
+    // It may be closed before all of it is sent.
+    client.send(&long[..40_000]);
+    assert_eq!(client.response().status, 431);
+    drop(client);
+    wait_until("the connection has ended", || site.proxy.shared.stats().connections == 0);
+    assert!(counted(&site).is_empty());
+}
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab";
+
+#[test]
+fn who_is_refused_so_often_within_the_time_is_an_offender() {
+    let origin = Origin::answering("pod");
+    let data = [BLOCK, ("escalate-after", "3"), ("escalate-within", "3600"), ("escalate-for", "60")];
+    let site = serve(&[], &data, &origin);
+    ask(&site, &[EVIL, EVIL, GET]);
+    assert!(site.proxy.shared.take_offenders().is_empty());
+    ask(&site, &[EVIL]);
+    let offenders = site.proxy.shared.take_offenders();
+    let [Offender { network, offence: Offence::Blocked, escalation }] = offenders[..] else { panic!("{offenders:?}") };
+    assert_eq!((network.to_string(), escalation.lasts), ("127.0.0.1/32".to_owned(), Duration::from_secs(60)));
+    ask(&site, &[EVIL, EVIL]);
+    site.proxy.shared.forgive(network);
+    ask(&site, &[EVIL, EVIL]);
+    assert!(site.proxy.shared.take_offenders().is_empty(), "it began anew");
+}
+
+#[test]
+fn who_may_speak_for_others_is_not_counted_nor_is_who_it_speaks_for() {
+    let origin = Origin::answering("pod");
+    let escalate = [BLOCK, ("escalate-after", "1")];
+    let forwarded = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
+    let proxied = format!("PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n{EVIL}");
+    let unknown = format!("PROXY UNKNOWN\r\n{EVIL}");
+    for (data, request, expect) in [
+        (&[][..], forwarded, 1),
+        (&[LOCAL], forwarded, 1),
+        (&[("use-forwarded-headers", "true"), LOCAL], forwarded, 0),
+        (&[("use-forwarded-headers", "true"), LOCAL], EVIL, 0),
+        (&[("enable-real-ip", "true"), LOCAL], EVIL, 0),
+        (&[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "10.0.0.0/8")], EVIL, 1),
+        (&[("use-proxy-protocol", "true"), LOCAL], &proxied, 0),
+        (&[("use-proxy-protocol", "true"), LOCAL], &unknown, 0),
+    ] {
+        let site = serve(&[], &[&escalate[..], data].concat(), &origin);
+        assert_eq!(ask(&site, &[request]), [403], "{data:?} {request}");
+        assert_eq!(counted(&site).len(), expect, "{data:?} {request}");
+        assert_eq!(site.proxy.shared.take_offenders().len(), expect, "{data:?} {request}");
+    }
+}
+
+#[test]
+fn nothing_counts_unless_it_is_asked_for() {
+    let origin = Origin::answering("pod");
+    let site = serve(&[], &[BLOCK], &origin);
+    assert_eq!(ask(&site, &[EVIL, EVIL]), [403, 403]);
+    assert_eq!((counted(&site), site.proxy.shared.take_offenders()), (vec![], vec![]));
+}
