@@ -9,12 +9,14 @@
 #![no_std]
 
 pub mod counters;
+pub mod denial;
 pub mod flow;
 pub mod limit;
 pub mod map;
 pub mod steer;
 
 pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, Total, Traffic};
+pub use denial::{Denial, DenialKey, Reason};
 pub use flow::{Flow, FlowKey, HostId, HostName};
 pub use limit::{Bucket, Client, ClientKey, Limits};
 pub use steer::{Alive, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule};

@@ -39,6 +39,11 @@ pub const DENY_HITS: &str = "deny_hits";
 pub const LIMITS: &str = "limits";
 /// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::Client`]), LRU hash.
 pub const CLIENTS: &str = "clients";
+/// Who is denied for some time, and why ([`crate::DenialKey`] → [`crate::Denial`]), hash without preallocation.
+pub const DENIALS: &str = "denials";
+/// Networks that the configuration denies or trusts ([`crate::DenyKey6`] of v4-mapped addresses → bits of
+/// [`crate::denial`]`::CONFIG_*`), LPM trie: empty, it takes no memory.
+pub const DENY_CONFIG: &str = "deny_config";
 
 /// Most steered ports.
 pub const PORTS_MAX: u32 = 64;
@@ -78,3 +83,7 @@ pub const LIMITS_MAX: u32 = 1;
 pub const LIMITS_ALL: u32 = 0;
 /// Most clients with buckets at one time; another one takes the place of whoever has sent nothing for longest.
 pub const CLIENTS_MAX: u32 = 65_536;
+/// Most entries of [`DENIALS`].
+pub const DENIALS_MAX: u32 = 16_384;
+/// Most networks that the configuration denies or trusts: as many as both tries of the deny list hold, and more.
+pub const DENY_CONFIG_MAX: u32 = 262_144;

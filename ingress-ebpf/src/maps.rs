@@ -7,8 +7,8 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, Client, ClientKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7, HostName, HostNet, Limits,
-    Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, map,
+    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7,
+    HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, map,
 };
 
 #[btf_map(name = "ports")]
@@ -67,6 +67,15 @@ pub(crate) static LIMITS: Array<Limits, { map::LIMITS_MAX as usize }> = Array::n
 
 #[btf_map(name = "clients")]
 pub(crate) static CLIENTS: LruHashMap<ClientKey, Client, { map::CLIENTS_MAX as usize }> = LruHashMap::new();
+
+/// Written by userspace alone; as `HOST_L7`.
+#[btf_map(name = "denials")]
+pub(crate) static DENIALS: HashMap<DenialKey, Denial, { map::DENIALS_MAX as usize }, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+/// Written by userspace alone; as `HOST_L7`.
+#[btf_map(name = "deny_config")]
+pub(crate) static DENY_CONFIG: LpmTrie<[u8; 16], u32, { map::DENY_CONFIG_MAX as usize }> = LpmTrie::new();
 
 // aya's keys are those that userspace writes: the length of the prefix, then the address.
 const _: () = assert!(size_of::<Key<[u8; 4]>>() == size_of::<DenyKey4>());

@@ -1,20 +1,24 @@
-//! `xdp-ingress deny`: shows the deny list of this node and what it has dropped, from the pinned maps. Changes nothing.
+//! `xdp-ingress deny`: shows the deny list of this node and what it has dropped, and changes what an operator asks of
+//! it, by the pinned maps. It asks no process.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
     net::IpAddr,
+    time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use ingress_common::{
     Traffic,
     steer::{DENY_OTHERS, DenyRule},
 };
-use ingress_userspace::datapath::{DenyEntry, Pinned};
+use ingress_userspace::datapath::{Denial, DenyConfig, DenyEditor, DenyEntry, Entered, Origin, Pinned, Removed};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::{
-    config::inspect::{DenyCommand, DenyListArgs, DenyTestArgs, Output, PinArgs},
+    config::inspect::{DenyAddArgs, DenyCommand, DenyListArgs, DenyRemoveArgs, DenyTestArgs, Output, PinArgs},
     counters::OTHERS,
 };
 
@@ -23,22 +27,37 @@ use crate::{
 struct Row {
     /// A prefix, or [`OTHERS`].
     prefix: String,
-    /// `None` if it passes.
-    rule: Option<DenyRule>,
+    effect: Effect,
     /// `None` where nothing is counted for this prefix alone.
     dropped: Option<Traffic>,
+    /// Whether the settings list it.
+    is_configured: bool,
+    denials: Vec<Denial>,
 }
+
+/// What becomes of packets from a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Deny(DenyRule),
+    Pass,
+    /// Whatever would become of them without it.
+    Nothing,
+}
+
+/// Who asks for what `block-cidrs` lists.
+const SETTINGS: &str = "settings";
 
 /// Writes what is asked for to standard output.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read, or nobody takes the output.
+/// If nothing is pinned, the pins cannot be read or changed, a denial is not to be had, or nobody takes the output.
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match command {
         DenyCommand::List(DenyListArgs { output, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
-            let rows = rows(&pinned.maps().deny_entries()?, &pinned.maps().deny_hits()?);
+            let maps = pinned.maps();
+            let rows = rows(&maps.deny_entries()?, &maps.deny_hits()?, &maps.deny_config()?, &maps.denials()?);
             match output {
                 Output::Text => write_table(&mut out, &rows),
                 Output::Json => writeln!(out, "{}", json(&rows)),
@@ -48,47 +67,170 @@ pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
             let pinned = Pinned::open(&bpffs)?;
             writeln!(out, "{}", verdict(&pinned.maps().deny_entries()?, address))
         }
+        DenyCommand::Add(DenyAddArgs { network, lasts, reason, pins: PinArgs { bpffs } }) => {
+            let denial = Denial { network: network.trunc(), origin: Origin::Operator, lasts, reason };
+            writeln!(out, "{}", added(&denial, DenyEditor::open(&bpffs)?.add(&denial)?)?)
+        }
+        DenyCommand::Remove(DenyRemoveArgs { network, pins: PinArgs { bpffs } }) => {
+            writeln!(out, "{}", removed(&DenyEditor::open(&bpffs)?.remove(network)?)?)
+        }
     }
     .context("cannot write the answer")
 }
 
-fn rows(entries: &[DenyEntry], hits: &[Traffic]) -> Vec<Row> {
+fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &[Denial]) -> Vec<Row> {
     let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
-    let own = entries.iter().map(|&DenyEntry { prefix, rule }| Row {
-        prefix: prefix.to_string(),
-        rule,
-        dropped: rule.filter(|rule| *rule != DENY_OTHERS).map(dropped),
-    });
+    let mut by_network = BTreeMap::<IpNet, Vec<Denial>>::new();
+    for denial in denials {
+        by_network.entry(denial.network).or_default().push(*denial);
+    }
+    let mut rows: Vec<_> = Vec::with_capacity(entries.len());
+    for &DenyEntry { prefix, rule } in entries {
+        let row = Row {
+            prefix: prefix.to_string(),
+            effect: rule.map_or(Effect::Pass, Effect::Deny),
+            dropped: rule.filter(|rule| *rule != DENY_OTHERS).map(dropped),
+            is_configured: rule.is_some() && config.denies(prefix),
+            denials: rule.and_then(|_| by_network.remove(&prefix)).unwrap_or_default(),
+        };
+        rows.push((prefix, row));
+    }
+    for (network, denials) in by_network {
+        let prefix = network.to_string();
+        rows.push((network, Row { prefix, effect: Effect::Nothing, dropped: None, is_configured: false, denials }));
+    }
+    rows.sort_by_key(|(prefix, _)| *prefix);
     // Shown as soon as it counts, and as long as it has counted: what it has dropped is in the totals, too.
-    let others = Row { prefix: OTHERS.to_owned(), rule: Some(DENY_OTHERS), dropped: Some(dropped(DENY_OTHERS)) };
+    let others = Row {
+        prefix: OTHERS.to_owned(),
+        effect: Effect::Deny(DENY_OTHERS),
+        dropped: Some(dropped(DENY_OTHERS)),
+        is_configured: false,
+        denials: Vec::new(),
+    };
     let is_used =
         entries.iter().any(|entry| entry.rule == Some(DENY_OTHERS)) || others.dropped != Some(Traffic::default());
-    own.chain(is_used.then_some(others)).collect()
+    rows.into_iter().map(|(_, row)| row).chain(is_used.then_some(others)).collect()
 }
 
 fn write_table(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
-    let width = rows.iter().map(|row| row.prefix.len()).chain([PREFIX.len()]).max().unwrap_or_default();
-    writeln!(out, "{PREFIX:<width$}  {:>5}  {:>12}  {:>15}", "RULE", "PACKETS", "BYTES")?;
-    for Row { prefix, rule, dropped } in rows {
-        let rule = rule.map_or_else(|| "pass".to_owned(), |rule| rule.to_string());
-        let [packets, bytes] = match dropped {
-            Some(Traffic { packets, bytes }) => [packets, bytes].map(u64::to_string),
-            None => ["-", "-"].map(str::to_owned),
-        };
-        writeln!(out, "{prefix:<width$}  {rule:>5}  {packets:>12}  {bytes:>15}")?;
+    let lines: Vec<_> = rows.iter().map(Row::cells).collect();
+    let width = |column: usize| {
+        let cells = lines.iter().map(|line| line[column].len());
+        cells.chain([TITLES[column].len()]).max().unwrap_or_default()
+    };
+    let (prefix, origin) = (width(0), width(4));
+    for [network, rule, packets, bytes, from, left, reason] in
+        std::iter::once(TITLES.map(str::to_owned)).chain(lines.iter().cloned())
+    {
+        let line =
+            format!("{network:<prefix$}  {rule:>5}  {packets:>12}  {bytes:>15}  {from:<origin$}  {left:>6}  {reason}");
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }
 
-const PREFIX: &str = "PREFIX";
+const TITLES: [&str; 7] = ["PREFIX", "RULE", "PACKETS", "BYTES", "ORIGIN", "LEFT", "REASON"];
 
 fn json(rows: &[Row]) -> Value {
-    let row = |Row { prefix, rule, dropped }: &Row| {
-        let effect = if rule.is_some() { "deny" } else { "pass" };
+    let origin = |Denial { network: _, origin, lasts, reason }: &Denial| {
+        json!({
+            "origin": origin.as_str(), "seconds_left": lasts.map(|lasts| lasts.as_secs()), "reason": reason.to_string(),
+        })
+    };
+    let row = |row: &Row| {
+        let Row { prefix, effect, dropped, is_configured, denials } = row;
+        let (effect, rule) = match effect {
+            Effect::Deny(rule) => ("deny", Some(rule)),
+            Effect::Pass => ("pass", None),
+            Effect::Nothing => ("none", None),
+        };
         let (packets, bytes) = (dropped.map(|dropped| dropped.packets), dropped.map(|dropped| dropped.bytes));
-        json!({ "prefix": prefix, "effect": effect, "rule": rule, "packets": packets, "bytes": bytes })
+        let settings = is_configured.then(|| json!({ "origin": SETTINGS, "seconds_left": null, "reason": "" }));
+        let origins: Value = settings.into_iter().chain(denials.iter().map(origin)).collect();
+        json!({
+            "prefix": prefix, "effect": effect, "rule": rule, "packets": packets, "bytes": bytes, "origins": origins,
+        })
     };
     rows.iter().map(row).collect()
+}
+
+impl Row {
+    /// In the order of [`TITLES`].
+    fn cells(&self) -> [String; TITLES.len()] {
+        let Self { prefix, effect, dropped, is_configured, denials } = self;
+        let rule = match effect {
+            Effect::Deny(rule) => rule.to_string(),
+            Effect::Pass => "pass".to_owned(),
+            Effect::Nothing => "none".to_owned(),
+        };
+        let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());
+        let packets = or_dash(dropped.map(|dropped| dropped.packets.to_string()));
+        let bytes = or_dash(dropped.map(|dropped| dropped.bytes.to_string()));
+        let origins = is_configured.then_some(SETTINGS).into_iter();
+        let origins: Vec<_> = origins.chain(denials.iter().map(|denial| denial.origin.as_str())).collect();
+        // It is let in when the last of them has ended.
+        let ends = !is_configured && !denials.is_empty() && denials.iter().all(|denial| denial.lasts.is_some());
+        let left = denials.iter().filter_map(|denial| denial.lasts).max().filter(|_| ends);
+        let reasons: Vec<_> = denials.iter().map(|denial| denial.reason.to_string()).collect();
+        let reasons = reasons.iter().filter(|reason| !reason.is_empty()).map(String::as_str).collect::<Vec<_>>();
+        let origin = or_dash(Some(origins.join("+")));
+        [prefix.clone(), rule, packets, bytes, origin, or_dash(left.map(time)), reasons.join("; ")]
+    }
+}
+
+/// A time in the two largest units that it has, short of what is left.
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0 => "ended".to_owned(),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{minutes}m{:02}s", seconds % 60),
+        3600..86_400 => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+/// What became of a denial, if it holds.
+fn added(denial: &Denial, entered: Entered) -> anyhow::Result<String> {
+    let Denial { network, origin: _, lasts, reason: _ } = denial;
+    match entered {
+        Entered::Enforced => {
+            let lasts = lasts.map_or_else(|| "until it is removed".to_owned(), |lasts| format!("for {}", time(lasts)));
+            Ok(format!("denied {network} {lasts}"))
+        }
+        Entered::LeftOut => Err(anyhow!(
+            "`{network}` is noted, but the deny list is full, and its packets pass until there is room; name larger \
+             networks in `block-cidrs`, or remove denials"
+        )),
+        Entered::Rejected(why) => Err(why.into()),
+    }
+}
+
+/// What was removed, if there was anything.
+fn removed(removed: &Removed) -> anyhow::Result<String> {
+    let Removed { network, origins, is_configured, still_denied_by } = removed;
+    match (&origins[..], is_configured, still_denied_by) {
+        ([], true, _) => Err(anyhow!(
+            "`{network}` is denied by `block-cidrs` of the settings; take it out of the ConfigMap, and every node lets it in"
+        )),
+        ([], false, Some(by)) => {
+            Err(anyhow!("no denial of `{network}` is in the list; `{by}` holds it, and is what to remove"))
+        }
+        ([], false, None) => {
+            Err(anyhow!("no denial of `{network}` is in the list; `xdp-ingress deny list` shows those there are"))
+        }
+        (origins, is_configured, still_denied_by) => {
+            let origins: Vec<_> = origins.iter().map(|origin| origin.as_str()).collect();
+            let rest = match still_denied_by {
+                _ if *is_configured => "; `block-cidrs` of the settings goes on to deny it".to_owned(),
+                Some(by) => format!("; `{by}` goes on to deny it"),
+                None => String::new(),
+            };
+            Ok(format!("removed {network} ({}){rest}", origins.join(", ")))
+        }
+    }
 }
 
 fn verdict(entries: &[DenyEntry], address: IpAddr) -> String {
@@ -103,49 +245,141 @@ fn verdict(entries: &[DenyEntry], address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ingress_common::Reason;
+    use ingress_userspace::datapath::Rejection;
+
     use super::*;
 
-    fn entry(prefix: &str, rule: Option<DenyRule>) -> DenyEntry {
-        DenyEntry { prefix: prefix.parse().expect("a prefix"), rule }
+    fn net(text: &str) -> IpNet {
+        text.parse().expect("a network")
     }
 
-    fn list() -> [DenyEntry; 4] {
+    fn entry(prefix: &str, rule: Option<DenyRule>) -> DenyEntry {
+        DenyEntry { prefix: net(prefix), rule }
+    }
+
+    fn denial(network: &str, origin: Origin, lasts: Option<u64>, reason: &str) -> Denial {
+        let reason = Reason::new(reason).expect("a reason");
+        Denial { network: net(network), origin, lasts: lasts.map(Duration::from_secs), reason }
+    }
+
+    fn list() -> [DenyEntry; 5] {
         [
             entry("10.0.0.0/8", Some(2)),
             entry("10.1.0.0/16", None),
+            entry("192.0.2.7/32", Some(3)),
             entry("2001:db8::/32", Some(1)),
             entry("2001:db8:1::/48", Some(DENY_OTHERS)),
         ]
     }
 
-    const HITS: [Traffic; 3] =
-        [Traffic { packets: 1, bytes: 60 }, Traffic { packets: 0, bytes: 0 }, Traffic { packets: 12, bytes: 1_000 }];
+    fn denials() -> [Denial; 5] {
+        [
+            denial("10.0.0.0/8", Origin::Operator, Some(60), "ticket 4711"),
+            denial("10.1.2.3/32", Origin::Escalation, Some(59), "refused 3 times in 60 s: limit"),
+            denial("192.0.2.7/32", Origin::Operator, Some(3_600), ""),
+            denial("192.0.2.7/32", Origin::Escalation, Some(86_399), "refused"),
+            denial("2001:db8:1::/48", Origin::Operator, None, ""),
+        ]
+    }
+
+    fn config() -> DenyConfig {
+        DenyConfig::new(["10.0.0.0/8", "2001:db8::/32"].map(net), ["10.1.0.0/16"].map(net))
+    }
+
+    const HITS: [Traffic; 4] = [
+        Traffic { packets: 1, bytes: 60 },
+        Traffic { packets: 0, bytes: 0 },
+        Traffic { packets: 12, bytes: 1_000 },
+        Traffic { packets: 7, bytes: 420 },
+    ];
 
     #[test]
     fn each_prefix_has_a_line_and_what_is_shared_one_of_its_own() {
         let mut table = Vec::new();
-        write_table(&mut table, &rows(&list(), &HITS)).expect("written");
+        write_table(&mut table, &rows(&list(), &HITS, &config(), &denials())).expect("written");
         let expect = "\
-PREFIX            RULE       PACKETS            BYTES
-10.0.0.0/8           2            12             1000
-10.1.0.0/16       pass             -                -
-2001:db8::/32        1             0                0
-2001:db8:1::/48      0             -                -
-(others)             0             1               60
+PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LEFT  REASON
+10.0.0.0/8           2            12             1000  settings+operator         -  ticket 4711
+10.1.0.0/16       pass             -                -  -                         -
+10.1.2.3/32       none             -                -  escalation              59s  refused 3 times in 60 s: limit
+192.0.2.7/32         3             7              420  operator+escalation  23h59m  refused
+2001:db8::/32        1             0                0  settings                  -
+2001:db8:1::/48      0             -                -  operator                  -
+(others)             0             1               60  -                         -
 ";
         assert_eq!(String::from_utf8(table).expect("text"), expect);
-        assert!(rows(&[], &[]).is_empty());
-        assert_eq!(rows(&[], &HITS).len(), 1, "what was shared goes on to be shown");
+        assert!(rows(&[], &[], &DenyConfig::default(), &[]).is_empty());
+        assert_eq!(rows(&[], &HITS, &DenyConfig::default(), &[]).len(), 1, "what was shared goes on to be shown");
     }
 
     #[test]
     fn scripts_get_numbers_or_nothing() {
-        let json = json(&rows(&list()[..2], &HITS[1..]));
+        let json = json(&rows(&list()[..2], &HITS[1..], &config(), &denials()[..2]));
+        let settings = json!({ "origin": "settings", "seconds_left": null, "reason": "" });
+        let operator = json!({ "origin": "operator", "seconds_left": 60, "reason": "ticket 4711" });
+        let reason = "refused 3 times in 60 s: limit";
         let expect = json!([
-            { "prefix": "10.0.0.0/8", "effect": "deny", "rule": 2, "packets": 0, "bytes": 0 },
-            { "prefix": "10.1.0.0/16", "effect": "pass", "rule": null, "packets": null, "bytes": null },
+            {
+                "prefix": "10.0.0.0/8", "effect": "deny", "rule": 2, "packets": 7, "bytes": 420,
+                "origins": [settings, operator],
+            },
+            {
+                "prefix": "10.1.0.0/16", "effect": "pass", "rule": null, "packets": null, "bytes": null, "origins": [],
+            },
+            {
+                "prefix": "10.1.2.3/32", "effect": "none", "rule": null, "packets": null, "bytes": null,
+                "origins": [{ "origin": "escalation", "seconds_left": 59, "reason": reason }],
+            },
         ]);
         assert_eq!(json, expect);
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        for (seconds, expect) in [
+            (0, "ended"),
+            (1, "1s"),
+            (59, "59s"),
+            (60, "1m00s"),
+            (3_599, "59m59s"),
+            (3_600, "1h00m"),
+            (86_399, "23h59m"),
+            (86_400, "1d00h"),
+            (31_536_000, "365d00h"),
+        ] {
+            assert_eq!(time(Duration::from_secs(seconds)), expect);
+        }
+    }
+
+    #[test]
+    fn who_adds_or_removes_is_told_what_came_of_it() {
+        let asked = denial("192.0.2.0/24", Origin::Operator, Some(3_600), "");
+        let said = |entered| added(&asked, entered).map_err(|error| error.to_string());
+        assert_eq!(said(Entered::Enforced), Ok("denied 192.0.2.0/24 for 1h00m".to_owned()));
+        let forever = added(&Denial { lasts: None, ..asked }, Entered::Enforced).expect("it holds");
+        assert_eq!(forever, "denied 192.0.2.0/24 until it is removed");
+        assert!(said(Entered::LeftOut).is_err_and(|error| error.contains("the deny list is full")));
+        let why = Rejection::Trusted { network: net("192.0.2.0/24"), by: net("192.0.0.0/16") };
+        assert!(said(Entered::Rejected(why)).is_err_and(|error| error.contains("`192.0.2.0/24` is in `192.0.0.0/16`")));
+
+        let both = vec![Origin::Operator, Origin::Escalation];
+        for (origins, is_configured, by, expect) in [
+            (both, false, None, Ok("removed 192.0.2.0/24 (operator, escalation)")),
+            (vec![Origin::Operator], false, Some("192.0.0.0/16"), Ok("(operator); `192.0.0.0/16` goes on to deny it")),
+            (vec![Origin::Operator], true, Some("192.0.2.0/24"), Ok("`block-cidrs` of the settings goes on")),
+            (vec![], true, Some("192.0.2.0/24"), Err("take it out of the ConfigMap")),
+            (vec![], false, Some("192.0.0.0/16"), Err("`192.0.0.0/16` holds it")),
+            (vec![], false, None, Err("no denial of `192.0.2.0/24` is in the list")),
+        ] {
+            let network = net("192.0.2.0/24");
+            let result = removed(&Removed { network, origins, is_configured, still_denied_by: by.map(net) });
+            match (result, expect) {
+                (Ok(said), Ok(expect)) => assert!(said.contains(expect), "{said}"),
+                (Err(error), Err(expect)) => assert!(error.to_string().contains(expect), "{error}"),
+                (result, expect) => panic!("{result:?}, not {expect:?}"),
+            }
+        }
     }
 
     #[test]

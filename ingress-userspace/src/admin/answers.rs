@@ -59,7 +59,7 @@ fn hosts(source: &dyn Source) -> Value {
 
 /// An empty list without the kernel part.
 fn denied(source: &dyn Source) -> Value {
-    let DenyState { rules, left_out } = source.denied().unwrap_or_default();
+    let DenyState { rules, left_out, denials: _ } = source.denied().unwrap_or_default();
     let rules = rules
         .into_iter()
         .map(|(rule, Traffic { packets, bytes })| json!({ "rule": rule, "packets": packets, "bytes": bytes }));
@@ -132,7 +132,7 @@ mod tests {
 
         fn denied(&self) -> Option<DenyState> {
             let rules = vec![("192.0.2.0/24".to_owned(), Traffic { packets: 3, bytes: 180 })];
-            Some(DenyState { rules, left_out: 2 })
+            Some(DenyState { rules, left_out: 2, denials: vec![("operator", 1), ("escalation", 4)] })
         }
 
         fn interfaces(&self) -> Vec<InterfaceCounters> {
@@ -249,6 +249,7 @@ mod tests {
             "xdp_ingress_denied_packets_total{rule=\"192.0.2.0/24\"} 3",
             "xdp_ingress_denied_bytes_total{rule=\"192.0.2.0/24\"} 180",
             "xdp_ingress_denied_networks_left_out 2",
+            "xdp_ingress_denials{origin=\"escalation\"} 4",
             "xdp_ingress_offences_total{reason=\"credentials\"} 0",
             "xdp_ingress_escalations_total{result=\"dry_run\"} 0",
             "xdp_ingress_interface_packets_total{interface=\"eth0\",direction=\"received\"} 1",

@@ -208,13 +208,15 @@ impl Scrape {
     }
 
     fn encode_denied(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(DenyState { rules, left_out }) = &self.denied else { return Ok(()) };
+        let Some(DenyState { rules, left_out, denials }) = &self.denied else { return Ok(()) };
         let rows = rules.iter().map(|(rule, traffic)| ([("rule", rule.as_str())], traffic.packets));
         counters(encoder, "denied_packets", "Packets that the deny list dropped, by the network that it lists", rows)?;
         let rows = rules.iter().map(|(rule, traffic)| ([("rule", rule.as_str())], traffic.bytes));
         counters(encoder, "denied_bytes", "Bytes that the deny list dropped, by the network that it lists", rows)?;
         let help = "Networks to be denied for which the kernel part has no room";
-        gauge(encoder, "denied_networks_left_out", help, *left_out as u64)
+        gauge(encoder, "denied_networks_left_out", help, *left_out as u64)?;
+        let rows = denials.iter().map(|(origin, count)| ([("origin", *origin)], *count as u64));
+        gauges(encoder, "denials", "Networks denied beside those of the settings, by who asked for it", rows)
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -98,6 +98,8 @@ pub(crate) struct DenyState {
     pub(crate) rules: Vec<(String, Traffic)>,
     /// Networks that the kernel has no room for.
     pub(crate) left_out: usize,
+    /// How many denials stand, by who asked for them.
+    pub(crate) denials: Vec<(&'static str, usize)>,
 }
 
 /// Counters of one interface.

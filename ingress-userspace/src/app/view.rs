@@ -8,7 +8,7 @@ use std::{
 use ingress_common::{HostL7Cell, NicNet, Traffic};
 use ingress_userspace::{
     control::{Contact, status},
-    datapath::{Datapath, DenyCount, DenyView, NicReport, Owner},
+    datapath::{Datapath, DenyCount, DenyView, NicReport, Origin, Owner},
     model::HostId,
     proxy::{Pulse, Shared, StatsView, UpstreamView},
     route::MeterView,
@@ -115,11 +115,12 @@ impl Source for View {
     }
 
     fn denied(&self) -> Option<DenyState> {
-        let DenyView { rules, left_out } = self.kernel.as_ref()?.deny_list().view().ok()?;
+        let DenyView { rules, left_out, denials } = self.kernel.as_ref()?.deny_list().view().ok()?;
         let rule = |DenyCount { prefix, dropped }| {
             (prefix.map_or_else(|| OTHERS.to_owned(), |prefix| prefix.to_string()), dropped)
         };
-        Some(DenyState { rules: rules.into_iter().map(rule).collect(), left_out })
+        let denials = Origin::ALL.map(Origin::as_str).into_iter().zip(denials).collect();
+        Some(DenyState { rules: rules.into_iter().map(rule).collect(), left_out, denials })
     }
 
     fn interfaces(&self) -> Vec<InterfaceCounters> {

@@ -3,7 +3,9 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
+use ingress_common::{Reason, denial::REASON_MAX};
 use ingress_userspace::datapath::BPFFS;
+use ipnet::IpNet;
 
 use crate::inspect::Column;
 
@@ -61,13 +63,24 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DenyCommand {
-    /// List the prefixes, their rules, and the packets and bytes that each has dropped.
+    /// List the prefixes, their rules, the packets and bytes that each has dropped, who asked for it, and for how long.
     ///
-    /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. Prefixes
-    /// for which no rule was left share one, which is shown as `(others)`.
+    /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. `none` marks
+    /// a denial without effect: it lies in such a network, or there is no room for it. Prefixes for which no rule was left
+    /// share one, which is shown as `(others)`.
     List(DenyListArgs),
     /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
     Test(DenyTestArgs),
+    /// Drop the packets of a network to all of our ports on this node, from now on.
+    ///
+    /// That holds whether or not a process runs, until it is removed, or its time is over and a process notices, or
+    /// `unload`. Trusted proxies are never dropped: a network of theirs is refused here, and goes on to pass within a
+    /// larger one. Other nodes know nothing of it; `block-cidrs` of the settings is for all of them.
+    Add(DenyAddArgs),
+    /// Take denials of a network back that `deny add` or an escalation has made, at once.
+    ///
+    /// What was counted against its clients is forgotten with it. What the settings name stays.
+    Remove(DenyRemoveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +117,34 @@ pub(crate) struct ClientsArgs {
     pub(crate) output: Output,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct DenyAddArgs {
+    /// A network or an address.
+    #[arg(value_name = "PREFIX", value_parser = network)]
+    pub(crate) network: IpNet,
+
+    /// How long, from a second to a year: `30s`, `10m`, `12h`, `7d`. Default: until it is removed.
+    #[arg(long = "for", value_name = "DURATION", value_parser = lasting)]
+    pub(crate) lasts: Option<Duration>,
+
+    /// Why, for whoever lists it: up to 47 printable characters of ASCII.
+    #[arg(long, value_name = "TEXT", value_parser = reason, default_value = "", hide_default_value = true)]
+    pub(crate) reason: Reason,
+
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyRemoveArgs {
+    /// The network or address, as `deny list` shows it.
+    #[arg(value_name = "PREFIX", value_parser = network)]
+    pub(crate) network: IpNet,
+
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
+}
+
 /// For whom something is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
@@ -117,6 +158,31 @@ fn interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
     let interval = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
     if interval < INTERVAL_MIN { Err("give at least 0.1 seconds".to_owned()) } else { Ok(interval) }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().or_else(|_no_network| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_neither| format!("`{text}` is neither an IP address nor a network as `192.0.2.0/24`"))
+}
+
+fn lasting(text: &str) -> Result<Duration, String> {
+    const YEAR: u64 = 365 * 86_400;
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => 0,
+    };
+    let count = text[..text.len() - unit.len()].parse::<u64>().ok();
+    let time = count.and_then(|count| count.checked_mul(seconds)).filter(|time| (1..=YEAR).contains(time));
+    time.map(Duration::from_secs)
+        .ok_or_else(|| format!("`{text}` is no time from a second to a year, as `30s`, `10m`, `12h` or `7d`"))
+}
+
+fn reason(text: &str) -> Result<Reason, String> {
+    Reason::new(text).ok_or_else(|| format!("give at most {REASON_MAX} printable characters of ASCII"))
 }
 
 #[cfg(test)]
@@ -170,6 +236,39 @@ mod tests {
         assert_eq!(clients(&[]), Some((20, Output::Text)));
         assert_eq!(clients(&["--limit", "500", "--output", "json"]), Some((500, Output::Json)));
         assert_eq!(clients(&["--limit", "-1"]), None);
+    }
+
+    #[test]
+    fn a_denial_is_for_a_network_a_time_and_a_reason() {
+        let add = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "deny", "add"], line].concat()) {
+            Ok(Cli { command: Command::Deny(DenyCommand::Add(args)) }) => Some(args),
+            _ => None,
+        };
+        let DenyAddArgs { network, lasts, reason, pins: _ } = add(&["192.0.2.7"]).expect("valid");
+        assert_eq!((network.to_string(), lasts, reason.to_string()), ("192.0.2.7/32".to_owned(), None, String::new()));
+        let typed = add(&["2001:db8::/32", "--for", "2h", "--reason", "ticket 4711"]).expect("valid");
+        assert_eq!(
+            (typed.network.to_string(), typed.reason.to_string()),
+            ("2001:db8::/32".into(), "ticket 4711".into())
+        );
+        for (text, seconds) in [("2h", 7200), ("45", 45), ("30s", 30), ("10m", 600), ("365d", 31_536_000)] {
+            let lasts = add(&["10.0.0.0/8", "--for", text]).and_then(|args| args.lasts);
+            assert_eq!(lasts, Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in [
+            &[][..],
+            &["example.com"],
+            &["10.0.0.0/33"],
+            &["10.0.0.0/8", "--for", "0s"],
+            &["10.0.0.0/8", "--for", "366d"],
+            &["10.0.0.0/8", "--for", "h"],
+            &["10.0.0.0/8", "--for", "1w"],
+            &["10.0.0.0/8", "--for", "99999999999999999999d"],
+            &["10.0.0.0/8", "--reason", "two\nlines"],
+            &["10.0.0.0/8", "--reason", "a text that is far longer than what there is room for"],
+        ] {
+            assert!(add(wrong).is_none(), "{wrong:?}");
+        }
     }
 
     #[test]

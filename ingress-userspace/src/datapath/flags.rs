@@ -23,18 +23,32 @@ impl PortFlags {
 
     /// The flags of a port, with what the part wants of it.
     pub(super) fn apply(&self, flags: u32) -> u32 {
-        flags & !self.own | self.set.load(Relaxed)
+        changed(flags, self.own, self.set.load(Relaxed))
     }
 
     /// Sets exactly these of the part's bits, of all ports that there are and of those that come.
     pub(super) fn set(&self, set: u32, ports: &Table<PortKey, PortRule>) -> Result<(), Error> {
-        self.set.store(set & self.own, Relaxed);
-        for (key, rule) in ports.entries()? {
-            let flags = self.apply(rule.flags);
-            if flags != rule.flags {
-                ports.set(&key, &PortRule { flags, ..rule })?;
-            }
-        }
-        Ok(())
+        self.learn(set);
+        write(ports, self.own, set)
     }
+
+    /// Has the ports that come have these; those that there are have them already.
+    pub(super) fn learn(&self, set: u32) {
+        self.set.store(set & self.own, Relaxed);
+    }
+}
+
+/// Sets exactly these of a part's `own` bits, of all ports that there are.
+pub(super) fn write(ports: &Table<PortKey, PortRule>, own: u32, set: u32) -> Result<(), Error> {
+    for (key, rule) in ports.entries()? {
+        let flags = changed(rule.flags, own, set);
+        if flags != rule.flags {
+            ports.set(&key, &PortRule { flags, ..rule })?;
+        }
+    }
+    Ok(())
+}
+
+const fn changed(flags: u32, own: u32, set: u32) -> u32 {
+    flags & !own | set & own
 }

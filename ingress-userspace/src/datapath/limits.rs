@@ -105,7 +105,7 @@ impl ClientLimiter {
     /// some 0.1 s, nothing is limited.
     ///
     /// To be called by the owner of the node, under the lock that [`super::Datapath::take_over_with`] holds, and when
-    /// those who are to be spared stand in the deny list ([`super::DenyEntries::with_all_trusted`]).
+    /// those who are to be spared stand in the deny list ([`super::DenyConfig::sparing`]).
     ///
     /// # Errors
     /// [`Error::Kernel`], after which nothing is limited or what was is; another call does all of it.

@@ -3,12 +3,13 @@
 use std::{cmp::Reverse, collections::BTreeMap, iter};
 
 use ingress_common::{
-    Alive, Client, ClientKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7, HostL7Cell, HostName,
-    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Total, Traffic, flow::UNATTRIBUTED, map,
+    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7,
+    HostL7Cell, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Total, Traffic,
+    flow::UNATTRIBUTED, map,
 };
 
 use super::{
-    deny::DenyEntry,
+    deny::{self, DenyConfig, DenyEntry},
     error::Error,
     limits::{ClientLimits, LimitedClient},
     pins::Pins,
@@ -35,6 +36,8 @@ pub struct Maps {
     pub(super) deny_hits: PerCpu<Traffic>,
     pub(super) limits: Table<u32, Limits>,
     pub(super) clients: Table<ClientKey, Client>,
+    pub(super) denials: Table<DenialKey, Denial>,
+    pub(super) deny_config: Trie<DenyKey6, u32>,
 }
 
 /// Counters of one host.
@@ -73,6 +76,8 @@ impl Maps {
             deny_hits: PerCpu::open(pins, map::DENY_HITS, access)?,
             limits: Table::open(pins, map::LIMITS, access)?,
             clients: Table::open(pins, map::CLIENTS, access)?,
+            denials: Table::open(pins, map::DENIALS, access)?,
+            deny_config: Trie::open(pins, map::DENY_CONFIG, access)?,
         })
     }
 
@@ -101,6 +106,23 @@ impl Maps {
         entries.sort_by_key(|entry| entry.prefix);
         entries.dedup_by_key(|entry| entry.prefix);
         Ok(entries)
+    }
+
+    /// Denials of operators and escalations, sorted by network: those among them that have ended and wait for a process to
+    /// remove them, too.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn denials(&self) -> Result<Vec<deny::Denial>, Error> {
+        deny::read_denials(self)
+    }
+
+    /// What the configuration says of the deny list, as the owner of the node has told it.
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn deny_config(&self) -> Result<DenyConfig, Error> {
+        DenyConfig::read(self)
     }
 
     /// Packets and bytes that each deny rule has dropped, by its number, summed over the CPUs.

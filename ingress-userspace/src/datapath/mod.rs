@@ -3,7 +3,8 @@
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
-//!            deny_list, client_limits ───────────> deny4, deny6, limits
+//!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, limits
+//! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6
 //! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
@@ -61,7 +62,10 @@ use ingress_common::{
 
 use self::{alive::Life, pins::Pins, sys::Access};
 pub use self::{
-    deny::{Applied, DenyCount, DenyEffect, DenyEntries, DenyEntry, DenyList, DenyView},
+    deny::{
+        Applied, Denial, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyList, DenyView, Entered, Origin, Rejection,
+        Removed,
+    },
     error::{Error, Missing},
     flows::{Flows, flow_key},
     hosts::HostIds,

@@ -98,17 +98,8 @@ impl Pinned {
     /// [`Error::NothingPinned`] if there is nothing (no process has run, or `unload` has), [`Error::Forbidden`],
     /// [`Error::Layout`] if another version made the pins, [`Error::Kernel`].
     pub fn open(bpffs: &Path) -> Result<Self, Error> {
-        let pins = Pins::new(bpffs);
-        match Maps::open(&pins, Access::Read) {
-            Ok(maps) => Ok(Self { pins, maps }),
-            Err(Error::Kernel { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Err(Error::NothingPinned(bpffs.to_owned()))
-            }
-            Err(Error::Kernel { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
-                Err(Error::Forbidden { path: bpffs.to_owned(), source })
-            }
-            Err(error) => Err(error),
-        }
+        let (pins, maps) = open(bpffs, Access::Read)?;
+        Ok(Self { pins, maps })
     }
 
     #[must_use]
@@ -184,7 +175,7 @@ impl Pinned {
     /// # Errors
     /// If the kernel refuses a read.
     pub fn fills(&self) -> Result<Vec<Fill>, Error> {
-        let Maps { ports, node_addrs, nics, flows, host_ids, deny4, deny6, .. } = &self.maps;
+        let Maps { ports, node_addrs, nics, flows, host_ids, deny4, deny6, denials, .. } = &self.maps;
         // Each prefix once, which the maps alone do not promise.
         let denied = self.maps.deny_entries()?;
         let v4 = denied.iter().filter(|entry| entry.prefix.addr().is_ipv4()).count();
@@ -196,7 +187,23 @@ impl Pinned {
             fill(flows)?,
             Fill { map: map::DENY4, entries: v4, capacity: deny4.capacity() },
             Fill { map: map::DENY6, entries: denied.len() - v4, capacity: deny6.capacity() },
+            fill(denials)?,
         ])
+    }
+}
+
+/// What is pinned below `bpffs`, with errors for whoever names that directory.
+pub(super) fn open(bpffs: &Path, access: Access) -> Result<(Pins, Maps), Error> {
+    let pins = Pins::new(bpffs);
+    match Maps::open(&pins, access) {
+        Ok(maps) => Ok((pins, maps)),
+        Err(Error::Kernel { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(Error::NothingPinned(bpffs.to_owned()))
+        }
+        Err(Error::Kernel { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Error::Forbidden { path: bpffs.to_owned(), source })
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) const MAPS: &[&str] = &[
     map::DENY_HITS,
     map::LIMITS,
     map::CLIENTS,
+    map::DENIALS,
+    map::DENY_CONFIG,
 ];
 
 const LOOKUP: &str = "lookup";

@@ -118,6 +118,7 @@ impl State {
                     "further networks to be denied are left to the proxy, which refuses their requests; name larger \
                      networks in `block-cidrs`"
                 }
+                map::DENIALS => "further denials are refused; take some back with `xdp-ingress deny remove`",
                 _ => "what finds no room there is left out, and the log of `xdp-ingress run` says so",
             };
             format!("map `{}` is {} % full: {what}", fill.map, percent(fill))

@@ -14,7 +14,7 @@ use ingress_common::{
     steer::{PORT_COUNT_ONLY, PORT_DENIES},
 };
 use ingress_userspace::datapath::{
-    Applied, Datapath, DenyCount, DenyEntries, DenyEntry, Pinned, RunOptions, SteeredPort, TestProgram, unload,
+    Applied, Datapath, DenyConfig, DenyCount, DenyEntry, Pinned, RunOptions, SteeredPort, TestProgram, unload,
 };
 use ipnet::{IpNet, Ipv4Net};
 
@@ -26,16 +26,16 @@ use crate::{
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 
-fn nets(text: &str) -> Vec<IpNet> {
+pub(crate) fn nets(text: &str) -> Vec<IpNet> {
     text.split_whitespace().map(|net| net.parse().expect("a network")).collect()
 }
 
-fn deny(datapath: &Datapath, denied: &str, trusted: &str) -> Applied {
-    datapath.deny_list().set(&DenyEntries::new(nets(denied), nets(trusted))).expect("the list is taken")
+pub(crate) fn deny(datapath: &Datapath, denied: &str, trusted: &str) -> Applied {
+    datapath.deny_list().set(&DenyConfig::new(nets(denied), nets(trusted))).expect("the list is taken")
 }
 
 /// TCP on port 80, UDP on port 443, of one address of each family.
-fn serving(sandbox: &Sandbox) -> Datapath {
+pub(crate) fn serving(sandbox: &Sandbox) -> Datapath {
     let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
     datapath.take_over().expect("takes over");
     open_ports(&datapath);
@@ -44,7 +44,7 @@ fn serving(sandbox: &Sandbox) -> Datapath {
     datapath
 }
 
-fn open_ports(datapath: &Datapath) {
+pub(crate) fn open_ports(datapath: &Datapath) {
     let port = |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags };
     let ports = [port(80, PROTO_TCP, 2, 0), port(443, PROTO_UDP, 0, PORT_COUNT_ONLY)];
     datapath.set_ports(&ports).expect("ports");
@@ -104,7 +104,7 @@ fn run_while<const N: usize>(datapath: &Datapath, senders: [(&str, u32); N], cha
     })
 }
 
-fn is_denied(datapath: &Datapath, from: &str) -> bool {
+pub(crate) fn is_denied(datapath: &Datapath, from: &str) -> bool {
     let verdicts = packets(from).map(|(_, frame)| run(datapath, &frame));
     assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{from}: {verdicts:?}");
     verdicts[0] == XDP_DROP
@@ -320,7 +320,7 @@ fn a_hop_passes_all_the_time_though_the_list_is_full() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let denied = nets("192.0.2.0/24").into_iter().chain((0..DENY_MAX - 2).map(filler));
-        let full = datapath.deny_list().set(&DenyEntries::new(denied, nets("192.0.2.64/26")));
+        let full = datapath.deny_list().set(&DenyConfig::new(denied, nets("192.0.2.64/26")));
         assert_eq!(full.expect("the list is taken"), Applied { added: DENY_MAX as usize, removed: 0, left_out: 0 });
         // The hop has no room before one of the many goes; until then what it stands in must not be denied.
         run_while(&datapath, [("192.0.2.77", XDP_PASS), ("192.0.2.1", XDP_DROP)], || {
@@ -336,7 +336,7 @@ fn what_finds_no_room_is_told_and_goes_in_when_there_is_some() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         let set = |from: u32, count: u32, trusted: &str| {
-            let wanted = DenyEntries::new((from..from + count).map(filler), nets(trusted));
+            let wanted = DenyConfig::new((from..from + count).map(filler), nets(trusted));
             datapath.deny_list().set(&wanted).expect("the list is taken")
         };
         assert_eq!(set(0, DENY_MAX + 7, "").left_out, 7);

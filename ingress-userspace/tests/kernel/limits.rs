@@ -19,7 +19,7 @@ use ingress_common::{
     map::{ALIVE, ALIVE_CURRENT, CLIENTS, CLIENTS_MAX, LIMITS, LIMITS_ALL},
     steer::{PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS},
 };
-use ingress_userspace::datapath::{ClientLimits, Datapath, DenyEntries, PacketRate, Pinned, RunOptions, TestProgram};
+use ingress_userspace::datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, Pinned, RunOptions, TestProgram};
 use ipnet::IpNet;
 
 use crate::{
@@ -256,7 +256,7 @@ fn a_client_is_an_address_of_ipv4_or_a_64() {
 fn hops_are_never_limited_and_who_is_denied_is_denied() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
-        let entries = DenyEntries::with_all_trusted(nets("203.0.113.0/24"), nets("192.0.2.0/28 2001:db8:5::/48"));
+        let entries = DenyConfig::sparing(nets("203.0.113.0/24"), nets("192.0.2.0/28 2001:db8:5::/48"));
         node.datapath.deny_list().set(&entries).expect("the list is taken");
         node.limit(bursts(2, 3));
         for hop in ["192.0.2.1", "2001:db8:5::1"] {
@@ -278,7 +278,7 @@ fn hops_are_never_limited_and_who_is_denied_is_denied() {
 fn limits_end_with_the_heartbeat_and_come_back_with_it() {
     sandboxed(|sandbox| {
         let mut node = Node::new(sandbox);
-        node.datapath.deny_list().set(&DenyEntries::new(nets("203.0.113.0/24"), [])).expect("the list is taken");
+        node.datapath.deny_list().set(&DenyConfig::new(nets("203.0.113.0/24"), [])).expect("the list is taken");
         node.limit(bursts(1, 1));
         let (syn, ack) = (packet("192.0.2.1", SYN), packet("192.0.2.1", ACK));
         assert_eq!(node.passing(&syn, 3), 1);

@@ -10,6 +10,7 @@
 )]
 
 mod adopt;
+mod denials;
 mod deny;
 mod drops;
 mod figures;

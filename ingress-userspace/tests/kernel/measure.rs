@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Instant};
 
 use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT};
 use ingress_userspace::datapath::{
-    ClientLimits, Datapath, DenyEntries, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
+    ClientLimits, Datapath, DenyConfig, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
 };
 use ipnet::{IpNet, Ipv6Net};
 use xtask::lab::denied;
@@ -38,7 +38,7 @@ pub(crate) fn deny(datapath: &Datapath) {
     let v6 = (0..denied::COUNT).map(|n| Ipv6Net::new((0xfc00_u128 << 112 | u128::from(n) << 64).into(), 64));
     let v6 = v6.map(|net| IpNet::V6(net.expect("a length")));
     let v4 = denied::networks().map(|net| net.parse::<IpNet>().expect("a network"));
-    datapath.deny_list().set(&DenyEntries::new(v4.chain(v6), [])).expect("the list is taken");
+    datapath.deny_list().set(&DenyConfig::new(v4.chain(v6), [])).expect("the list is taken");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn programs_stay_small_and_their_cost_is_printed() {
         ];
         print_rounds(ROUNDS, &ways, receive);
 
-        datapath.deny_list().set(&DenyEntries::default()).expect("the list is taken");
+        datapath.deny_list().set(&DenyConfig::default()).expect("the list is taken");
         let million = NonZeroU32::new(1_000_000).map(|count| PacketRate { per_second: count, burst: count });
         let limits = ClientLimits { syns: None, packets: million, is_dry_run: false };
         datapath.client_limits().set(limits).expect("limits");

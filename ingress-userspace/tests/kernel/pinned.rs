@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ingress_common::{flow::PROTO_TCP, map::DENY_MAX};
 use ingress_userspace::datapath::{
-    Datapath, DenyEntries, Error, Fill, Hook, LinkState, NicMode, Pinned, Role, RunOptions, SteeredPort, TestProgram,
+    Datapath, DenyConfig, Error, Fill, Hook, LinkState, NicMode, Pinned, Role, RunOptions, SteeredPort, TestProgram,
     unload,
 };
 use ipnet::IpNet;
@@ -89,7 +89,7 @@ fn links_say_where_they_are_and_maps_how_full() {
         assert_eq!(hooks(&pinned), [Hook::Lookup, native, sends.clone()].map(|hook| (hook, LinkState::Attached)));
         datapath.host_ids().assign("a.example").expect("an id");
         let nets = |text: &str| -> Vec<IpNet> { text.split(' ').map(|net| net.parse().expect("a network")).collect() };
-        let wanted = DenyEntries::new(nets("10.0.0.0/8 192.0.2.0/24 2001:db8:bad::/48"), nets("10.1.0.0/16"));
+        let wanted = DenyConfig::new(nets("10.0.0.0/8 192.0.2.0/24 2001:db8:bad::/48"), nets("10.1.0.0/16"));
         datapath.deny_list().set(&wanted).expect("the list is taken");
         let fills = pinned.fills().expect("fills");
         let fill = |map: &str| fills.iter().find(|fill| fill.map == map).copied();

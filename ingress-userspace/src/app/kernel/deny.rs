@@ -1,10 +1,11 @@
 //! Tells the kernel part whom to drop: the networks that are let in nowhere, but for whoever may speak for others.
+//! Denials of operators and escalations are not its concern; they stay as they are.
 
 use std::sync::Arc;
 
 use ingress_common::map::DENY_MAX;
 use ingress_userspace::{
-    datapath::{self, Applied, DenyEntries},
+    datapath::{self, Applied, DenyConfig},
     model::{Blocked, Networks, Settings},
     proxy::Snapshot,
 };
@@ -29,11 +30,11 @@ impl Denied {
         Self { blocked, speakers: speakers(snapshot), are_limited: limited.is_on() }
     }
 
-    pub(super) fn entries(&self) -> DenyEntries {
+    pub(super) fn config(&self) -> DenyConfig {
         if self.are_limited {
-            DenyEntries::with_all_trusted(self.networks(), self.speakers.iter())
+            DenyConfig::sparing(self.networks(), self.speakers.iter())
         } else {
-            DenyEntries::new(self.networks(), self.speakers.iter())
+            DenyConfig::new(self.networks(), self.speakers.iter())
         }
     }
 
@@ -52,8 +53,9 @@ impl Denied {
                     warn!(
                         left_out,
                         room = DENY_MAX,
-                        "more networks in `block-cidrs` than the kernel part has room for: hosts answer 403 to those left \
-                         out, services of TCP and UDP serve them; merge or remove networks"
+                        "more networks in `block-cidrs` and denials than the kernel part has room for: of those left out, \
+                         hosts answer 403 to networks of `block-cidrs`, services of TCP and UDP serve all; merge or \
+                         remove networks"
                     );
                 }
                 Some(self)

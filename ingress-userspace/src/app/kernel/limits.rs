@@ -44,7 +44,7 @@ impl Limited {
     pub(super) fn guard(&self, denied: &Denied, datapath: &Datapath) -> Guarded {
         let set = || datapath.client_limits().set(self.limits);
         let ended = (!self.is_on()).then(set);
-        let denied = datapath.deny_list().set(&denied.entries());
+        let denied = datapath.deny_list().set(&denied.config());
         let limited = ended.or_else(|| denied.is_ok().then(set));
         Guarded { denied, limited }
     }

@@ -42,8 +42,9 @@ never reaches the other pod of the node:
 Give Kubernetes' `timeoutSeconds` more than `--timeout`, or its own message takes the place of the reason.";
 
 const DENY: &str = "\
-The list is what `block-cidrs` of the settings names, as the kernel programs of this node have it. It is read
-from the pinned maps, whether or not a process serves; its counters live as long as its prefixes are listed.
+The list is what `block-cidrs` of the settings names, what `deny add` has added on this node, and clients that the
+proxy had to refuse too often (`escalate-after`), as the kernel programs of this node have it. It is pinned, and can be
+read and changed whether or not a process serves; its counters live as long as its prefixes are listed.
 
 Examples:
   # who is dropped, by which rule, and how much of it
@@ -53,7 +54,11 @@ Examples:
   xdp-ingress deny list --output json
 
   # what becomes of packets from an address
-  xdp-ingress deny test 192.0.2.7";
+  xdp-ingress deny test 192.0.2.7
+
+  # drop a network for an hour, and let it in again
+  xdp-ingress deny add 192.0.2.0/24 --for 1h --reason \"ticket 4711\"
+  xdp-ingress deny remove 192.0.2.0/24";
 
 const CLIENTS: &str = "\
 The limits are what `client-syns-per-second`, `client-packets-per-second` and their bursts in the settings say
@@ -94,7 +99,7 @@ pub(crate) enum Command {
     /// Ask a running process how it is; exit code 0 for yes, 1 for no, with one line that says why.
     #[command(after_help = PROBES)]
     Probe(ProbeArgs),
-    /// Show whom the kernel programs of this node drop.
+    /// Show and change whom the kernel programs of this node drop.
     #[command(subcommand, after_help = DENY)]
     Deny(DenyCommand),
     /// Show how much each client may send to this node, and which clients have sent more.

@@ -1,24 +1,35 @@
 //! The deny list in the kernel: makes it what it should be, whatever process has left it as it is, and tells what it
-//! has dropped. Whom to deny is the caller's to know.
+//! has dropped. Whom to deny is the caller's to know: the configuration (`config`), an operator or an escalation
+//! (`denials`).
 
+mod apply;
+mod config;
+mod denials;
+mod edit;
 mod plan;
+mod prefix;
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ingress_common::{
     DenyKey4, DenyKey6, DenyRule, Traffic,
-    map::{DENY_MAX, DENY_RULES_MAX},
+    map::DENY_RULES_MAX,
     steer::{DENY_OTHERS, DENY_PASS, PORT_DENIES},
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Shared, error::Error, flags::PortFlags, maps::Maps};
-pub use plan::{DenyEffect, DenyEntries};
-use plan::{Plan, Present};
+use super::{Shared, error::Error, flags::PortFlags, maps::Maps, sys};
+use apply::{State, apply};
+pub use config::DenyConfig;
+use denials::Entry;
+pub(super) use denials::read as read_denials;
+pub use denials::{Denial, Origin, Rejection};
+pub use edit::{DenyEditor, Entered, Removed};
+use plan::Present;
 
 /// The deny list of this node, which outlasts processes as all maps do.
 #[derive(Debug)]
@@ -32,10 +43,12 @@ pub struct DenyList {
 /// The list as this process knows it, for whoever asks what it has dropped.
 #[derive(Debug, Default)]
 struct Known {
+    /// Without those that only an escalation denies: there would be as many as there are attackers.
     rules: Vec<(DenyRule, IpNet)>,
     /// Whether a prefix has no rule of its own.
     has_others: bool,
     left_out: usize,
+    denials: Vec<Entry>,
 }
 
 /// An entry as the kernel has it.
@@ -59,10 +72,12 @@ pub struct Applied {
 /// What the deny list has dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DenyView {
-    /// Every rule of the list.
+    /// Every rule of the list, but for those of networks that only an escalation denies.
     pub rules: Vec<DenyCount>,
     /// See [`Applied::left_out`].
     pub left_out: usize,
+    /// Denials that stand, in the order of [`Origin::ALL`].
+    pub denials: [usize; Origin::ALL.len()],
 }
 
 /// What one rule has dropped, since its prefix is listed.
@@ -79,59 +94,63 @@ impl DenyList {
     /// Takes the list as it is. The programs go on to look into it if there is anything.
     pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
         let present = present(&shared.maps)?;
-        let flags = PortFlags::new(PORT_DENIES, if present.is_empty() { 0 } else { PORT_DENIES });
-        Ok(Self { shared, flags, known: Mutex::new(Known::of(&present, 0)) })
+        let denials = denials::entries(&shared.maps)?;
+        let flags = PortFlags::new(PORT_DENIES, flags(&present));
+        // Which of them only an escalation denies turns out with the first change.
+        let known = Mutex::new(Known::of(&present, &BTreeSet::new(), denials, 0));
+        Ok(Self { shared, flags, known })
     }
 
-    /// Makes the list hold exactly `wanted`, as far as there is room. What is denied before and after is denied at all
-    /// times, and so passes what passes before and after, unless a family's list is full: then what is new waits for
-    /// room, hops first. A prefix keeps its rule as long as it is listed.
+    /// Makes the list hold what the configuration wants, beside the denials that stand, as far as there is room. What is
+    /// denied before and after is denied at all times, and so passes what passes before and after, unless a family's list
+    /// is full: then what is new waits for room, hops first. A prefix keeps its rule as long as it is listed.
     ///
     /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the
-    /// node, under the lock that [`super::Datapath::take_over_with`] holds: two that change the list at one time would
-    /// leave a mixture.
+    /// node, under the lock that [`super::Datapath::take_over_with`] holds.
     ///
     /// # Errors
-    /// [`Error::Kernel`], after which some of the changes are made.
-    pub fn set(&self, wanted: &DenyEntries) -> Result<Applied, Error> {
-        let capacity = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
-        let (wanted, mut left_out) = wanted.fitting(capacity);
-        let mut present = present(&self.shared.maps)?;
-        let Plan { additions, removals } = Plan::new(&present, &wanted);
-        self.begin_counts(&additions)?;
-        let mut postponed = VecDeque::new();
-        for &entry in &additions {
-            // What passes until now goes on to, until the hops within it have found room.
-            let is_to_wait = entry.rule.is_some() && !postponed.is_empty() && present.contains_key(&entry.prefix);
-            if is_to_wait || !self.add(entry, &mut present)? {
-                postponed.push_back(entry);
-            }
+    /// [`Error::TooMany`] if there is no room for all networks that are trusted, and [`Error::Kernel`], after which some
+    /// of the changes are made.
+    pub fn set(&self, config: &DenyConfig) -> Result<Applied, Error> {
+        let left_out = config.write(&self.shared.maps)?;
+        let mut state = apply(&self.shared.maps)?;
+        state.applied.left_out += left_out;
+        let applied = state.applied;
+        self.learn(state);
+        Ok(applied)
+    }
+
+    /// Enters denials, each in place of one of the same network and origin, until they end or are removed, and has the programs
+    /// heed them. What became of each. Takes the lock of the pins, and reads the whole list.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`], after which some of them may hold.
+    pub fn deny(&self, denials: &[Denial]) -> Result<Vec<Entered>, Error> {
+        let _exclusive = self.shared.pins.lock()?;
+        let (entered, state) = edit::enter(&self.shared.maps, denials)?;
+        self.learn(state);
+        Ok(entered)
+    }
+
+    /// Ends the denials whose time is over, and learns of those that others have entered or removed: to be called each second.
+    /// Those that this process knew of and that are no more, whatever the reason. Takes the lock of the pins only if there is
+    /// something to do.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`].
+    pub fn sweep(&self) -> Result<Vec<(IpNet, Origin)>, Error> {
+        let maps = &self.shared.maps;
+        let (now_ns, standing) = (sys::now_ns(), denials::entries(maps)?);
+        if !standing.iter().any(|entry| entry.has_ended(now_ns)) && standing == self.known().denials {
+            return Ok(Vec::new());
         }
-        if !wanted.is_empty() {
-            self.enforce(true)?;
-        }
-        for prefix in &removals {
-            self.remove(*prefix)?;
-            present.remove(prefix);
-            // What goes makes room, and first of all for hops: those that pass until now go last.
-            while let Some(&entry) = postponed.front()
-                && self.add(entry, &mut present)?
-            {
-                postponed.pop_front();
-            }
-        }
-        let mut added = additions.len();
-        for entry in postponed {
-            if !self.add(entry, &mut present)? {
-                added -= 1;
-                left_out += 1;
-            }
-        }
-        if wanted.is_empty() {
-            self.enforce(false)?;
-        }
-        *self.known() = Known::of(&present, left_out);
-        Ok(Applied { added, removed: removals.len(), left_out })
+        let _exclusive = self.shared.pins.lock()?;
+        let state = apply(maps)?;
+        let names = |entry: &Entry| (entry.network, entry.origin);
+        let stands: BTreeSet<_> = state.denials.iter().map(names).collect();
+        let gone = self.known().denials.iter().map(names).filter(|name| !stands.contains(name)).collect();
+        self.learn(state);
+        Ok(gone)
     }
 
     /// What the list has dropped, as far as this process knows it: that of the owner is the node's.
@@ -140,14 +159,15 @@ impl DenyList {
     /// If the kernel refuses the read.
     pub fn view(&self) -> Result<DenyView, Error> {
         let known = self.known();
-        let Known { rules, has_others, left_out } = &*known;
+        let Known { rules, has_others, left_out, denials } = &*known;
         // Most nodes have no list, and a read is one of thousands of counters on each CPU.
         let is_empty = rules.is_empty() && !has_others;
         let hits = if is_empty { Vec::new() } else { self.shared.maps.deny_hits()? };
         let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
         let own = rules.iter().map(|&(rule, prefix)| DenyCount { prefix: Some(prefix), dropped: dropped(rule) });
         let others = has_others.then(|| DenyCount { prefix: None, dropped: dropped(DENY_OTHERS) });
-        Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out })
+        let denials = Origin::ALL.map(|origin| denials.iter().filter(|entry| entry.origin == origin).count());
+        Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out, denials })
     }
 
     /// The flags of a port, with what the list says of it.
@@ -155,53 +175,9 @@ impl DenyList {
         self.flags.apply(flags)
     }
 
-    /// Has the programs look into the list, or not. A list that begins is complete when they do.
-    fn enforce(&self, is_enforced: bool) -> Result<(), Error> {
-        self.flags.set(if is_enforced { PORT_DENIES } else { 0 }, &self.shared.maps.ports)
-    }
-
-    /// Sets the counters of rules to zero that are about to be given to other prefixes than before.
-    fn begin_counts(&self, additions: &[DenyEntry]) -> Result<(), Error> {
-        let given = additions.iter().filter_map(|entry| entry.rule).filter(|rule| *rule != DENY_OTHERS);
-        let given: Vec<_> = given.collect();
-        if given.is_empty() {
-            return Ok(());
-        }
-        let hits = self.shared.maps.deny_hits()?;
-        for rule in given {
-            if hits.get(rule as usize).is_some_and(|hits| *hits != Traffic::default()) {
-                self.shared.maps.deny_hits.reset(rule)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there was room.
-    fn add(&self, entry: DenyEntry, present: &mut Present) -> Result<bool, Error> {
-        let DenyEntry { prefix, rule } = entry;
-        let value = rule.unwrap_or(DENY_PASS);
-        // Before Linux 6.13 a full trie takes no other value for a prefix that it has, either.
-        let is_set = self.write(prefix, value)?
-            || (present.remove(&prefix).is_some() && self.remove(prefix)? && self.write(prefix, value)?);
-        if is_set {
-            present.insert(prefix, rule);
-        }
-        Ok(is_set)
-    }
-
-    /// Whether there was room.
-    fn write(&self, prefix: IpNet, value: DenyRule) -> Result<bool, Error> {
-        match prefix {
-            IpNet::V4(net) => self.shared.maps.deny4.set(&key4(net), &value),
-            IpNet::V6(net) => self.shared.maps.deny6.set(&key6(net), &value),
-        }
-    }
-
-    fn remove(&self, prefix: IpNet) -> Result<bool, Error> {
-        match prefix {
-            IpNet::V4(net) => self.shared.maps.deny4.remove(&key4(net)),
-            IpNet::V6(net) => self.shared.maps.deny6.remove(&key6(net)),
-        }
+    fn learn(&self, State { entries, denials, escalated, applied }: State) {
+        self.flags.learn(flags(&entries));
+        *self.known() = Known::of(&entries, &escalated, denials, applied.left_out);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -213,10 +189,13 @@ impl DenyList {
 // === impl Known ===
 
 impl Known {
-    fn of(present: &Present, left_out: usize) -> Self {
+    fn of(present: &Present, escalated: &BTreeSet<IpNet>, denials: Vec<Entry>, left_out: usize) -> Self {
         let rules = || present.iter().filter_map(|(&prefix, &rule)| Some((rule?, prefix)));
-        let own = rules().filter(|(rule, _)| *rule != DENY_OTHERS && *rule < DENY_RULES_MAX).collect();
-        Self { rules: own, has_others: rules().any(|(rule, _)| rule == DENY_OTHERS), left_out }
+        let is_shown = |(rule, prefix): &(DenyRule, IpNet)| {
+            *rule != DENY_OTHERS && *rule < DENY_RULES_MAX && !escalated.contains(prefix)
+        };
+        let own = rules().filter(is_shown).collect();
+        Self { rules: own, has_others: rules().any(|(rule, _)| rule == DENY_OTHERS), left_out, denials }
     }
 }
 
@@ -246,6 +225,11 @@ impl DenyEntry {
 
 fn present(maps: &Maps) -> Result<Present, Error> {
     Ok(maps.deny_entries()?.into_iter().map(|DenyEntry { prefix, rule }| (prefix, rule)).collect())
+}
+
+/// What the list wants of the ports: an empty one costs nothing.
+fn flags(present: &Present) -> u32 {
+    if present.is_empty() { 0 } else { PORT_DENIES }
 }
 
 fn rule(value: DenyRule) -> Option<DenyRule> {

@@ -9,7 +9,7 @@ use super::DenyEntry;
 
 /// What becomes of packets from a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DenyEffect {
+pub(super) enum DenyEffect {
     /// They go on, although a shorter prefix is denied.
     Pass,
     /// They are dropped.
@@ -18,7 +18,7 @@ pub enum DenyEffect {
 
 /// What the deny list should hold. Of the entries that hold a sender, the one with the longest prefix decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DenyEntries(BTreeMap<IpNet, DenyEffect>);
+pub(super) struct DenyEntries(BTreeMap<IpNet, DenyEffect>);
 
 /// The entries that the kernel has, as prefixes and the rules of those that are denied.
 pub(super) type Present = BTreeMap<IpNet, Option<DenyRule>>;
@@ -45,15 +45,16 @@ pub(super) struct Plan {
 impl DenyEntries {
     /// Denies `denied`, but nobody of `trusted`, who speak for others: of whom, only the proxy finds out. Prefixes of
     /// either list may hold one another.
-    #[must_use]
-    pub fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+    pub(super) fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
         Self::naming(Passing::Denied, denied, trusted)
     }
 
     /// As [`DenyEntries::new`], but has an entry for each of `trusted`, also of those that nothing would drop: whoever
     /// passes by an entry is not limited either ([`super::super::ClientLimiter`]).
-    #[must_use]
-    pub fn with_all_trusted(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+    pub(super) fn with_all_trusted(
+        denied: impl IntoIterator<Item = IpNet>,
+        trusted: impl IntoIterator<Item = IpNet>,
+    ) -> Self {
         Self::naming(Passing::All, denied, trusted)
     }
 

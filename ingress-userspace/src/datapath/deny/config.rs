@@ -1,0 +1,144 @@
+//! What the configuration says of the deny list, as it is pinned for whoever changes the list beside the process: whom
+//! to deny, and who may speak for others. It decides nothing.
+
+use std::collections::BTreeMap;
+
+use ingress_common::{
+    DenyKey6,
+    denial::{CONFIG_DENIES, CONFIG_SPARES, CONFIG_TRUSTS},
+};
+use ipnet::IpNet;
+
+use super::{
+    super::{error::Error, maps::Maps},
+    prefix,
+};
+
+/// Networks that the configuration denies, and those of peers that may speak for others, which are never denied.
+/// Networks of either kind may hold one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DenyConfig(BTreeMap<IpNet, u32>);
+
+impl DenyConfig {
+    #[must_use]
+    pub fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::of_bits(denied, trusted, CONFIG_TRUSTS)
+    }
+
+    /// As [`DenyConfig::new`], for a node that limits its clients: whoever is in a network of `trusted` has an entry by
+    /// which his packets pass even where nothing would drop them, and so is not limited either
+    /// ([`super::super::ClientLimiter`]).
+    #[must_use]
+    pub fn sparing(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::of_bits(denied, trusted, CONFIG_TRUSTS | CONFIG_SPARES)
+    }
+
+    fn of_bits(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>, trusts: u32) -> Self {
+        let mut networks = BTreeMap::new();
+        for network in denied {
+            *networks.entry(prefix::canonical(network)).or_default() |= CONFIG_DENIES;
+        }
+        for network in trusted {
+            *networks.entry(prefix::canonical(network)).or_default() |= trusts;
+        }
+        Self(networks)
+    }
+
+    /// Whether it denies exactly this network.
+    #[must_use]
+    pub fn denies(&self, network: IpNet) -> bool {
+        self.0.get(&network).is_some_and(|bits| bits & CONFIG_DENIES != 0)
+    }
+
+    /// Whether all that are trusted need an entry. Of a change that was not finished, some say so: an entry too many
+    /// drops nobody.
+    pub(super) fn spares(&self) -> bool {
+        self.of(CONFIG_SPARES).next().is_some()
+    }
+
+    pub(super) fn denied(&self) -> impl Iterator<Item = IpNet> {
+        self.of(CONFIG_DENIES)
+    }
+
+    pub(super) fn trusted(&self) -> impl Iterator<Item = IpNet> {
+        self.of(CONFIG_TRUSTS)
+    }
+
+    fn of(&self, bit: u32) -> impl Iterator<Item = IpNet> {
+        self.0.iter().filter(move |(_, bits)| **bits & bit != 0).map(|(network, _)| *network)
+    }
+
+    pub(in crate::datapath) fn read(maps: &Maps) -> Result<Self, Error> {
+        let entries = maps.deny_config.entries()?.into_iter();
+        let networks = entries
+            .filter_map(|(DenyKey6 { prefix_len, addr }, bits)| Some((prefix::unmapped(prefix_len, addr)?, bits)));
+        Ok(Self(networks.collect()))
+    }
+
+    /// Pins it in place of what is pinned, by differences. How many networks to be denied found no room.
+    ///
+    /// To be called under the lock of the pins.
+    pub(super) fn write(&self, maps: &Maps) -> Result<usize, Error> {
+        let Self(present) = Self::read(maps)?;
+        let set = |network: IpNet, bits: u32| {
+            let (prefix_len, addr) = prefix::mapped(network);
+            maps.deny_config.set(&DenyKey6 { prefix_len, addr }, &bits)
+        };
+        let mut postponed = Vec::new();
+        for (&network, &bits) in self.0.iter().filter(|(network, bits)| present.get(*network) != Some(*bits)) {
+            if !set(network, bits)? {
+                postponed.push((network, bits));
+            }
+        }
+        for network in present.keys().filter(|network| !self.0.contains_key(*network)) {
+            let (prefix_len, addr) = prefix::mapped(*network);
+            maps.deny_config.remove(&DenyKey6 { prefix_len, addr })?;
+        }
+        // Room for a network that is trusted is made, or a hop could be denied.
+        postponed.sort_by_key(|(_, bits)| bits & CONFIG_TRUSTS == 0);
+        let mut left_out = 0;
+        for (network, bits) in postponed {
+            if set(network, bits)? {
+                continue;
+            }
+            if bits & CONFIG_TRUSTS != 0 {
+                let (count, max) = (self.trusted().count(), maps.deny_config.capacity());
+                return Err(Error::TooMany { what: "networks of trusted proxies and of the deny list", count, max });
+            }
+            left_out += 1;
+        }
+        Ok(left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nets(text: &str) -> Vec<IpNet> {
+        text.split_whitespace().map(|net| net.parse().expect("a network")).collect()
+    }
+
+    #[test]
+    fn a_network_may_be_denied_and_trusted() {
+        let config = DenyConfig::new(nets("10.0.0.0/8 10.1.0.0/16 192.0.2.7/24"), nets("10.1.0.0/16 2001:db8::/32"));
+        assert_eq!(config.denied().collect::<Vec<_>>(), nets("10.0.0.0/8 10.1.0.0/16 192.0.2.0/24"));
+        assert_eq!(config.trusted().collect::<Vec<_>>(), nets("10.1.0.0/16 2001:db8::/32"));
+        for (network, denies) in
+            [("10.0.0.0/8", true), ("10.0.0.0/9", false), ("10.1.0.0/16", true), ("2001:db8::/32", false)]
+        {
+            assert_eq!(config.denies(nets(network)[0]), denies, "{network}");
+        }
+        assert!(!config.spares());
+    }
+
+    #[test]
+    fn whoever_is_trusted_is_spared_where_clients_are_limited() {
+        let networks = || (nets("10.0.0.0/8 10.1.0.0/16"), nets("10.1.0.0/16 2001:db8::/32"));
+        let (plain, sparing) =
+            (DenyConfig::new(networks().0, networks().1), DenyConfig::sparing(networks().0, networks().1));
+        assert!(sparing.spares() && sparing != plain);
+        assert!(sparing.denied().eq(plain.denied()) && sparing.trusted().eq(plain.trusted()));
+        assert!(!DenyConfig::sparing(networks().0, []).spares(), "nobody is trusted");
+    }
+}

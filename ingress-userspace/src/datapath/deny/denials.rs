@@ -1,0 +1,220 @@
+//! Denials beside those of the configuration: who asks for them, and when they end. Who is dropped because of them, `apply`
+//! finds out.
+
+use std::{io, time::Duration};
+
+use ingress_common::{
+    DenialKey, Reason,
+    denial::{self, ORIGIN_ESCALATION, ORIGIN_OPERATOR},
+    map::{DENIALS, DENIALS_MAX},
+};
+use ipnet::IpNet;
+
+use super::{
+    super::{error::Error, maps::Maps, sys},
+    prefix,
+};
+
+/// Who asks for a denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Somebody, by `xdp-ingress deny add`.
+    Operator,
+    /// A process, because of what its proxy had to refuse.
+    Escalation,
+}
+
+/// A network that is denied for some time, or until that is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    pub network: IpNet,
+    pub origin: Origin,
+    /// From now on; `None` until it is removed. Of one that is read, what is left of it.
+    pub lasts: Option<Duration>,
+    pub reason: Reason,
+}
+
+/// Why a denial is not entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    #[error(
+        "`{network}` is in `{by}`, whose peers are trusted to speak for others: to drop their packets would shut out \
+         whomever they speak for; name the clients behind them in `block-cidrs`, by which the proxy refuses them, or \
+         take them out of `proxy-real-ip-cidr`"
+    )]
+    Trusted { network: IpNet, by: IpNet },
+    #[error("there are {max} denials already; remove some of those that `xdp-ingress deny list` shows", max = DENIALS_MAX)]
+    Full,
+}
+
+/// An entry as it is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) network: IpNet,
+    pub(super) origin: Origin,
+    /// `None` until it is removed.
+    expires_ns: Option<u64>,
+    reason: Reason,
+}
+
+// === impl Origin ===
+
+impl Origin {
+    pub const ALL: [Self; 2] = [Self::Operator, Self::Escalation];
+
+    /// A word for tools.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Escalation => "escalation",
+        }
+    }
+
+    const fn code(self) -> u32 {
+        match self {
+            Self::Operator => ORIGIN_OPERATOR,
+            Self::Escalation => ORIGIN_ESCALATION,
+        }
+    }
+
+    fn of_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|origin| origin.code() == code)
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// An entry for what begins at `now_ns`.
+    pub(super) fn begin(denial: &Denial, now_ns: u64) -> Self {
+        let Denial { network, origin, lasts, reason } = *denial;
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let expires_ns = lasts.map(|lasts| now_ns.saturating_add(nanos(lasts)));
+        Self { network: prefix::canonical(network), origin, expires_ns, reason }
+    }
+
+    pub(super) fn has_ended(&self, now_ns: u64) -> bool {
+        self.expires_ns.is_some_and(|expires| expires <= now_ns)
+    }
+
+    fn denial(self, now_ns: u64) -> Denial {
+        let Self { network, origin, expires_ns, reason } = self;
+        let lasts = expires_ns.map(|expires| Duration::from_nanos(expires.saturating_sub(now_ns)));
+        Denial { network, origin, lasts, reason }
+    }
+
+    fn key(&self) -> DenialKey {
+        let (prefix_len, addr) = prefix::mapped(self.network);
+        DenialKey { origin: self.origin.code(), prefix_len, addr }
+    }
+
+    fn value(&self) -> denial::Denial {
+        // 0 has a meaning of its own.
+        denial::Denial { expires_ns: self.expires_ns.map_or(0, |expires| expires.max(1)), reason: self.reason }
+    }
+
+    /// `None` for what another version may have entered.
+    fn of(key: DenialKey, value: denial::Denial) -> Option<Self> {
+        let DenialKey { origin, prefix_len, addr } = key;
+        let denial::Denial { expires_ns, reason } = value;
+        Some(Self {
+            network: prefix::unmapped(prefix_len, addr)?,
+            origin: Origin::of_code(origin)?,
+            expires_ns: (expires_ns != 0).then_some(expires_ns),
+            reason,
+        })
+    }
+
+    /// Enters it, in place of one of the same origin; `false` if there is no room.
+    pub(super) fn set(&self, maps: &Maps) -> Result<bool, Error> {
+        match maps.denials.try_set(&self.key(), &self.value()) {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => Ok(false),
+            Err(source) => Err(Error::kernel("write", format!("map {DENIALS}"), source)),
+        }
+    }
+
+    pub(super) fn remove(&self, maps: &Maps) -> Result<bool, Error> {
+        maps.denials.remove(&self.key())
+    }
+}
+
+/// A hash without room for another element says E2BIG.
+fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::E2BIG)
+}
+
+/// Every entry, those among them that have ended.
+pub(super) fn entries(maps: &Maps) -> Result<Vec<Entry>, Error> {
+    let entries = maps.denials.entries()?.into_iter().filter_map(|(key, value)| Entry::of(key, value));
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_by_key(|entry| (entry.network, entry.origin));
+    Ok(entries)
+}
+
+/// What [`super::super::Maps::denials`] shows.
+pub(in crate::datapath) fn read(maps: &Maps) -> Result<Vec<Denial>, Error> {
+    let now_ns = sys::now_ns();
+    Ok(entries(maps)?.into_iter().map(|entry| entry.denial(now_ns)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial(network: &str, lasts: Option<u64>) -> Denial {
+        Denial {
+            network: network.parse().expect("a network"),
+            origin: Origin::Operator,
+            lasts: lasts.map(Duration::from_nanos),
+            reason: Reason::new("scans").expect("a reason"),
+        }
+    }
+
+    #[test]
+    fn an_entry_ends_when_its_time_is_over_and_one_without_a_time_does_not() {
+        for (lasts, now_ns, left) in [
+            (Some(10), 100, Some(10)),
+            (Some(10), 109, Some(1)),
+            (Some(10), 110, Some(0)),
+            (Some(10), 999, Some(0)),
+            (Some(0), 100, Some(0)),
+            (Some(u64::MAX), 109, Some(u64::MAX - 109)),
+            (None, u64::MAX, None),
+        ] {
+            let entry = Entry::begin(&denial("192.0.2.0/24", lasts), 100);
+            assert_eq!(entry.has_ended(now_ns), left == Some(0), "{lasts:?} at {now_ns}");
+            assert_eq!(entry.denial(now_ns).lasts, left.map(Duration::from_nanos), "{lasts:?} at {now_ns}");
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_is_read_as_it_was_written() {
+        for network in ["192.0.2.7/32", "10.0.0.0/8", "2001:db8:1::/64", "::/0"] {
+            for (origin, lasts) in Origin::ALL.into_iter().zip([Some(7), None]) {
+                let entry = Entry::begin(&Denial { origin, ..denial(network, lasts) }, 100);
+                assert_eq!(Entry::of(entry.key(), entry.value()), Some(entry), "{network}");
+            }
+        }
+        let entry = Entry::begin(&denial("192.0.2.77/24", None), 100);
+        assert_eq!(entry.network.to_string(), "192.0.2.0/24");
+        assert_eq!(Entry::of(DenialKey { origin: 9, ..entry.key() }, entry.value()), None);
+        assert_eq!(Entry::of(DenialKey { prefix_len: 129, ..entry.key() }, entry.value()), None);
+    }
+
+    #[test]
+    fn a_reason_is_short_and_printable() {
+        for (text, expect) in [
+            ("", true),
+            ("ticket 4711: scans /wp-admin", true),
+            (&"x".repeat(47), true),
+            (&"x".repeat(48), false),
+            ("two\nlines", false),
+            ("\u{1b}[31m", false),
+            ("gr\u{fc}n", false),
+        ] {
+            assert_eq!(Reason::new(text).map(|reason| reason.to_string()), expect.then(|| text.to_owned()), "{text}");
+        }
+    }
+}
