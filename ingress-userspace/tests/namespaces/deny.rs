@@ -28,8 +28,8 @@ const READY: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Further addresses of the client.
-const BLOCKED_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
-const BLOCKED_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 3);
+pub(crate) const BLOCKED_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
+pub(crate) const BLOCKED_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 3);
 
 /// Of each family: an address that nobody blocks, and one that is blocked.
 pub(crate) const CLIENTS: [(Family, IpAddr, IpAddr); 2] = [
@@ -93,7 +93,7 @@ pub(crate) fn socket(net: &Net, from: IpAddr, kind: Type) -> Socket {
     net.topology.client.run(open).expect("a socket of the client")
 }
 
-fn connect(net: &Net, from: IpAddr, family: Family) -> anyhow::Result<TcpStream> {
+pub(crate) fn connect(net: &Net, from: IpAddr, family: Family) -> anyhow::Result<TcpStream> {
     let socket = socket(net, from, Type::STREAM);
     socket.connect_timeout(&http(family).into(), PATIENCE)?;
     Ok(socket.into())
@@ -118,11 +118,11 @@ pub(crate) fn get(net: &Net, from: IpAddr, family: Family, fields: &str) -> anyh
 }
 
 /// Packets that the list has dropped.
-fn denied(net: &Net) -> u64 {
+pub(crate) fn denied(net: &Net) -> u64 {
     net.maps().read().expect("maps").total(Total::Denied).packets
 }
 
-fn wait_for_drop(net: &Net, before: u64) {
+pub(crate) fn wait_for_drop(net: &Net, before: u64) {
     until("a packet is dropped", || (denied(net) > before).then_some(())).expect("the kernel drops it");
 }
 

@@ -7,6 +7,7 @@
 
 mod changes;
 mod deny;
+mod escalation;
 mod generation;
 mod handover;
 mod health;

@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod deny;
+mod escalation;
 mod limits;
 mod steering;
 
@@ -295,6 +296,7 @@ impl Kernel {
                 _ = heartbeat.tick() => {
                     pulse.beat();
                     self.beat();
+                    self.escalate(shared);
                     self.refresh(owner, shared);
                 }
                 Ok(()) = published.changed() => {

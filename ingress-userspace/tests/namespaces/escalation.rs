@@ -1,0 +1,221 @@
+//! From refusals to a denial on real links: a client that is refused too often gets no answer any more until somebody takes
+//! that back; one that is refused less often, or speaks for others, is left alone. And what an operator adds by hand.
+
+use std::{net::IpAddr, process::Command};
+
+use serde_json::Value;
+use socket2::Type;
+use xtask::lab::{
+    topology::{CLIENT_V4, Family},
+    until,
+};
+
+use crate::{
+    deny::{BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, serving, settings, socket, wait_for_drop},
+    net::{Net, http},
+};
+
+const CLIENT: IpAddr = IpAddr::V4(CLIENT_V4);
+const OFFENDER: IpAddr = IpAddr::V4(BLOCKED_V4);
+const OFFENDER_V6: IpAddr = IpAddr::V6(BLOCKED_V6);
+
+const BLOCK: &str = "block-user-agents: evil";
+const ESCALATE: &str = "escalate-after: \"3\", escalate-within: \"3600\", escalate-for: \"3600\"";
+const DRY_RUN: &str = "escalate-dry-run: \"true\"";
+
+/// A request that is refused.
+fn offend(net: &Net, from: IpAddr, family: Family) {
+    assert_eq!(get(net, from, family, "user-agent: evil\r\n").expect("an answer"), 403);
+}
+
+/// One that is not.
+fn is_served(net: &Net, from: IpAddr, family: Family) {
+    assert_eq!(get(net, from, family, "").expect("an answer"), 200);
+}
+
+fn is_shut_out(net: &Net, from: IpAddr, family: Family) {
+    let before = denied(net);
+    let shut_out = socket(net, from, Type::STREAM);
+    shut_out.set_nonblocking(true).expect("non-blocking");
+    assert!(shut_out.connect(&http(family).into()).is_err(), "in progress");
+    wait_for_drop(net, before);
+    assert!(shut_out.peer_addr().is_err());
+}
+
+/// The value of a metric, by its name and labels.
+fn metric(net: &Net, name: &str) -> f64 {
+    let text = net.admin("/metrics").expect("answers").text;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name}: {text}")).parse().expect("a number")
+}
+
+fn escalations(net: &Net, result: &str) -> f64 {
+    metric(net, &format!("xdp_ingress_escalations_total{{result=\"{result}\"}}"))
+}
+
+fn offences(net: &Net) -> f64 {
+    metric(net, "xdp_ingress_offences_total{reason=\"blocked\"}")
+}
+
+fn wait_for_escalation(net: &Net, result: &str, count: f64) {
+    until("an escalation", || (escalations(net, result) >= count).then_some(())).expect("it comes");
+}
+
+/// Puts other settings in place, and waits until they hold.
+fn change(net: &Net, rows: &[&str]) {
+    let generation = || metric(net, "xdp_ingress_snapshot_generation");
+    let before = generation();
+    settings(net, rows);
+    until("other settings", || (generation() > before).then_some(())).expect("they hold");
+}
+
+/// Prefix, and origins, of each line of the list.
+fn list(net: &Net) -> Vec<(String, Vec<String>)> {
+    let list: Value = serde_json::from_str(&command(net, &["deny", "list", "--output", "json"])).expect("JSON");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let rows = list.as_array().expect("a list").iter().map(|row| {
+        let origins = row["origins"].as_array().expect("a list").iter();
+        (text(&row["prefix"]), origins.map(|origin| text(&origin["origin"])).collect())
+    });
+    rows.collect()
+}
+
+fn line(prefix: &str, origin: &str) -> (String, Vec<String>) {
+    (prefix.to_owned(), vec![origin.to_owned()])
+}
+
+/// What `xdp-ingress` says to this; an error if it does not do it.
+fn run(net: &Net, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+    let output = command.args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
+    let Some((net, process)) = serving("escalation", &[BLOCK, ESCALATE]) else { return };
+    is_served(&net, OFFENDER, Family::V4);
+    offend(&net, OFFENDER, Family::V4);
+    offend(&net, CLIENT, Family::V4);
+    offend(&net, OFFENDER, Family::V4);
+    is_served(&net, OFFENDER, Family::V4);
+    offend(&net, OFFENDER, Family::V4);
+    wait_for_escalation(&net, "denied", 1.0);
+    is_shut_out(&net, OFFENDER, Family::V4);
+    is_served(&net, CLIENT, Family::V4);
+    assert_eq!((offences(&net), escalations(&net, "denied")), (4.0, 1.0));
+    assert_eq!(list(&net), [line("192.0.2.3/32", "escalation")]);
+    let table = command(&net, &["deny", "list"]);
+    assert!(table.contains("refused 3 times in 3600 s: blocked"), "{table}");
+    assert!(process.log().contains("denied a client that was refused too often"), "{}", process.log_tail(20));
+    assert!(command(&net, &["deny", "test", "192.0.2.3"]).starts_with("denied by 192.0.2.3/32"));
+
+    // Neither the settings nor another list take it back.
+    change(&net, &[BLOCK, "block-cidrs: \"198.51.100.0/24\""]);
+    is_shut_out(&net, OFFENDER, Family::V4);
+    change(&net, &[BLOCK, ESCALATE]);
+
+    let said = command(&net, &["deny", "remove", "192.0.2.3"]);
+    assert_eq!(said, "removed 192.0.2.3/32 (escalation)\n");
+    is_served(&net, OFFENDER, Family::V4);
+    until("the process notices", || process.log().contains("a denial has ended or was removed").then_some(()))
+        .expect("it does");
+    // It counts from nothing.
+    offend(&net, OFFENDER, Family::V4);
+    offend(&net, OFFENDER, Family::V4);
+    offend(&net, OFFENDER, Family::V4);
+    wait_for_escalation(&net, "denied", 2.0);
+    is_shut_out(&net, OFFENDER, Family::V4);
+
+    // Of IPv6, all of a /64.
+    for _ in 0..3 {
+        offend(&net, OFFENDER_V6, Family::V6);
+    }
+    wait_for_escalation(&net, "denied", 3.0);
+    is_shut_out(&net, OFFENDER_V6, Family::V6);
+    assert_eq!(list(&net), [line("192.0.2.3/32", "escalation"), line("2001:db8:1::/64", "escalation")]);
+    assert_eq!(metric(&net, "xdp_ingress_denials{origin=\"escalation\"}"), 2.0);
+}
+
+#[test]
+fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
+    let Some((net, process)) = serving("escalate-dry", &[BLOCK, ESCALATE, DRY_RUN]) else { return };
+    for _ in 0..3 {
+        offend(&net, OFFENDER, Family::V4);
+    }
+    wait_for_escalation(&net, "dry_run", 1.0);
+    assert!(process.log().contains("would deny a client"), "{}", process.log_tail(20));
+    is_served(&net, OFFENDER, Family::V4);
+    assert!(list(&net).is_empty());
+
+    // For whom it speaks makes no difference: of those behind it, the kernel sees none.
+    change(&net, &[BLOCK, ESCALATE, TRUST]);
+    for fields in ["user-agent: evil\r\n", "user-agent: evil\r\nx-forwarded-for: 203.0.113.9\r\n"] {
+        for _ in 0..6 {
+            assert_eq!(get(&net, OFFENDER, Family::V4, fields).expect("an answer"), 403);
+        }
+    }
+    assert_eq!(offences(&net), 3.0, "those from before");
+    is_served(&net, OFFENDER, Family::V4);
+    assert_eq!((list(&net), escalations(&net, "denied")), (vec![], 0.0));
+    let said = until("the kernel part knows whom to trust", || {
+        let said = run(&net, &["deny", "add", "192.0.2.3"]);
+        if said.is_ok() {
+            run(&net, &["deny", "remove", "192.0.2.3"]).expect("it was added");
+        }
+        said.err()
+    });
+    let said = said.expect("it refuses");
+    assert!(said.contains("`192.0.2.3/32` is in `192.0.2.0/24`, whose peers are trusted"), "{said}");
+    assert!(list(&net).is_empty());
+
+    // Without the setting nothing is counted, either.
+    change(&net, &[BLOCK]);
+    for _ in 0..6 {
+        offend(&net, OFFENDER, Family::V4);
+    }
+    assert_eq!(offences(&net), 3.0);
+    is_served(&net, OFFENDER, Family::V4);
+}
+
+#[test]
+fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
+    let Some((net, mut process)) = serving("deny-add", &[BLOCK]) else { return };
+    is_served(&net, OFFENDER, Family::V4);
+    let said = command(&net, &["deny", "add", "192.0.2.3", "--for", "1h", "--reason", "ticket 4711"]);
+    assert_eq!(said, "denied 192.0.2.3/32 for 1h00m\n");
+    is_shut_out(&net, OFFENDER, Family::V4);
+    is_served(&net, CLIENT, Family::V4);
+    assert_eq!(list(&net), [line("192.0.2.3/32", "operator")]);
+    assert!(command(&net, &["deny", "list"]).contains("ticket 4711"));
+    until("the process knows", || {
+        let denied = net.admin("/denied").ok()?.json().ok()?;
+        (denied["rules"][0]["rule"] == "192.0.2.3/32").then_some(())
+    })
+    .expect("it does");
+
+    change(&net, &[BLOCK, "block-cidrs: \"192.0.2.3/32\""]);
+    until("the settings name it, too", || (list(&net)[0].1 == ["settings", "operator"]).then_some(()))
+        .expect("they do");
+    let said = command(&net, &["deny", "remove", "192.0.2.3"]);
+    assert!(said.contains("`block-cidrs` of the settings goes on to deny it"), "{said}");
+    let said = run(&net, &["deny", "remove", "192.0.2.3"]).expect_err("nothing of ours is left");
+    assert!(said.contains("take it out of the ConfigMap"), "{said}");
+    is_shut_out(&net, OFFENDER, Family::V4);
+    change(&net, &[BLOCK]);
+    until("it is let in", || (get(&net, OFFENDER, Family::V4, "").ok()? == 200).then_some(())).expect("served again");
+
+    command(&net, &["deny", "add", "192.0.2.3", "--for", "2s"]);
+    until("its time is over", || (get(&net, OFFENDER, Family::V4, "").ok()? == 200).then_some(()))
+        .expect("served again");
+    assert!(list(&net).is_empty());
+
+    process.kill().expect("the process is killed");
+    command(&net, &["deny", "add", "2001:db8:1::3"]);
+    command(&net, &["deny", "add", "192.0.2.0/25", "--for", "1h"]);
+    assert!(command(&net, &["deny", "test", "192.0.2.77"]).starts_with("denied by 192.0.2.0/25"));
+    command(&net, &["deny", "remove", "192.0.2.0/25"]);
+    assert_eq!(list(&net), [line("2001:db8:1::3/128", "operator")]);
+}
