@@ -19,7 +19,9 @@ pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, T
 pub use denial::{Denial, DenialKey, Reason};
 pub use flow::{Flow, FlowKey, HostId, HostName};
 pub use limit::{Bucket, Client, ClientKey, Limits};
-pub use steer::{Alive, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule};
+pub use steer::{
+    Alive, DenyKey4, DenyKey6, DenyRule, Handoff, Nic, NodeAddr, PortKey, PortRule, WorkerCell, WorkerLoad,
+};
 
 #[cfg(feature = "user")]
 mod pod;

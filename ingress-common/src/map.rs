@@ -1,5 +1,7 @@
 //! Names and sizes of the BPF maps. Userspace pins each under `<bpffs>/xdp-ingress/<LAYOUT>/maps/<name>`.
 
+use crate::steer::SLOTS_PER_PORT;
+
 /// Version of all layouts in this crate together; a change that is not byte-compatible takes the next one.
 pub const LAYOUT: &str = "v1";
 
@@ -22,10 +24,13 @@ pub const NIC_NET: &str = "nic_net";
 pub const HOST_L7: &str = "host_l7";
 /// Host name → host id ([`crate::HostName`] → `u32`), hash.
 pub const HOST_IDS: &str = "host_ids";
-/// Connection → worker chosen by XDP ([`crate::FlowKey`] → [`crate::Handoff`]), LRU hash.
+/// Connection → worker chosen by XDP, or by the default rule ([`crate::FlowKey`] → [`crate::Handoff`]), LRU hash.
 pub const HANDOFF: &str = "handoff";
 /// Slot → listening socket, sockmap.
 pub const LISTENERS: &str = "listeners";
+/// How busy each worker is ([`crate::WorkerLoad`]), memory-mappable array: process by process, see
+/// [`WORKER_GROUPS`], and worker by worker, see [`crate::PortRule::first_worker`].
+pub const WORKERS: &str = "workers";
 /// Heartbeat of the process ([`ALIVE_CURRENT`]) and of a draining predecessor ([`ALIVE_DRAINING`]),
 /// array of [`crate::Alive`].
 pub const ALIVE: &str = "alive";
@@ -67,6 +72,11 @@ pub const HOSTS_DEFAULT: u32 = 16_384;
 pub const HANDOFF_MAX: u32 = 65_536;
 /// Most listening sockets: (processes on the node share the slots) ports × workers.
 pub const LISTENERS_MAX: u32 = 256;
+/// Processes that may have entries of their own in [`WORKERS`] at one time: far more than follow each other while the
+/// first still drains.
+pub const WORKER_GROUPS: u32 = 8;
+/// Entries of [`WORKERS`].
+pub const WORKERS_MAX: u32 = WORKER_GROUPS * SLOTS_PER_PORT;
 /// Entries of [`ALIVE`].
 pub const ALIVE_MAX: u32 = 2;
 /// Index of the process that owns the node.

@@ -2,7 +2,7 @@
 
 use crate::{
     Alive, Bucket, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HostL7, HostName,
-    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic,
+    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
 };
 
 macro_rules! pod {
@@ -15,5 +15,5 @@ macro_rules! pod {
 
 pod!(
     Alive, Bucket, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HostL7, HostName,
-    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic,
+    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
 );

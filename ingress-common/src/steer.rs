@@ -1,5 +1,7 @@
 //! What decides where a connection goes: ports, addresses, the worker chosen, the heartbeat.
 
+use core::sync::atomic::AtomicU64;
+
 use crate::FlowKey;
 
 /// Key of [`crate::map::PORTS`]. Aligned as [`FlowKey`] is, for the same reason.
@@ -21,7 +23,8 @@ pub struct PortRule {
     pub workers: u32,
     /// Bits of `PORT_*`.
     pub flags: u32,
-    pub pad: u32,
+    /// Index in [`crate::map::WORKERS`] of the worker whose listener is in `first_slot`; those of the others follow.
+    pub first_worker: u32,
 }
 
 /// Slots reserved for each steered port, so that processes with different numbers of workers never share a slot between
@@ -65,9 +68,55 @@ pub const NIC_TCX: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Handoff {
     pub slot: u32,
-    pub pad: u32,
-    /// `bpf_ktime_get_ns` of the SYN.
+    /// One of `CHOSEN_*`.
+    pub chosen_by: u32,
+    /// `bpf_ktime_get_ns` of the SYN, or of the lookup that chose.
     pub time_ns: u64,
+}
+
+/// XDP has chosen, for the lookup that follows.
+pub const CHOSEN_BY_XDP: u32 = 0;
+/// The default rule has chosen, for its own later lookups of the same connection.
+pub const CHOSEN_BY_LOOKUP: u32 = 1;
+
+/// Value of [`crate::map::WORKERS`]: how busy one worker of one process is.
+///
+/// Two sides write, each its own fields, and neither waits for the other: what is read is true of about now.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WorkerLoad {
+    /// Connections that the worker holds, or [`WORKER_ABSENT`]. The worker's field.
+    pub open: u64,
+    /// Those of `chosen` that the worker has accepted or no longer waits for. The worker's field.
+    pub settled: u64,
+    /// How often the programs have chosen the worker. The programs' field; one of two that choose at the same moment may
+    /// be lost.
+    pub chosen: u64,
+}
+
+/// In the place of [`WorkerLoad::open`]: there is no such worker, or it takes nothing any more.
+pub const WORKER_ABSENT: u64 = u64::MAX;
+
+/// [`WorkerLoad`] as a worker sees it; the same bytes, touched by atomic operations only.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct WorkerCell {
+    pub open: AtomicU64,
+    pub settled: AtomicU64,
+    pub chosen: AtomicU64,
+}
+
+impl WorkerLoad {
+    /// The connections that the worker holds and those that are on their way to it; `None` if it takes none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn connections(&self) -> Option<u64> {
+        if self.open == WORKER_ABSENT {
+            return None;
+        }
+        // More may be settled than chosen, where a choice was lost.
+        Some(self.open + self.chosen.saturating_sub(self.settled))
+    }
 }
 
 /// Value of [`crate::map::ALIVE`].
@@ -126,8 +175,7 @@ pub const fn fresh(now: u64, then: u64, max_age: u64) -> bool {
     then != 0 && now.saturating_sub(then) <= max_age
 }
 
-/// The default rule's worker for a connection: the same for every packet of it, so that the ACK of a SYN cookie finds
-/// the listener that sent the cookie.
+/// Where the default rule begins to choose a worker for a connection: the same for every packet of it.
 #[must_use]
 #[inline(always)]
 pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
@@ -146,6 +194,8 @@ const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4
 const _: () = assert!(size_of::<NodeAddr>() == 8 && align_of::<NodeAddr>() == 4);
 const _: () = assert!(size_of::<Nic>() == 8 && align_of::<Nic>() == 4);
 const _: () = assert!(size_of::<Handoff>() == 16 && align_of::<Handoff>() == 8);
+const _: () = assert!(size_of::<WorkerLoad>() == 24 && align_of::<WorkerLoad>() == 8);
+const _: () = assert!(size_of::<WorkerCell>() == 24 && align_of::<WorkerCell>() == 8);
 const _: () = assert!(size_of::<Alive>() == 16 && align_of::<Alive>() == 8);
 const _: () = assert!(size_of::<DenyKey4>() == 8 && align_of::<DenyKey4>() == 4);
 const _: () = assert!(size_of::<DenyKey6>() == 20 && align_of::<DenyKey6>() == 4);

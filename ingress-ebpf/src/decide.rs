@@ -2,15 +2,15 @@
 //! nothing, but for the buckets of a client, which whoever is asked about it looks after.
 
 use ingress_common::{
-    DenyRule, FlowKey, Handoff, PortKey, PortRule, Total,
+    DenyRule, FlowKey, Handoff, PortKey, PortRule, Total, WorkerLoad,
     flow::PROTO_TCP,
     steer::{
-        DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES, PORT_LIMITS_PACKETS,
-        PORT_LIMITS_SYNS, default_worker, fresh,
+        CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, DENY_PASS, HANDOFF_FRESH_NS, HEARTBEAT_STALE_NS, PORT_COUNT_ONLY, PORT_DENIES,
+        PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS, default_worker, fresh,
     },
 };
 
-use crate::parse::Segment;
+use crate::{choose::choose, parse::Segment};
 
 /// What decisions rest on. Asked lazily, cheapest question first; every answer is of this moment.
 pub trait Node {
@@ -20,6 +20,8 @@ pub trait Node {
     fn holds(&self, addr: &[u8; 16]) -> bool;
     /// What the deny list has for `addr` (IPv4 as v4-mapped), by the longest prefix: a rule or [`DENY_PASS`].
     fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule>;
+    /// How busy a worker is, by its index in the map of workers; `None` beyond the end of it.
+    fn worker(&self, index: u32) -> Option<WorkerLoad>;
     /// Time of the proxy's latest heartbeat; 0 for none.
     fn heartbeat_ns(&self) -> u64;
     /// `CLOCK_MONOTONIC`.
@@ -40,9 +42,18 @@ pub enum Decision {
     /// Count as accepted, for its host, and pass.
     Accept,
     /// As [`Decision::Accept`], and leave this choice of a worker for the lookup.
-    Steer(Handoff),
+    Steer(Choice),
     /// As [`Decision::Accept`], but a connection request that nobody should be chosen for: the proxy hangs.
     Stale,
+}
+
+/// A worker for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Index in the map of workers.
+    pub worker: u32,
+    /// The note that says so.
+    pub handoff: Handoff,
 }
 
 /// Where a lookup goes.
@@ -52,8 +63,14 @@ pub enum Route {
     Leave,
     /// XDP's choice.
     Chosen(u32),
-    /// The slot of the default rule: XDP left no choice that is fresh and lies within the rule.
-    Default(u32),
+    /// By the default rule, for XDP's choice is too old, or not within the rule. Nothing is to come of it in most cases:
+    /// the connection is gone.
+    Late(u32),
+    /// By the default rule, as before.
+    Kept(u32),
+    /// By the default rule: XDP left no choice. To be kept, so that the ACK of a SYN cookie finds the listener that sent
+    /// the cookie.
+    Default(Choice),
 }
 
 /// The verdict on one packet. `limited` is asked what becomes of a packet that its client's limits hold for, at the
@@ -89,8 +106,8 @@ pub fn decide(node: &impl Node, segment: &Segment, limited: impl FnOnce(u64) -> 
     if !is_steered {
         return Decision::Accept;
     }
-    let slot = rule.first_slot.wrapping_add(node.cpu() % rule.workers);
-    Decision::Steer(Handoff { slot, pad: 0, time_ns: now })
+    let worker = choose(node, &rule, node.cpu() % rule.workers);
+    Decision::Steer(choice(&rule, worker, CHOSEN_BY_XDP, now))
 }
 
 /// The connection of a packet that leaves, named as its received packets name it; `None` unless a steered port of this
@@ -112,15 +129,25 @@ pub fn route(node: &impl Node, flow: &FlowKey, handoff: impl FnOnce() -> Option<
     if !steers(&rule) || !node.holds(&flow.local_addr) {
         return Route::Leave;
     }
-    match handoff() {
+    let now = node.now_ns();
+    let home = default_worker(flow, rule.workers);
+    if let Some(Handoff { slot, chosen_by, time_ns }) = handoff() {
         // The slot is checked because the ports may have been laid out anew since the SYN.
-        Some(Handoff { slot, time_ns, .. })
-            if slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(node.now_ns(), time_ns, HANDOFF_FRESH_NS) =>
-        {
-            Route::Chosen(slot)
+        let holds = slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(now, time_ns, HANDOFF_FRESH_NS);
+        match (chosen_by, holds) {
+            (CHOSEN_BY_LOOKUP, true) => return Route::Kept(slot),
+            (CHOSEN_BY_LOOKUP, false) => {}
+            (_, true) => return Route::Chosen(slot),
+            (_, false) => return Route::Late(rule.first_slot.wrapping_add(home)),
         }
-        _ => Route::Default(rule.first_slot.wrapping_add(default_worker(flow, rule.workers))),
     }
+    Route::Default(choice(&rule, choose(node, &rule, home), CHOSEN_BY_LOOKUP, now))
+}
+
+#[inline(always)]
+const fn choice(rule: &PortRule, worker: u32, chosen_by: u32, time_ns: u64) -> Choice {
+    let handoff = Handoff { slot: rule.first_slot.wrapping_add(worker), chosen_by, time_ns };
+    Choice { worker: rule.first_worker.wrapping_add(worker), handoff }
 }
 
 /// Whether there is a limit for such packets.
@@ -147,7 +174,8 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 100_000_000_000;
-    const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, pad: 0 };
+    const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, first_worker: 64 };
+    const BUSY: WorkerLoad = WorkerLoad { open: 9, settled: 0, chosen: 0 };
 
     struct Fake {
         rule: Option<PortRule>,
@@ -155,6 +183,8 @@ mod tests {
         deny_entry: Option<DenyRule>,
         heartbeat_ns: u64,
         cpu: u32,
+        /// A worker that is busy, among others that do nothing.
+        busy: Option<u32>,
     }
 
     impl Node for Fake {
@@ -170,6 +200,10 @@ mod tests {
             assert!(is_enforced && self.holds, "an empty list, or a packet that is not ours, costs no lookup");
             self.deny_entry
         }
+        fn worker(&self, index: u32) -> Option<WorkerLoad> {
+            assert!((64..68).contains(&index), "no worker of the rule: {index}");
+            Some(if self.busy == Some(index - 64) { BUSY } else { WorkerLoad::default() })
+        }
         fn heartbeat_ns(&self) -> u64 {
             self.heartbeat_ns
         }
@@ -182,7 +216,7 @@ mod tests {
     }
 
     const fn serving() -> Fake {
-        Fake { rule: Some(RULE), holds: true, deny_entry: None, heartbeat_ns: NOW - 1, cpu: 0 }
+        Fake { rule: Some(RULE), holds: true, deny_entry: None, heartbeat_ns: NOW - 1, cpu: 0, busy: None }
     }
 
     fn flow(proto: u8) -> FlowKey {
@@ -210,8 +244,16 @@ mod tests {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
 
-    fn steer(slot: u32) -> Decision {
-        Decision::Steer(Handoff { slot, pad: 0, time_ns: NOW })
+    fn chosen(worker: u32, chosen_by: u32) -> Choice {
+        Choice { worker: 64 + worker, handoff: Handoff { slot: 8 + worker, chosen_by, time_ns: NOW } }
+    }
+
+    fn steer(worker: u32) -> Decision {
+        Decision::Steer(chosen(worker, CHOSEN_BY_XDP))
+    }
+
+    fn by_default(worker: u32) -> Route {
+        Route::Default(chosen(worker, CHOSEN_BY_LOOKUP))
     }
 
     #[test]
@@ -222,21 +264,31 @@ mod tests {
 
     #[test]
     fn only_a_connection_request_is_steered() {
-        check_packet(&serving(), SYN, steer(8));
+        check_packet(&serving(), SYN, steer(0));
         check_packet(&serving(), SYN | ACK, Decision::Accept);
         check_packet(&serving(), SYN | 0x04, Decision::Accept);
         check_packet(&serving(), SYN | 0x01, Decision::Accept);
         check_packet(&serving(), ACK, Decision::Accept);
         // ECN-setup SYN (RFC 3168, 6.1.1) and data with TCP Fast Open are requests too.
-        check_packet(&serving(), SYN | 0xc0, steer(8));
-        check_packet(&serving(), SYN | 0x08, steer(8));
+        check_packet(&serving(), SYN | 0xc0, steer(0));
+        check_packet(&serving(), SYN | 0x08, steer(0));
     }
 
     #[test]
     fn worker_is_the_one_of_the_cpu_that_took_the_packet() {
-        for (cpu, slot) in [(0, 8), (3, 11), (4, 8), (u32::MAX, 11)] {
-            check_packet(&Fake { cpu, ..serving() }, SYN, steer(slot));
+        for (cpu, worker) in [(0, 0), (3, 3), (4, 0), (u32::MAX, 3)] {
+            check_packet(&Fake { cpu, ..serving() }, SYN, steer(worker));
         }
+    }
+
+    #[test]
+    fn a_worker_that_is_too_busy_is_passed_over_by_xdp_and_by_the_default_rule() {
+        for (cpu, next) in [(0, 1), (2, 3), (3, 0)] {
+            check_packet(&Fake { cpu, busy: Some(cpu), ..serving() }, SYN, steer(next));
+            check_packet(&Fake { cpu, busy: Some(next), ..serving() }, SYN, steer(cpu));
+        }
+        let home = default_worker(&flow(PROTO_TCP), 4);
+        check_lookup(&Fake { busy: Some(home), ..serving() }, PROTO_TCP, None, by_default((home + 1) % 4));
     }
 
     #[test]
@@ -246,7 +298,7 @@ mod tests {
             check_packet(&Fake { heartbeat_ns, ..serving() }, ACK, Decision::Accept);
         }
         for heartbeat_ns in [NOW - HEARTBEAT_STALE_NS, NOW, NOW + 5] {
-            check_packet(&Fake { heartbeat_ns, ..serving() }, SYN, steer(8));
+            check_packet(&Fake { heartbeat_ns, ..serving() }, SYN, steer(0));
         }
     }
 
@@ -285,14 +337,14 @@ mod tests {
         let (syns, packets) = (Some(Total::LimitedSyn), Some(Total::LimitedPacket));
         for (flags, segment, answer, expected) in [
             (SYNS, &syn, Some(syns), Decision::Limit(Total::LimitedSyn)),
-            (SYNS, &syn, Some(None), steer(8)),
+            (SYNS, &syn, Some(None), steer(0)),
             (SYNS, &ack, None, Decision::Accept),
             (SYNS, &udp, None, Decision::Accept),
             (PACKETS, &syn, Some(packets), Decision::Limit(Total::LimitedPacket)),
             (PACKETS, &ack, Some(packets), Decision::Limit(Total::LimitedPacket)),
             (PACKETS, &udp, Some(packets), Decision::Limit(Total::LimitedPacket)),
             (PACKETS, &ack, Some(None), Decision::Accept),
-            (SYNS | PACKETS, &syn, Some(None), steer(8)),
+            (SYNS | PACKETS, &syn, Some(None), steer(0)),
             // A port that is only counted is limited, too, as the deny list holds for it.
             (SYNS | PORT_COUNT_ONLY, &syn, Some(syns), Decision::Limit(Total::LimitedSyn)),
             (PACKETS | PORT_COUNT_ONLY, &syn, Some(None), Decision::Accept),
@@ -315,7 +367,7 @@ mod tests {
         let rule = Some(PortRule { flags: flags | PORT_DENIES, ..RULE });
         let segment = |tcp_flags| Segment { flow: flow(PROTO_TCP), tcp_flags };
         let hop = Fake { rule, deny_entry: Some(DENY_PASS), ..serving() };
-        assert_eq!(decide(&hop, &segment(SYN), unasked), steer(8));
+        assert_eq!(decide(&hop, &segment(SYN), unasked), steer(0));
         assert_eq!(decide(&hop, &segment(ACK), unasked), Decision::Accept);
         let denied = Fake { rule, deny_entry: Some(3), ..serving() };
         assert_eq!(decide(&denied, &segment(SYN), unasked), Decision::Deny(3));
@@ -332,18 +384,18 @@ mod tests {
         let rule = Some(PortRule { flags: PORT_DENIES, ..RULE });
         for deny_entry in [None, Some(DENY_PASS)] {
             let node = Fake { rule, deny_entry, ..serving() };
-            check_packet(&node, SYN, steer(8));
+            check_packet(&node, SYN, steer(0));
             check_packet(&node, ACK, Decision::Accept);
             check_packet(&Fake { heartbeat_ns: 0, rule, deny_entry, ..serving() }, SYN, Decision::Stale);
         }
         // The fake refuses to be asked in either case.
-        check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(8));
+        check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(0));
         check_packet(
             &Fake { rule, holds: false, deny_entry: Some(1), ..serving() },
             SYN,
             Decision::Leave(Total::Transit),
         );
-        let default = Route::Default(8 + default_worker(&flow(PROTO_TCP), 4));
+        let default = by_default(default_worker(&flow(PROTO_TCP), 4));
         check_lookup(&Fake { rule, deny_entry: Some(1), ..serving() }, PROTO_TCP, None, default);
     }
 
@@ -378,13 +430,20 @@ mod tests {
 
     #[test]
     fn lookup_takes_a_fresh_choice_within_the_rule_and_else_the_default() {
-        let default = Route::Default(8 + default_worker(&flow(PROTO_TCP), 4));
-        let choice = |slot, time_ns| Some(Handoff { slot, pad: 0, time_ns });
+        let home = default_worker(&flow(PROTO_TCP), 4);
+        let (late, default) = (Route::Late(8 + home), by_default(home));
+        let stale = NOW - HANDOFF_FRESH_NS - 1;
+        for (slot, time_ns, by_xdp, by_lookup) in [
+            (8, NOW, Route::Chosen(8), Route::Kept(8)),
+            (11, NOW - HANDOFF_FRESH_NS, Route::Chosen(11), Route::Kept(11)),
+            (11, stale, late, default),
+            (7, NOW, late, default),
+            (12, NOW, late, default),
+        ] {
+            for (chosen_by, expected) in [(CHOSEN_BY_XDP, by_xdp), (CHOSEN_BY_LOOKUP, by_lookup)] {
+                check_lookup(&serving(), PROTO_TCP, Some(Handoff { slot, chosen_by, time_ns }), expected);
+            }
+        }
         check_lookup(&serving(), PROTO_TCP, None, default);
-        check_lookup(&serving(), PROTO_TCP, choice(8, NOW), Route::Chosen(8));
-        check_lookup(&serving(), PROTO_TCP, choice(11, NOW - HANDOFF_FRESH_NS), Route::Chosen(11));
-        check_lookup(&serving(), PROTO_TCP, choice(11, NOW - HANDOFF_FRESH_NS - 1), default);
-        check_lookup(&serving(), PROTO_TCP, choice(7, NOW), default);
-        check_lookup(&serving(), PROTO_TCP, choice(12, NOW), default);
     }
 }

@@ -2,18 +2,18 @@
 //! listener is bound to. Whatever is not ours is left to the stack untouched.
 
 use aya_ebpf::{
-    bindings::{bpf_sk_lookup, sk_action::SK_PASS},
+    bindings::{BPF_ANY, bpf_sk_lookup, sk_action::SK_PASS},
     macros::sk_lookup,
     programs::SkLookupContext,
 };
 use aya_log_ebpf::debug;
 use ingress_common::{FlowKey, Handoff, Total, flow::v4_mapped};
-use ingress_ebpf::decide::{Node as _, Route, route};
+use ingress_ebpf::decide::{Choice, Node as _, Route, route};
 
 use crate::{
     count,
     maps::{HANDOFF, LISTENERS, NICS},
-    node::Maps,
+    node::{Maps, count_choice},
 };
 
 #[sk_lookup]
@@ -30,9 +30,12 @@ fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
     let (slot, event) = match route(&Maps, flow, || handoff(flow)) {
         Route::Leave => return,
         Route::Chosen(slot) => (slot, Total::LookupDecided),
-        Route::Default(slot) if handoff(flow).is_some() => (slot, Total::LookupLate),
-        Route::Default(slot) if seen_by_xdp(ctx, flow) => (slot, Total::Undecided),
-        Route::Default(slot) => (slot, Total::LookupDefault),
+        Route::Late(slot) => (slot, Total::LookupLate),
+        Route::Kept(slot) => (slot, by_default(ctx, flow)),
+        Route::Default(choice) => {
+            keep(flow, &choice);
+            (choice.handoff.slot, by_default(ctx, flow))
+        }
     };
     const NO_ENTRY: i32 = -2;
     let event = match LISTENERS.redirect_sk_lookup(ctx, slot, 0) {
@@ -52,10 +55,26 @@ fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
     );
 }
 
+/// Which lookup by the default rule this is.
+#[inline(always)]
+fn by_default(ctx: &SkLookupContext, flow: &FlowKey) -> Total {
+    if seen_by_xdp(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
+}
+
+/// Lets later lookups of the connection find the same worker. Where there is no room for that they choose anew, which
+/// concerns none but the ACK of a SYN cookie.
+#[inline(always)]
+fn keep(flow: &FlowKey, choice: &Choice) {
+    let Choice { worker, handoff } = choice;
+    if HANDOFF.insert(flow, handoff, u64::from(BPF_ANY)).is_ok() {
+        count_choice(*worker);
+    }
+}
+
 #[inline(always)]
 fn handoff(flow: &FlowKey) -> Option<Handoff> {
-    // SAFETY: this program never writes the map. XDP on another CPU may reuse the element while it is copied; a torn copy
-    // is a slot that is checked against the rule, or a time that is stale.
+    // SAFETY: this program does not write the map before it has copied the element. A program on another CPU may reuse it
+    // meanwhile; a torn copy is a slot that is checked against the rule, or a time that is stale.
     unsafe { HANDOFF.get(flow) }.copied()
 }
 

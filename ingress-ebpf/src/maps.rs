@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use ingress_common::{
     Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7,
-    HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, map,
+    HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad, map,
 };
 
 #[btf_map(name = "ports")]
@@ -48,6 +48,10 @@ pub(crate) static HANDOFF: LruHashMap<FlowKey, Handoff, { map::HANDOFF_MAX as us
 
 #[btf_map(name = "listeners")]
 pub(crate) static LISTENERS: SockMap<{ map::LISTENERS_MAX as usize }> = SockMap::new();
+
+// Mapped by the proxy, so that a worker tells of a connection by a store and no system call.
+#[btf_map(name = "workers")]
+pub(crate) static WORKERS: Array<WorkerLoad, { map::WORKERS_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
 
 // Mapped by the proxy, so that a heartbeat is a store and no system call.
 #[btf_map(name = "alive")]

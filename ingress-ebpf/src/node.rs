@@ -5,13 +5,13 @@ use aya_ebpf::{
     helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
 };
 use ingress_common::{
-    DenyRule, FlowKey, HostId, PortKey, PortRule,
+    DenyRule, FlowKey, HostId, PortKey, PortRule, WorkerLoad,
     flow::{UNATTRIBUTED, unmapped},
     map::ALIVE_CURRENT,
 };
 use ingress_ebpf::decide::Node;
 
-use crate::maps::{ALIVE, DENY4, DENY6, FLOWS, NODE_ADDRS, PORTS};
+use crate::maps::{ALIVE, DENY4, DENY6, FLOWS, NODE_ADDRS, PORTS, WORKERS};
 
 /// This node as its maps describe it.
 pub(crate) struct Maps;
@@ -21,6 +21,21 @@ pub(crate) struct Maps;
 pub(crate) fn host(flow: &FlowKey) -> HostId {
     // SAFETY: no program writes this map; an element freed meanwhile stays readable until the program ends (RCU).
     unsafe { FLOWS.get(flow) }.map_or(UNATTRIBUTED, |flow| flow.host_id)
+}
+
+/// Tells other programs, until the worker tells them itself, that a connection is on its way to the worker at this index
+/// of `workers`.
+#[inline(always)]
+pub(crate) fn count_choice(worker: u32) {
+    let Some(load) = WORKERS.get_ptr_mut(worker) else { return };
+    // SAFETY: `get_ptr_mut` has checked it against null, and the field lies within the value.
+    let chosen = unsafe { &raw mut (*load).chosen };
+    // Not one atomic addition, which this target has not got. What programs on two CPUs count at once counts for one,
+    // until it is accepted; an atomic addition would have every SYN wait for the line of the cache.
+    // SAFETY: aligned and in bounds; volatile because programs on other CPUs write the word.
+    let count = unsafe { chosen.read_volatile() };
+    // SAFETY: as above.
+    unsafe { chosen.write_volatile(count.wrapping_add(1)) };
 }
 
 impl Node for Maps {
@@ -47,6 +62,23 @@ impl Node for Maps {
                 DENY6.get(key).copied()
             }
         }
+    }
+
+    #[inline(always)]
+    fn worker(&self, index: u32) -> Option<WorkerLoad> {
+        let load = WORKERS.get_ptr(index)?;
+        let read = |field: *const u64| {
+            // SAFETY: aligned and within a value that was checked against null; volatile because the worker and programs
+            // on other CPUs write the word at any time, in one store.
+            unsafe { field.read_volatile() }
+        };
+        // SAFETY: no more than the place of a field of that value.
+        let open = read(unsafe { &raw const (*load).open });
+        // SAFETY: as above.
+        let settled = read(unsafe { &raw const (*load).settled });
+        // SAFETY: as above.
+        let chosen = read(unsafe { &raw const (*load).chosen });
+        Some(WorkerLoad { open, settled, chosen })
     }
 
     #[inline(always)]

@@ -13,9 +13,9 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use aya_log_ebpf::debug;
-use ingress_common::{FlowKey, Handoff, Total};
+use ingress_common::{FlowKey, Total};
 use ingress_ebpf::{
-    decide::{Decision, decide},
+    decide::{Choice, Decision, decide},
     parse::{Segment, parse},
 };
 
@@ -23,7 +23,7 @@ use crate::{
     clients, count,
     linear::Linear,
     maps::HANDOFF,
-    node::{Maps, host},
+    node::{Maps, count_choice, host},
 };
 
 #[xdp(frags)]
@@ -53,7 +53,7 @@ fn act(ctx: &XdpContext, segment: &Segment, bytes: u64) -> u32 {
             return XDP_DROP;
         }
         Decision::Accept => {}
-        Decision::Steer(handoff) => hand_off(ctx, flow, &handoff, bytes),
+        Decision::Steer(choice) => hand_off(ctx, flow, &choice, bytes),
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
     count::accepted(nic(ctx), host(flow), bytes);
@@ -69,9 +69,13 @@ fn leave(verdict: Total, bytes: u64) -> u32 {
 
 /// Leaves the choice of a worker for `ingress_lookup`.
 #[inline(always)]
-fn hand_off(ctx: &XdpContext, flow: &FlowKey, handoff: &Handoff, bytes: u64) {
+fn hand_off(ctx: &XdpContext, flow: &FlowKey, choice: &Choice, bytes: u64) {
+    let Choice { worker, handoff } = choice;
     let event = match HANDOFF.insert(flow, handoff, u64::from(BPF_ANY)) {
-        Ok(()) => Total::Decided,
+        Ok(()) => {
+            count_choice(*worker);
+            Total::Decided
+        }
         Err(_) => Total::HandoffFull,
     };
     count::total(event, bytes);

@@ -7,7 +7,7 @@ use std::sync::atomic::{
 
 use ingress_common::{
     Alive,
-    map::{ALIVE, ALIVE_CURRENT, ALIVE_DRAINING, ALIVE_MAX},
+    map::{ALIVE, ALIVE_CURRENT, ALIVE_DRAINING, ALIVE_MAX, WORKER_GROUPS},
     steer,
 };
 
@@ -53,7 +53,8 @@ pub(super) enum Holder {
 // === impl Life ===
 
 impl Life {
-    /// Joins the processes of the node under an epoch of its own, one after the latest. The caller holds the lock of the pins.
+    /// Joins the processes of the node under an epoch of its own, [the next](next) after the latest. The caller holds the
+    /// lock of the pins.
     ///
     /// Also says whether another process lives.
     pub(super) fn begin(pins: &Pins, maps: &Maps) -> Result<(Self, bool), Error> {
@@ -62,7 +63,7 @@ impl Life {
         let (current, draining) = (cell(&cells, ALIVE_CURRENT)?, cell(&cells, ALIVE_DRAINING)?);
         let live = pins.live_epochs()?;
         let latest = live.iter().copied().chain([current.epoch.load(Acquire), draining.epoch.load(Acquire)]).max();
-        let epoch = latest.unwrap_or(0).wrapping_add(1);
+        let epoch = next(latest.unwrap_or(0), &live);
         let mark = pins.live(epoch)?;
         Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
     }
@@ -92,6 +93,11 @@ impl Life {
 
     pub(super) const fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// The entries of this process in the map of workers begin here.
+    pub(super) const fn first_worker(&self) -> u32 {
+        group(self.epoch) * steer::SLOTS_PER_PORT
     }
 
     /// Tells the kernel that this process is responsive; one store.
@@ -144,7 +150,35 @@ impl std::fmt::Debug for AliveCell {
     }
 }
 
+/// The epoch after `latest`; where a living process has the entries for workers that go with it, the first one after that
+/// whose entries are free. With more processes than there are groups of entries two share one.
+fn next(latest: u32, live: &[u32]) -> u32 {
+    let next = latest.wrapping_add(1);
+    let is_free = |epoch: &u32| !live.iter().any(|&other| group(other) == group(*epoch));
+    (0..WORKER_GROUPS).map(|skipped| next.wrapping_add(skipped)).find(is_free).unwrap_or(next)
+}
+
+const fn group(epoch: u32) -> u32 {
+    epoch % WORKER_GROUPS
+}
+
 fn cell(cells: &Mapping<AliveCell>, index: u32) -> Result<&AliveCell, Error> {
     let cell = usize::try_from(index).ok().and_then(|index| cells.as_slice().get(index));
     cell.ok_or_else(|| Error::kernel("map", ALIVE, std::io::ErrorKind::UnexpectedEof.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next;
+
+    #[test]
+    fn epochs_go_on_and_skip_those_whose_entries_are_in_use() {
+        assert_eq!(next(0, &[]), 1);
+        assert_eq!(next(7, &[6, 7]), 8);
+        // 1 still drains after eight others: its entries are those of 9 and 17.
+        assert_eq!(next(8, &[1, 8]), 10);
+        assert_eq!(next(16, &[1, 2, 16]), 19);
+        assert_eq!(next(u32::MAX, &[u32::MAX, 0]), 1);
+        assert_eq!(next(8, &[1, 2, 3, 4, 5, 6, 7, 8]), 9, "all are in use");
+    }
 }

@@ -4,8 +4,8 @@ use std::{cmp::Reverse, collections::BTreeMap, iter};
 
 use ingress_common::{
     Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HostId, HostL7,
-    HostL7Cell, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Total, Traffic,
-    flow::UNATTRIBUTED, map,
+    HostL7Cell, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Total, Traffic, WorkerCell,
+    WorkerLoad, flow::UNATTRIBUTED, map,
 };
 
 use super::{
@@ -30,6 +30,7 @@ pub struct Maps {
     pub(super) host_l7: Table<u32, HostL7>,
     pub(super) host_ids: Table<HostName, u32>,
     pub(super) listeners: Table<u32, u32>,
+    pub(super) workers: Table<u32, WorkerLoad>,
     pub(super) alive: Table<u32, Alive>,
     pub(super) deny4: Trie<DenyKey4, DenyRule>,
     pub(super) deny6: Trie<DenyKey6, DenyRule>,
@@ -70,6 +71,7 @@ impl Maps {
             host_l7: Table::open(pins, map::HOST_L7, access)?,
             host_ids: Table::open(pins, map::HOST_IDS, access)?,
             listeners: Table::open(pins, map::LISTENERS, access)?,
+            workers: Table::open(pins, map::WORKERS, access)?,
             alive: Table::open(pins, map::ALIVE, access)?,
             deny4: Trie::open(pins, map::DENY4, access)?,
             deny6: Trie::open(pins, map::DENY6, access)?,
@@ -249,6 +251,14 @@ impl Maps {
         self.ports.entries()
     }
 
+    /// How busy the workers are, of all processes: see [`PortRule::first_worker`].
+    ///
+    /// # Errors
+    /// If the kernel refuses the read.
+    pub fn workers(&self) -> Result<Vec<WorkerLoad>, Error> {
+        self.workers.values(self.workers.capacity())
+    }
+
     /// Addresses of the node, IPv4 as v4-mapped.
     ///
     /// # Errors
@@ -274,6 +284,11 @@ impl Maps {
     pub(super) fn map_host_l7(&self) -> Result<Mapping<HostL7Cell>, Error> {
         let length = usize::try_from(self.host_capacity()).unwrap_or(0);
         Mapping::new(self.host_l7.fd(), length).map_err(|source| Error::kernel("map", map::HOST_L7, source))
+    }
+
+    pub(super) fn map_workers(&self) -> Result<Mapping<WorkerCell>, Error> {
+        let length = usize::try_from(self.workers.capacity()).unwrap_or(0);
+        Mapping::new(self.workers.fd(), length).map_err(|source| Error::kernel("map", map::WORKERS, source))
     }
 }
 

@@ -5,7 +5,7 @@
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
 //!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, limits
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6
-//! proxy ──── register_listener, flows, host_cells ─> listeners, flows, host_l7
+//! proxy ──── register_listener, flows, …_cells ───> listeners, flows, host_l7, workers
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
 //! ```
@@ -55,9 +55,10 @@ use std::{
 
 use aya::Ebpf;
 use ingress_common::{
-    HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total,
+    HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total, WorkerCell,
     flow::v4_mapped,
     map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
+    steer::{SLOTS_PER_PORT, WORKER_ABSENT},
 };
 
 use self::{alive::Life, pins::Pins, sys::Access};
@@ -85,6 +86,7 @@ pub struct Datapath {
     shared: Arc<Shared>,
     object: Ebpf,
     host_cells: &'static [HostL7Cell],
+    worker_cells: &'static [WorkerCell],
     host_ids: HostIds,
     deny_list: DenyList,
     client_limits: ClientLimiter,
@@ -175,8 +177,9 @@ impl Datapath {
             object::load_bare(&mut object)?;
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
-        let cells = maps.map_host_l7()?;
+        let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
+        let worker_cells = own_workers(workers.leak(), life.first_worker());
         drop(exclusive);
 
         let host_cells = cells.leak();
@@ -196,7 +199,7 @@ impl Datapath {
         let host_ids = HostIds::read(Arc::clone(&shared))?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
-        Ok(Self { shared, object, host_cells, host_ids, deny_list, client_limits, debug_log, report })
+        Ok(Self { shared, object, host_cells, worker_cells, host_ids, deny_list, client_limits, debug_log, report })
     }
 
     /// What `open` found and did.
@@ -219,7 +222,7 @@ impl Datapath {
             slot_fits(last)?;
             let key = PortKey { port_be: port.to_be(), proto, pad: 0 };
             let flags = self.client_limits.flags(self.deny_list.flags(flags));
-            wanted.push((key, PortRule { first_slot, workers, flags, pad: 0 }));
+            wanted.push((key, PortRule { first_slot, workers, flags, first_worker: self.shared.life.first_worker() }));
         }
         self.shared.maps.ports.replace(&wanted)
     }
@@ -261,6 +264,13 @@ impl Datapath {
     #[must_use]
     pub const fn host_cells(&self) -> &'static [HostL7Cell] {
         self.host_cells
+    }
+
+    /// Where the workers of this process tell how busy they are, by their numbers: it decides whom the programs give
+    /// connections to. None of them is there until it says so. The mapping stays until the process ends.
+    #[must_use]
+    pub const fn worker_cells(&self) -> &'static [WorkerCell] {
+        self.worker_cells
     }
 
     /// The host ids of this node.
@@ -392,6 +402,17 @@ fn attach_lookup(
         return link::lookup(pins, program.as_fd()).map(Some);
     }
     link::remove_lookup(pins).map(|()| None)
+}
+
+/// The entries of a process that has just begun, without what another one has left there.
+fn own_workers(cells: &'static [WorkerCell], first: u32) -> &'static [WorkerCell] {
+    let group = cells.chunks_exact(SLOTS_PER_PORT as usize).nth((first / SLOTS_PER_PORT) as usize).unwrap_or_default();
+    for WorkerCell { open, settled, chosen } in group {
+        open.store(WORKER_ABSENT, Relaxed);
+        chosen.store(0, Relaxed);
+        settled.store(0, Relaxed);
+    }
+    group
 }
 
 fn slot_fits(slot: u32) -> Result<(), Error> {

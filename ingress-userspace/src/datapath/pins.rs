@@ -33,6 +33,7 @@ pub(super) const MAPS: &[&str] = &[
     map::HOST_IDS,
     map::HANDOFF,
     map::LISTENERS,
+    map::WORKERS,
     map::ALIVE,
     map::DENY4,
     map::DENY6,

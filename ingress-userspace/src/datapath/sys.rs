@@ -323,6 +323,8 @@ pub(super) unsafe trait SharedCell: Sync {}
 
 // SAFETY: `repr(C)`, seven `AtomicU64`s and one; 64 bytes (asserted beside the type).
 unsafe impl SharedCell for ingress_common::HostL7Cell {}
+// SAFETY: `repr(C)`, three `AtomicU64`s; 24 bytes (asserted beside the type).
+unsafe impl SharedCell for ingress_common::WorkerCell {}
 
 impl<T: SharedCell> Mapping<T> {
     /// Maps the first `length` values of an array map made with `BPF_F_MMAPABLE` (kernel commit fc9702273e2e).

@@ -11,6 +11,7 @@ use ingress_common::{
     Handoff, Nic, Total,
     flow::PROTO_TCP,
     map::{HANDOFF, NICS},
+    steer::CHOSEN_BY_XDP,
 };
 use ingress_userspace::datapath::{Datapath, Options, SteeredPort, flow_key};
 
@@ -71,7 +72,7 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         for node in [NODE4, NODE6] {
             for slot in [4, 5] {
                 let time_ns = datapath.maps().alive(0).expect("alive").heartbeat_ns;
-                let choice = Handoff { slot, pad: 0, time_ns };
+                let choice = Handoff { slot, chosen_by: CHOSEN_BY_XDP, time_ns };
                 let stream = connect(node, |from| {
                     let key = flow_key(from, node.parse().expect("an address"));
                     handoff.insert(key, choice, 0).expect("laid");
@@ -99,7 +100,7 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         // A choice that is too old is not followed, and is no sign that XDP missed the packet.
         let node: SocketAddr = NODE4.parse().expect("an address");
         let late = connect_from([127, 0, 0, 9].into(), node, |from| {
-            let choice = Handoff { slot: 5, pad: 0, time_ns: 1 };
+            let choice = Handoff { slot: 5, chosen_by: CHOSEN_BY_XDP, time_ns: 1 };
             handoff.insert(flow_key(from, node), choice, 0).expect("laid");
         });
         accepted_by(&listeners[0], &late.expect("connects"));

@@ -1,0 +1,182 @@
+//! Chooses a worker for a new connection: the one at hand, unless it is too busy.
+//!
+//! A choice reads every worker of the process once, as the mean wants to know them all: some thirty instructions and less
+//! than half a line of the cache for each, for SYNs alone. A worker that holds nothing is not too busy, whatever the
+//! others do, and costs no such round.
+
+use ingress_common::{PortRule, steer::SLOTS_PER_PORT};
+
+use crate::decide::Node;
+
+/// A worker is too busy if it has more connections than this many hundredths of the mean.
+const TOO_BUSY_PERCENT: u64 = 125;
+
+/// `home`, or, if that is too busy or takes nothing, the worker with the fewest connections; of several with as few, the
+/// first after `home`. Where no worker has told of itself it is `home`.
+///
+/// Workers are numbered from 0 within their process; `home` is one of the rule's.
+#[inline(always)]
+pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
+    let own = connections(node, rule, home);
+    if own == Some(0) {
+        return home;
+    }
+    let (mut sum, mut workers) = (0_u64, 0_u64);
+    // Connections, and below them how far from `home`; to begin with more than anybody has, and `home` itself. Compared with
+    // nothing but its like: a comparison that the verifier can foretell makes it tell more states of the loop apart.
+    let mut least = u64::MAX - u64::from(SLOTS_PER_PORT - 1);
+    // Bounded twice: the verifier has to see an end whatever the rule says.
+    for worker in 0..SLOTS_PER_PORT {
+        if worker >= rule.workers {
+            break;
+        }
+        let Some(connections) = connections(node, rule, worker) else { continue };
+        sum += connections;
+        workers += 1;
+        let distance = worker.wrapping_sub(home) % SLOTS_PER_PORT;
+        least = least.min(connections * u64::from(SLOTS_PER_PORT) + u64::from(distance));
+    }
+    let stays = own.is_some_and(|own| own * workers * 100 <= sum * TOO_BUSY_PERCENT);
+    if stays {
+        return home;
+    }
+    home.wrapping_add((least % u64::from(SLOTS_PER_PORT)) as u32) % SLOTS_PER_PORT
+}
+
+/// Those of one worker; `None` if it takes nothing.
+#[inline(always)]
+fn connections(node: &impl Node, rule: &PortRule, worker: u32) -> Option<u64> {
+    node.worker(rule.first_worker.wrapping_add(worker))?.connections()
+}
+
+// What `distance` is undone by.
+const _: () = assert!(SLOTS_PER_PORT.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use ingress_common::{DenyRule, PortKey, WorkerLoad, steer::WORKER_ABSENT};
+
+    use super::*;
+
+    /// Workers alone; a choice asks for nothing else.
+    struct Workers(Vec<WorkerLoad>);
+
+    /// Where the workers of the process begin.
+    const FIRST: u32 = 128;
+
+    impl Node for Workers {
+        fn rule(&self, _: &PortKey) -> Option<PortRule> {
+            unreachable!("a choice is not about ports")
+        }
+        fn holds(&self, _: &[u8; 16]) -> bool {
+            unreachable!("a choice is not about addresses")
+        }
+        fn deny_entry(&self, _: &[u8; 16]) -> Option<DenyRule> {
+            unreachable!("a choice is not about senders")
+        }
+        fn worker(&self, index: u32) -> Option<WorkerLoad> {
+            self.0.get(index.checked_sub(FIRST).expect("a worker of this process") as usize).copied()
+        }
+        fn heartbeat_ns(&self) -> u64 {
+            unreachable!("a choice is not about time")
+        }
+        fn now_ns(&self) -> u64 {
+            unreachable!("a choice is not about time")
+        }
+        fn cpu(&self) -> u32 {
+            unreachable!("who is at hand is said")
+        }
+    }
+
+    fn with_workers(loads: Vec<WorkerLoad>) -> (Workers, PortRule) {
+        let workers = u32::try_from(loads.len()).expect("few");
+        (Workers(loads), PortRule { first_slot: 64, workers, flags: 0, first_worker: FIRST })
+    }
+
+    fn holding(open: &[u64]) -> (Workers, PortRule) {
+        with_workers(open.iter().map(|&open| WorkerLoad { open, ..WorkerLoad::default() }).collect())
+    }
+
+    #[track_caller]
+    fn check(open: &[u64], expected: &[u32]) {
+        let (workers, rule) = holding(open);
+        let chosen: Vec<u32> = (0..rule.workers).map(|home| choose(&workers, &rule, home)).collect();
+        assert_eq!(chosen, expected, "{open:?}");
+    }
+
+    const GONE: u64 = WORKER_ABSENT;
+
+    #[test]
+    fn home_is_chosen_until_it_is_a_quarter_above_the_mean() {
+        check(&[7], &[0]);
+        check(&[0, 0, 0, 0], &[0, 1, 2, 3]);
+        check(&[100, 100, 100, 100], &[0, 1, 2, 3]);
+        // A mean of 100: 125 is not above it by more than a quarter, and 126 is.
+        check(&[125, 75, 100, 100], &[0, 1, 2, 3]);
+        check(&[126, 74, 100, 100], &[1, 1, 2, 3]);
+        check(&[74, 100, 126, 100], &[0, 1, 0, 3]);
+        check(&[1, 0], &[1, 1]);
+        check(&[1, 1], &[0, 1]);
+    }
+
+    #[test]
+    fn of_several_that_have_as_few_it_is_the_first_after_home() {
+        check(&[0, 9, 0, 9], &[0, 2, 2, 0]);
+        check(&[0, 0, 9, 0, 0], &[0, 1, 3, 3, 4]);
+        check(&[0, 0, 0, 0, 9], &[0, 1, 2, 3, 0]);
+        let mut open = [9; 64];
+        open[10] = 0;
+        open[63] = 90;
+        check(&open, &core::array::from_fn::<u32, 64, _>(|home| if home == 63 { 10 } else { home as u32 }));
+    }
+
+    #[test]
+    fn who_takes_nothing_is_neither_chosen_nor_part_of_the_mean() {
+        check(&[GONE, 5, 5], &[1, 1, 2]);
+        check(&[5, GONE, 0], &[2, 2, 2]);
+        check(&[6, GONE, GONE], &[0, 0, 0]);
+        // Two of 10 and one of 13 have a mean of 11; with a worker of none that would be 8.25, and 13 too many.
+        check(&[13, 10, 10, GONE], &[0, 1, 2, 1]);
+        // Nobody has told of itself: as if nothing were known.
+        check(&[GONE, GONE, GONE], &[0, 1, 2]);
+        let (_, rule) = holding(&[0, 0]);
+        assert_eq!(choose(&Workers(Vec::new()), &rule, 1), 1);
+    }
+
+    #[test]
+    fn connections_on_their_way_count_and_lost_counts_do_no_harm() {
+        let load = |open, settled, chosen| WorkerLoad { open, settled, chosen };
+        let (coming, rule) = with_workers(vec![load(0, 5, 9), load(0, 9, 9)]);
+        assert_eq!(choose(&coming, &rule, 0), 1);
+        let (accepted_more, rule) = with_workers(vec![load(1, 9, 5), load(1, 0, 0)]);
+        assert_eq!(choose(&accepted_more, &rule, 0), 0);
+    }
+
+    /// Connections that all come by one CPU and never end.
+    #[test]
+    fn connections_of_one_cpu_are_spread_over_all_workers() {
+        for count in 2..=64 {
+            let (mut workers, rule) = holding(&vec![0; count]);
+            let total = 50 * count;
+            for _ in 0..total {
+                let chosen = choose(&workers, &rule, 3 % rule.workers) as usize;
+                // As a program counts it, before the worker knows.
+                workers.0[chosen].chosen += 1;
+            }
+            let loads: Vec<u64> = workers.0.iter().map(|load| load.connections().expect("all work")).collect();
+            let (least, most) = (loads.iter().min().expect("some"), loads.iter().max().expect("some"));
+            // The others share what the first does not take, evenly; the first takes a quarter more than its part.
+            assert!(*most <= 63, "{count}: {loads:?}");
+            assert!(*least >= 36, "{count}: {loads:?}");
+        }
+    }
+
+    /// Rules are userspace's; none may lead the program astray.
+    #[test]
+    fn a_rule_with_more_workers_than_there_may_be_does_no_harm() {
+        let (workers, rule) = holding(&[1; 200]);
+        for home in 0..200 {
+            assert!(choose(&workers, &rule, home) < 200);
+        }
+    }
+}
