@@ -95,6 +95,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let listeners = proxy::bind(ListenOptions { mode, workers: workers as usize, reuse: false })?;
     if let Some(kernel) = &mut kernel {
         kernel.hold(&listeners)?;
+        shared.tell_load_to(kernel.worker_cells());
     }
 
     let progress = Arc::new(Progress::default());

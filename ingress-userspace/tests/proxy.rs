@@ -28,6 +28,8 @@ mod h2c;
 mod http2;
 #[path = "proxy/https.rs"]
 mod https;
+#[path = "proxy/load.rs"]
+mod load;
 #[path = "proxy/messages.rs"]
 mod messages;
 #[path = "proxy/overload.rs"]

@@ -71,6 +71,7 @@ fn take_rest(worker: &Rc<Worker>, listener: TcpListener, entrance: Entrance) {
 
 fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entrance: Entrance) {
     worker.shared.stats.accepted.fetch_add(1, Relaxed);
+    worker.load.accepted();
     if let Some(why) = worker.refuses() {
         return worker.shared.stats.refused.count(why);
     }
@@ -144,7 +145,7 @@ mod tests {
     async fn worker() -> (Rc<Worker>, TcpStream) {
         let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-        let worker = Worker::new(shared, Options::default());
+        let worker = Worker::new(shared, 0, Options::default());
         let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let connection = worker
             .pool

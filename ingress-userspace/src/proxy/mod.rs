@@ -40,6 +40,7 @@ mod headers;
 mod in_flight;
 mod limit;
 mod listen;
+mod load;
 mod md5_crypt;
 mod memory;
 mod mirror;

@@ -108,7 +108,7 @@ impl Server {
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
-                let worker = Worker::new(shared, options);
+                let worker = Worker::new(shared, number, options);
                 let cut = worker::run(&rt, &worker, listeners, changed, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");

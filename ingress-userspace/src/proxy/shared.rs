@@ -10,7 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use ingress_common::HostL7Cell;
+use ingress_common::{HostL7Cell, WorkerCell};
 use ipnet::IpNet;
 use tokio::sync::watch;
 
@@ -68,6 +68,8 @@ pub struct Shared {
     pressure: AtomicU8,
     pub(super) stats: Stats,
     pub(super) spans: Arc<Spans>,
+    /// Where workers tell how busy they are, by their numbers, if anybody is to know.
+    worker_cells: OnceLock<&'static [WorkerCell]>,
     /// Where the access log goes, if anywhere.
     pub(super) sink: OnceLock<Sink>,
     pulses: Mutex<Vec<Arc<Pulse>>>,
@@ -174,6 +176,7 @@ impl Shared {
             pressure: AtomicU8::new(Pressure::None as u8),
             stats: Stats::default(),
             spans: Spans::new(),
+            worker_cells: OnceLock::new(),
             sink: OnceLock::new(),
             pulses: Mutex::default(),
             durations: Mutex::default(),
@@ -183,6 +186,16 @@ impl Shared {
     /// Where the access log goes, if the configuration wants one. Said once.
     pub fn log_to(&self, sink: Sink) {
         drop(self.sink.set(sink));
+    }
+
+    /// Where the workers that are started from now on tell how busy they are, by their numbers. Said once. In the daemon it
+    /// is the memory of a BPF map.
+    pub fn tell_load_to(&self, cells: &'static [WorkerCell]) {
+        let _were_said = self.worker_cells.set(cells).is_err();
+    }
+
+    pub(super) fn worker_cell(&self, number: usize) -> Option<&'static WorkerCell> {
+        self.worker_cells.get().and_then(|cells| cells.get(number))
     }
 
     /// Makes `snapshot` the one that every new request and handshake uses.

@@ -28,6 +28,7 @@ use super::{
     datagrams,
     durations::Durations,
     listen::Entrance,
+    load::Load,
     memory::Pressure,
     options::Options,
     ports::{Change, Changed},
@@ -52,6 +53,7 @@ pub(super) struct Worker {
     pub(super) pipes: Pipes,
     pub(super) warm: Warm,
     pub(super) reserve: Reserve,
+    pub(super) load: Load,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -83,10 +85,12 @@ impl Deref for Held {
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, options: Options) -> Rc<Self> {
+    /// `number` tells it from the other workers of the process.
+    pub(super) fn new(shared: Arc<Shared>, number: usize, options: Options) -> Rc<Self> {
         let mut cache = arc_swap::Cache::new(Arc::clone(shared.cell()));
         let current = Rc::new(Held(Arc::clone(cache.load())));
         let (pulse, durations) = (shared.pulse(), shared.note_durations());
+        let load = Load::begin(shared.worker_cell(number));
         let settings = Rc::new(current.settings.clone());
         let pool = Pool::new(pool_options(&settings, &options));
         let http2 = h2::Clients::new(pool.clone());
@@ -99,6 +103,7 @@ impl Worker {
             pipes: Pipes::default(),
             warm: Warm::default(),
             reserve: Reserve::new(),
+            load,
             pulse,
             now: Cell::new(Instant::now()),
             draining: Cell::new(false),
@@ -163,7 +168,9 @@ impl Worker {
     pub(super) fn enter(self: &Rc<Self>, conn: &Rc<Conn>) -> Entered {
         let id = self.next_connection.get();
         self.next_connection.set(id + 1);
-        self.connections.borrow_mut().insert(id, Rc::clone(conn));
+        let mut connections = self.connections.borrow_mut();
+        connections.insert(id, Rc::clone(conn));
+        self.load.hold(connections.len());
         self.shared.stats.connections.fetch_add(1, Relaxed);
         Entered { worker: Rc::clone(self), id }
     }
@@ -172,6 +179,7 @@ impl Worker {
     /// old snapshot that no request has replaced.
     fn tick(&self) {
         self.pulse.beat();
+        self.load.tick();
         let now = Instant::now();
         self.now.set(now);
         let mut timed_out = 0;
@@ -227,7 +235,9 @@ pub(super) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.worker.connections.borrow_mut().remove(&self.id);
+        let mut connections = self.worker.connections.borrow_mut();
+        connections.remove(&self.id);
+        self.worker.load.hold(connections.len());
         self.worker.shared.stats.connections.fetch_sub(1, Relaxed);
     }
 }

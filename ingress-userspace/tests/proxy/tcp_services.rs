@@ -201,3 +201,15 @@ fn silence_ends_a_stream_and_counts_as_such() {
     wait_until("it is counted", || proxy.shared.stats().timed_out == 1);
     proxy.wait_count(STREAMS, HostL7 { requests: Requests { aborted: 1, ..Requests::default() }, ..HostL7::default() });
 }
+
+#[test]
+fn a_stream_is_held_by_its_worker_until_it_ends() {
+    let origin = mirror();
+    let proxy = serve(&[origin.address], Header::default(), Settings::default());
+    let mut stream = connect(&proxy);
+    stream.write_all(b"ping").expect("sent");
+    wait_until("the pod has it", || origin.connections() == 1);
+    assert_eq!(proxy.load().open, 1);
+    drop(stream);
+    wait_until("nothing is held", || proxy.load().open == 0);
+}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use ingress_common::{HostL7Cell, steer::SLOTS_PER_PORT};
+use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
     datapath::{
         self, Applied, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, TransmitState,
@@ -178,6 +178,10 @@ impl Kernel {
 
     pub(super) fn host_cells(&self) -> &'static [HostL7Cell] {
         self.datapath.host_cells()
+    }
+
+    pub(super) fn worker_cells(&self) -> &'static [WorkerCell] {
+        self.datapath.worker_cells()
     }
 
     pub(super) fn datapath(&self) -> Arc<Datapath> {

@@ -415,7 +415,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_has_never_begun_keeps_nothing() {
         let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
-        let worker = Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), Options::default());
+        let worker = Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, Options::default());
         let ring = Arc::new(Keyring::of(server("/jwks").into()));
         let tasks = LocalSet::new();
         {

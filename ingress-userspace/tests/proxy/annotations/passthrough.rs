@@ -263,3 +263,15 @@ fn the_rule_for_the_root_leads() {
     assert!(exchange(&site, &hello("a.test"), usize::MAX).is_ok());
     assert_eq!((root.connections(), other.connections()), (2, 0));
 }
+
+#[test]
+fn a_connection_that_is_passed_on_is_held_by_its_worker_until_it_ends() {
+    let pod = counting();
+    let site = Ingress::with(&[PASSTHROUGH]).serve(&pod).in_order();
+    let mut stream = connect_raw(site.proxy.https);
+    stream.write_all(&hello("a.test")).expect("sent");
+    wait_until("the pod has it", || pod.connections() == 1);
+    assert_eq!(site.proxy.load().open, 1);
+    drop(stream);
+    wait_until("nothing is held", || site.proxy.load().open == 0);
+}

@@ -2,12 +2,12 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
 
-use ingress_common::{HostL7, HostL7Cell};
+use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad};
 use ingress_userspace::{
     model::{HostId, HostPattern},
     proxy::{
@@ -28,6 +28,8 @@ pub(crate) struct Proxy {
     pub(crate) streams: SocketAddr,
     pub(crate) server: Option<Server>,
     cells: &'static [HostL7Cell],
+    /// What the workers tell of themselves, by their numbers.
+    pub(crate) workers: &'static [WorkerCell],
 }
 
 impl Proxy {
@@ -70,6 +72,8 @@ impl Proxy {
     fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
+        let told: &'static [WorkerCell] = Box::leak((0..workers).map(|_| WorkerCell::default()).collect());
+        shared.tell_load_to(told);
         let mut listeners = proxy::bind(ListenOptions { mode, workers, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");
@@ -77,7 +81,7 @@ impl Proxy {
         let streams = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         let address = streams.local_addr().expect("address");
         listeners[0].streams = Some(streams);
-        Prepared(Self { shared, http, https, streams: address, server: None, cells }, listeners)
+        Prepared(Self { shared, http, https, streams: address, server: None, cells, workers: told }, listeners)
     }
 
     pub(crate) fn publish(&self, table: &Table) {
@@ -101,6 +105,13 @@ impl Proxy {
             thread::park_timeout(Duration::from_millis(1));
         }
         assert_eq!(self.count(host), expect, "host {host}");
+    }
+
+    /// How busy the first worker is, as programs would see it.
+    pub(crate) fn load(&self) -> WorkerLoad {
+        let WorkerCell { open, settled, chosen } = &self.workers[0];
+        let [open, settled, chosen] = [open, settled, chosen].map(|field| field.load(Relaxed));
+        WorkerLoad { open, settled, chosen }
     }
 
     pub(crate) fn client(&self) -> Client {
