@@ -1,8 +1,8 @@
 //! What the programs cost: instructions, and nanoseconds per packet beside a program that does nothing.
 
-use std::{num::NonZeroU32, time::Instant};
+use std::{num::NonZeroU32, sync::atomic::Ordering::Relaxed, time::Instant};
 
-use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT};
+use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT, steer::SLOTS_PER_PORT};
 use ingress_userspace::datapath::{
     ClientLimits, Datapath, DenyConfig, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
 };
@@ -111,6 +111,15 @@ fn programs_stay_small_and_their_cost_is_printed() {
             ("limits, v6 with flow", ingress(v6(ACK))),
         ];
         print_rounds(ROUNDS, &ways, receive);
+
+        datapath.client_limits().set(ClientLimits::default()).expect("no limits");
+        for workers in [2, 16, SLOTS_PER_PORT] {
+            let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers, flags: 0 };
+            datapath.set_ports(&[port]).expect("ports");
+            datapath.worker_cells().iter().for_each(|cell| cell.open.store(5, Relaxed));
+            let name = format!("received, v4 SYN, {workers} busy workers");
+            print_rounds(ROUNDS, &[(name.as_str(), ingress(v4(SYN)))], receive);
+        }
 
         let flows = datapath.flows();
         let start = Instant::now();

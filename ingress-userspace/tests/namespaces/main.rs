@@ -5,6 +5,7 @@
 //! the printed figures matter.
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]
 
+mod balance;
 mod changes;
 mod deny;
 mod escalation;

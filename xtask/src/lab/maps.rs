@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::Context as _;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap};
-use ingress_common::{HostL7, HostName, HostNet, NicNet, Total, Traffic, flow::UNATTRIBUTED, map};
+use ingress_common::{
+    HostL7, HostName, HostNet, NicNet, PortKey, PortRule, Total, Traffic, WorkerLoad,
+    flow::{PROTO_TCP, UNATTRIBUTED},
+    map,
+};
 
 use super::until_within;
 
@@ -24,6 +28,8 @@ pub struct Maps {
     host_l7: Array<MapData, HostL7>,
     totals: PerCpuArray<MapData, Traffic>,
     nic_net: PerCpuHashMap<MapData, u32, NicNet>,
+    ports: HashMap<MapData, PortKey, PortRule>,
+    workers: Array<MapData, WorkerLoad>,
 }
 
 /// One host's counters.
@@ -58,6 +64,8 @@ impl Maps {
             host_l7: pinned(&dir, map::HOST_L7)?,
             totals: pinned(&dir, map::TOTALS)?,
             nic_net: pinned(&dir, map::NIC_NET)?,
+            ports: pinned(&dir, map::PORTS)?,
+            workers: pinned(&dir, map::WORKERS)?,
             dir,
         })
     }
@@ -95,6 +103,25 @@ impl Maps {
             per_cpu.iter().for_each(|one| all += *one);
         }
         Ok(all)
+    }
+
+    /// Where the workers begin of the process that owns the node.
+    ///
+    /// # Errors
+    /// If TCP port 80 is not one of the node's, or the kernel refuses a read.
+    pub fn first_worker(&self) -> anyhow::Result<u32> {
+        let http = PortKey { port_be: 80_u16.to_be(), proto: PROTO_TCP, pad: 0 };
+        let PortRule { first_worker, .. } = self.ports.get(&http, 0).context("cannot read the rule of port 80")?;
+        Ok(first_worker)
+    }
+
+    /// How busy `count` workers are, from `first` on.
+    ///
+    /// # Errors
+    /// If the kernel refuses a read.
+    pub fn workers(&self, first: u32, count: u32) -> anyhow::Result<Vec<WorkerLoad>> {
+        let load = |index| self.workers.get(&index, 0).with_context(|| format!("cannot read worker {index}"));
+        (first..first + count).map(load).collect()
     }
 
     /// The counters once they add up and stand still.

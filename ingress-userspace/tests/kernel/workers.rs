@@ -1,0 +1,215 @@
+//! Which worker gets a connection: by SYNs through `ingress_xdp`, and by real connections through `ingress_lookup`.
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd as _,
+    sync::atomic::Ordering::Relaxed,
+};
+
+use aya::maps::{HashMap, Map, MapData};
+use ingress_common::{
+    FlowKey, Handoff, Total, WorkerLoad,
+    flow::PROTO_TCP,
+    map::{HANDOFF, WORKER_GROUPS},
+    steer::{CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, WORKER_ABSENT},
+};
+use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, flow_key};
+use nix::{
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    unistd::Pid,
+};
+
+use crate::{
+    packets::{Packet, SYN},
+    sandbox::{Sandbox, ip, sandboxed},
+};
+
+const NODE: &str = "198.51.100.7:80";
+/// First slot of the port.
+const SLOT: u32 = 4;
+
+/// A node whose port 80 has so many workers, which have not told of themselves.
+fn serving(sandbox: &Sandbox, workers: u32) -> Datapath {
+    let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
+    datapath.take_over().expect("takes over");
+    let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: SLOT, workers, flags: 0 };
+    datapath.set_ports(&[port]).expect("ports");
+    let node: SocketAddr = NODE.parse().expect("an address");
+    datapath.set_node_addrs(&[(node.ip(), 1)]).expect("addresses");
+    datapath
+}
+
+/// The workers hold so many connections now, and wait for none.
+fn hold(datapath: &Datapath, open: &[u64]) {
+    for (cell, open) in datapath.worker_cells().iter().zip(open) {
+        cell.open.store(*open, Relaxed);
+        cell.settled.store(cell.chosen.load(Relaxed), Relaxed);
+    }
+}
+
+/// How busy the first `count` workers are, as the maps say.
+fn loads(datapath: &Datapath, count: usize) -> Vec<WorkerLoad> {
+    let (_, rule) = datapath.maps().ports().expect("ports")[0];
+    let workers = datapath.maps().workers().expect("workers");
+    workers[rule.first_worker as usize..][..count].to_vec()
+}
+
+/// Has everything that this thread does, and so the programs that it runs, done by one CPU, and says which.
+fn on_one_cpu() -> u32 {
+    let this = Pid::from_raw(0);
+    let may = sched_getaffinity(this).expect("the CPUs of this thread");
+    let cpu = (0..CpuSet::count()).find(|&cpu| may.is_set(cpu) == Ok(true)).expect("a CPU");
+    let mut one = CpuSet::new();
+    one.set(cpu).expect("it exists");
+    sched_setaffinity(this, &one).expect("it may run there");
+    u32::try_from(cpu).expect("few CPUs")
+}
+
+fn handoffs(sandbox: &Sandbox) -> HashMap<MapData, FlowKey, Handoff> {
+    let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(HANDOFF)).expect("pinned");
+    Map::LruHashMap(pinned).try_into().expect("a hash")
+}
+
+/// The worker that a SYN from `port` is given to.
+fn worker_of_syn(datapath: &Datapath, handoff: &HashMap<MapData, FlowKey, Handoff>, port: u16) -> u32 {
+    let packet = Packet::tcp(&format!("192.0.2.1:{port}"), NODE, SYN);
+    let run = RunOptions { frame: &packet.frame(), repeat: 1, live: None };
+    datapath.heartbeat().expect("beats");
+    datapath.test_run(TestProgram::Ingress, run).expect("runs");
+    let note = handoff.get(&flow_key(packet.remote, packet.local), 0).expect("a note");
+    assert_eq!(note.chosen_by, CHOSEN_BY_XDP);
+    note.slot - SLOT
+}
+
+#[test]
+fn syns_that_one_cpu_takes_are_spread_over_all_workers_before_any_is_accepted() {
+    sandboxed(|sandbox| {
+        const WORKERS: usize = 5;
+        let home = on_one_cpu() as usize % WORKERS;
+        let datapath = serving(sandbox, 5);
+        hold(&datapath, &[0; WORKERS]);
+        let handoff = handoffs(sandbox);
+        let mut given = [0; WORKERS];
+        for port in 10_000..10_500 {
+            given[worker_of_syn(&datapath, &handoff, port) as usize] += 1;
+        }
+        let loads = loads(&datapath, WORKERS);
+        let chosen: Vec<u64> = loads.iter().map(|load| load.chosen).collect();
+        assert_eq!(chosen, given, "what is given is counted");
+        // A quarter above the mean of 100 for the one at hand, one more at most; the others share the rest.
+        assert!((120..=126).contains(&given[home]), "{given:?}, at hand {home}");
+        for (worker, given) in given.iter().enumerate().filter(|(worker, _)| *worker != home) {
+            assert!((93..=96).contains(given), "worker {worker}: {given}");
+        }
+        assert_eq!(datapath.totals().expect("totals").get(Total::Decided).packets, 500);
+    });
+}
+
+#[test]
+fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
+    sandboxed(|sandbox| {
+        let home = on_one_cpu() as usize % 4;
+        let datapath = serving(sandbox, 4);
+        let handoff = handoffs(sandbox);
+        // Beginning with the worker at hand, in the order in which they follow it.
+        let cases: [([u64; 4], usize); 7] = [
+            ([WORKER_ABSENT; 4], 0),
+            ([125, 75, 100, 100], 0),
+            ([126, 74, 100, 100], 1),
+            ([126, 100, 100, 74], 3),
+            ([126, 100, WORKER_ABSENT, 74], 3),
+            ([WORKER_ABSENT, 100, 99, 100], 2),
+            ([99, 0, 99, 99], 1),
+        ];
+        for (number, (open, expected)) in (0_u16..).zip(cases) {
+            let mut held = [0; 4];
+            for (after, open) in open.into_iter().enumerate() {
+                held[(home + after) % 4] = open;
+            }
+            hold(&datapath, &held);
+            let chosen = worker_of_syn(&datapath, &handoff, 20_000 + number) as usize;
+            assert_eq!(chosen, (home + expected) % 4, "{open:?}, at hand {home}");
+        }
+        // Passed over until it is no longer above the mean by more than a quarter, and then chosen again.
+        let mut held = [100; 4];
+        held[home] = 200;
+        let passed_over = (0_u16..100).find(|&port| {
+            hold(&datapath, &held);
+            held[home] -= 1;
+            worker_of_syn(&datapath, &handoff, 30_000 + port) as usize == home
+        });
+        // 136 × 4 ≤ 436 × 1.25
+        assert_eq!(passed_over, Some(200 - 136));
+    });
+}
+
+#[test]
+fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice() {
+    sandboxed(|sandbox| {
+        ip("addr add 198.51.100.7/32 dev lo");
+        let datapath = serving(sandbox, 2);
+        let listeners = [(); 2].map(|()| TcpListener::bind("[::]:0").expect("listens"));
+        for (slot, listener) in (SLOT..).zip(&listeners) {
+            datapath.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        let mut handoff = handoffs(sandbox);
+        // Open to the end, so that no segment comes after its connection is gone.
+        let mut connections = Vec::new();
+        let node: SocketAddr = NODE.parse().expect("an address");
+        for (open, expected) in [([1000, 0], 1), ([0, 1000], 0), ([WORKER_ABSENT, 1000], 1), ([1000, WORKER_ABSENT], 0)]
+        {
+            hold(&datapath, &open);
+            for _ in 0..20 {
+                let stream = TcpStream::connect(node).expect("connects");
+                let local = stream.local_addr().expect("an address");
+                let (accepted, peer) = listeners[expected].accept().expect("accepts");
+                assert_eq!(peer.port(), local.port(), "{open:?}");
+                let note = handoff.get(&flow_key(local, node), 0).expect("a note");
+                assert_eq!((note.slot - SLOT) as usize, expected);
+                assert_eq!(note.chosen_by, CHOSEN_BY_LOOKUP);
+                connections.push((stream, accepted));
+            }
+        }
+        let totals = datapath.totals().expect("totals");
+        let lookups = [Total::LookupDefault, Total::LookupDecided, Total::SlotEmpty].map(|t| totals.get(t).packets);
+        assert_eq!(lookups, [80, 0, 0]);
+        let chosen: u64 = loads(&datapath, 2).iter().map(|load| load.chosen).sum();
+        assert_eq!(chosen, 80);
+        // A note of its own is followed, whoever is busy now; here one for a connection that is still to come.
+        hold(&datapath, &[1000, 0]);
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::new(node.ip(), 0).into()).expect("bound");
+        let local = socket.local_addr().expect("an address").as_socket().expect("of IP");
+        datapath.heartbeat().expect("beats");
+        let time_ns = datapath.maps().alive(0).expect("alive").heartbeat_ns;
+        let kept = Handoff { slot: SLOT, chosen_by: CHOSEN_BY_LOOKUP, time_ns };
+        handoff.insert(flow_key(local, node), kept, 0).expect("laid");
+        socket.connect(&node.into()).expect("connects");
+        assert_eq!(listeners[0].accept().expect("accepts").1.port(), local.port());
+        assert_eq!(datapath.totals().expect("totals").get(Total::LookupDefault).packets, 81);
+    });
+}
+
+#[test]
+fn each_process_has_entries_of_its_own_and_begins_without_what_others_left() {
+    sandboxed(|sandbox| {
+        let first = serving(sandbox, 2);
+        assert!(loads(&first, 64).iter().all(|load| load.connections().is_none()), "nobody has told of itself");
+        hold(&first, &[7, 8]);
+        let second = serving(sandbox, 2);
+        assert_eq!(loads(&second, 2)[0].connections(), None, "the rule leads to the entries of the owner");
+        hold(&second, &[1, 2]);
+        let open = |datapath: &Datapath| -> Vec<u64> {
+            datapath.worker_cells()[..2].iter().map(|cell| cell.open.load(Relaxed)).collect()
+        };
+        assert_eq!((open(&first), open(&second)), (vec![7, 8], vec![1, 2]));
+        drop(first);
+        drop(second);
+        // All entries come round, and what the dead have left in them goes.
+        for _ in 0..WORKER_GROUPS {
+            let next = serving(sandbox, 2);
+            assert!(loads(&next, 64).iter().all(|load| load.connections().is_none()));
+            hold(&next, &[9, 9]);
+        }
+    });
+}
