@@ -9,7 +9,7 @@ pub const LAYOUT: &str = "v1";
 pub const PORTS: &str = "ports";
 /// Addresses of this node, IPv4 as v4-mapped (`[u8; 16]` → [`crate::NodeAddr`]), hash.
 pub const NODE_ADDRS: &str = "node_addrs";
-/// Interfaces whose packets `ingress_xdp` sees (ifindex `u32` → [`crate::Nic`]), hash.
+/// Interfaces whose packets `ingress_xdp` or `ingress_tc_in` sees (ifindex `u32` → [`crate::Nic`]), hash.
 pub const NICS: &str = "nics";
 /// Packets and bytes by [`crate::Total`], per-CPU array of [`crate::Traffic`].
 pub const TOTALS: &str = "totals";
@@ -54,7 +54,7 @@ pub const DENY_CONFIG: &str = "deny_config";
 pub const PORTS_MAX: u32 = 64;
 /// Most addresses of a node.
 pub const NODE_ADDRS_MAX: u32 = 1024;
-/// Most interfaces with a program.
+/// Most interfaces with a program, and above those.
 pub const NICS_MAX: u32 = 64;
 /// Entries of [`NIC_NET`]: the interfaces, [`NIC_OTHER`] and [`NIC_GONE`].
 pub const NIC_NET_MAX: u32 = NICS_MAX + 2;

@@ -59,9 +59,16 @@ pub struct Nic {
     pub pad: u32,
 }
 
+/// `ingress_xdp` in the driver.
 pub const NIC_NATIVE: u32 = 1;
+/// `ingress_xdp` in the stack.
 pub const NIC_GENERIC: u32 = 2;
+/// `ingress_tc_in` by tcx.
 pub const NIC_TCX: u32 = 3;
+/// `ingress_tc_in` by clsact.
+pub const NIC_CLSACT: u32 = 4;
+/// No program of its own: what it receives comes by interfaces below it that have one, as the ports of a bond.
+pub const NIC_ABOVE: u32 = 5;
 
 /// Value of [`crate::map::HANDOFF`].
 #[repr(C)]

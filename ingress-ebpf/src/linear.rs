@@ -1,6 +1,12 @@
 //! Packet memory that programs read directly: what lies between two addresses of the context.
 
-use ingress_ebpf::parse::Frame;
+use aya_ebpf::programs::TcContext;
+use ingress_common::Total;
+use ingress_ebpf::parse::{Frame, Segment, parse};
+
+/// Bytes that are brought into the linear part of a packet whose headers are not in it: two VLAN tags, an IP header
+/// with more options or extensions than anybody sends, and a TCP header.
+const HEADERS: u32 = 512;
 
 /// The first buffer of a frame (XDP), or the linear part of a packet (tc).
 pub(crate) struct Linear {
@@ -26,5 +32,17 @@ impl Frame for Linear {
         }
         // SAFETY: `N` bytes from `at` lie within the packet, which outlives `self`; byte arrays have no alignment.
         Some(unsafe { &*(at as *const [u8; N]) })
+    }
+}
+
+/// What a packet of the stack is about, or the verdict on one that is of no TCP or UDP.
+#[inline(always)]
+pub(crate) fn segment(ctx: &TcContext) -> Result<Segment, Total> {
+    match parse(&Linear::new(ctx.data(), ctx.data_end())) {
+        // The stack writes headers into the linear part, and drivers mostly leave them there; others may not.
+        Err(Total::Malformed) if ctx.pull_data(ctx.len().min(HEADERS)).is_ok() => {
+            parse(&Linear::new(ctx.data(), ctx.data_end()))
+        }
+        parsed => parsed,
     }
 }

@@ -1,5 +1,5 @@
-//! The kernel programs `ingress_xdp`, `ingress_lookup` and `ingress_tc_out`: bind the pure half of the crate to
-//! packets, maps and counters.
+//! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup` and `ingress_tc_out`: bind the pure half of the
+//! crate to packets, maps and counters.
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
     target_arch = "bpf",
@@ -21,6 +21,10 @@ mod lookup;
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod node;
+#[cfg(target_arch = "bpf")]
+mod receive;
+#[cfg(target_arch = "bpf")]
+mod tc_in;
 #[cfg(target_arch = "bpf")]
 mod tc_out;
 #[cfg(target_arch = "bpf")]

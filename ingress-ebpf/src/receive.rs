@@ -1,0 +1,89 @@
+//! What becomes of a packet that an interface receives, whichever program sees it: counts it once, for its host if it
+//! is for a steered port, and chooses the worker of a new connection. Has dropped what the deny list denies and what is
+//! above a client's limits, nothing else, and never changes a packet.
+
+use aya_ebpf::{EbpfContext, bindings::BPF_ANY};
+use aya_log_ebpf::debug;
+use ingress_common::{FlowKey, Total};
+use ingress_ebpf::{
+    decide::{Choice, Decision, decide},
+    parse::Segment,
+};
+
+use crate::{
+    clients, count,
+    maps::HANDOFF,
+    node::{Maps, count_choice, host},
+};
+
+/// A packet that is being received, as the context of a program shows it.
+pub(crate) trait Received: EbpfContext {
+    /// Index of the interface that receives it.
+    fn nic(&self) -> u32;
+    /// Its length with the link header.
+    fn bytes(&self) -> u64;
+    /// What it is about, or the verdict on one that is of no TCP or UDP.
+    fn segment(&self) -> Result<Segment, Total>;
+}
+
+/// What the kernel is to do with a packet.
+#[derive(Clone, Copy)]
+pub(crate) enum Fate {
+    Pass,
+    /// The deny list denies its sender, or that has sent too much.
+    Drop,
+}
+
+/// Decides about a packet, and carries that out but for its fate.
+#[inline(always)]
+pub(crate) fn receive(packet: &impl Received) -> Fate {
+    let bytes = packet.bytes();
+    match packet.segment() {
+        Ok(segment) => act(packet, &segment, bytes),
+        Err(verdict) => leave(verdict, bytes),
+    }
+}
+
+/// Carries out the decision on a TCP or UDP packet.
+#[inline(always)]
+fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
+    let Segment { flow, tcp_flags: _ } = segment;
+    match decide(&Maps, segment, |now_ns| clients::limited(flow, segment.is_request(), now_ns, bytes)) {
+        Decision::Leave(verdict) => return leave(verdict, bytes),
+        Decision::Deny(rule) => {
+            count::denied(rule, bytes);
+            return Fate::Drop;
+        }
+        Decision::Limit(verdict) => {
+            count::total(verdict, bytes);
+            return Fate::Drop;
+        }
+        Decision::Accept => {}
+        Decision::Steer(choice) => hand_off(packet, flow, &choice, bytes),
+        Decision::Stale => count::total(Total::HeartbeatStale, bytes),
+    }
+    count::accepted(packet.nic(), host(flow), bytes);
+    Fate::Pass
+}
+
+/// Counts what is not for this ingress, and lets it go its way.
+#[inline(always)]
+fn leave(verdict: Total, bytes: u64) -> Fate {
+    count::total(verdict, bytes);
+    Fate::Pass
+}
+
+/// Leaves the choice of a worker for `ingress_lookup`.
+#[inline(always)]
+fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &Choice, bytes: u64) {
+    let Choice { worker, handoff } = choice;
+    let event = match HANDOFF.insert(flow, handoff, u64::from(BPF_ANY)) {
+        Ok(()) => {
+            count_choice(*worker);
+            Total::Decided
+        }
+        Err(_) => Total::HandoffFull,
+    };
+    count::total(event, bytes);
+    debug!(packet, "xdp: [{:i}]:{} to slot {}", flow.remote_addr, u16::from_be(flow.remote_port_be), handoff.slot);
+}

@@ -1,0 +1,48 @@
+//! `ingress_tc_in`: sees what an interface receives where `ingress_xdp` cannot be attached, for the driver does not let
+//! it or somebody else's program is there. The packet is the stack's by then: what was merged on its way (GRO) is one
+//! packet with one header, as generic XDP sees it, too.
+
+use aya_ebpf::{
+    bindings::{
+        __sk_buff,
+        tcx_action_base::{TCX_DROP, TCX_NEXT},
+    },
+    macros::classifier,
+    programs::TcContext,
+};
+use ingress_common::Total;
+use ingress_ebpf::parse::Segment;
+
+use crate::{
+    linear,
+    receive::{Fate, Received, receive},
+};
+
+#[classifier]
+fn ingress_tc_in(ctx: TcContext) -> i32 {
+    match receive(&ctx) {
+        // The same numbers as clsact's TC_ACT_UNSPEC and TC_ACT_SHOT. Whatever comes next has its turn.
+        Fate::Pass => TCX_NEXT,
+        Fate::Drop => TCX_DROP,
+    }
+}
+
+impl Received for TcContext {
+    #[inline(always)]
+    fn nic(&self) -> u32 {
+        // SAFETY: the context this program was called with, valid for its whole run.
+        let packet: &__sk_buff = unsafe { &*self.skb.skb };
+        packet.ifindex
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        // Not `wire_len`, which lacks the link header here.
+        u64::from(self.len())
+    }
+
+    #[inline(always)]
+    fn segment(&self) -> Result<Segment, Total> {
+        linear::segment(self)
+    }
+}
