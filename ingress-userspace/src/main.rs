@@ -6,6 +6,7 @@ mod app;
 mod clients;
 mod config;
 mod counters;
+mod delivery;
 mod deny;
 mod inspect;
 mod node;

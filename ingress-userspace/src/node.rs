@@ -1,4 +1,4 @@
-//! The addresses and interfaces of this node, from netlink. Knows nothing of maps or programs.
+//! The addresses and interfaces of this node, and by which of them default routes lead, from netlink. Knows nothing of maps or programs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,9 +10,11 @@ use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt};
 use rtnetlink::{
     Handle, MulticastGroup, RouteMessageBuilder, new_multicast_connection,
+    packet_core::NetlinkPayload,
     packet_route::{
+        RouteNetlinkMessage,
         address::AddressAttribute,
-        link::LinkAttribute,
+        link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage},
         route::{RouteAttribute, RouteMessage, RouteNextHop, RouteType},
     },
 };
@@ -22,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 /// NodeLocal DNSCache its listen addresses.
 const FOREIGN_ADDRESSES: [&str; 2] = ["kube-ipvs0", "nodelocaldns"];
 
-/// A burst of address changes (a NIC coming up, a CNI starting) counts as one after this much quiet.
+/// A burst of changes (a NIC coming up, a CNI starting) counts as one after this much quiet.
 const SETTLE: Duration = Duration::from_millis(50);
 /// … but a stream of changes without a pause is reported after this time.
 const SETTLE_MAX: Duration = Duration::from_millis(500);
@@ -30,12 +32,44 @@ const SETTLE_MAX: Duration = Duration::from_millis(500);
 /// Address → index of its interface.
 pub(crate) type Addresses = BTreeMap<IpAddr, u32>;
 
-/// Reads the node's addresses and reports changes.
+/// Index → interface.
+pub(crate) type Links = BTreeMap<u32, Link>;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) name: String,
+    pub(crate) kind: LinkKind,
+    /// The interface that it is a port of: a bond, a bridge, ….
+    pub(crate) controller: Option<u32>,
+}
+
+/// How packets come to an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkKind {
+    /// A bond or a team: by its ports.
+    Bundle,
+    /// A VLAN: by the interface that it lies on.
+    Vlan { on: u32 },
+    /// In a way of its own.
+    Other,
+}
+
+/// What may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// Addresses or interfaces.
+    Links,
+    /// Those, and by which interfaces default routes lead.
+    Routes,
+}
+
+/// Reads the node's addresses and interfaces and reports changes.
 pub(crate) struct Node {
     handle: Handle,
-    changes: futures_util::stream::BoxStream<'static, ()>,
-    /// A change that was seen and not yet reported.
-    dirty: bool,
+    changes: futures_util::stream::BoxStream<'static, Change>,
+    /// What was seen and not yet reported.
+    seen: Option<Change>,
 }
 
 impl Node {
@@ -44,24 +78,46 @@ impl Node {
     /// # Errors
     /// If the kernel refuses the socket.
     pub(crate) fn open() -> anyhow::Result<Self> {
-        let groups = [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
+        let groups = [
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ];
         let (connection, handle, messages) =
             new_multicast_connection(&groups).context("cannot open a netlink socket to read the node's addresses")?;
         // Ends with `self`: the connection stops when its handle and receiver are gone.
         tokio::spawn(connection);
-        Ok(Self { handle, changes: messages.map(|_| ()).boxed(), dirty: false })
+        let changes = messages.filter_map(|(message, _)| std::future::ready(change(&message.payload)));
+        Ok(Self { handle, changes: changes.boxed(), seen: None })
     }
 
-    /// The addresses that packets for this node can carry. Loopback is left out: what a process binds there is its own.
+    /// The interfaces there are.
     ///
     /// # Errors
     /// If the kernel does not answer the dump.
-    pub(crate) async fn addresses(&self) -> anyhow::Result<Addresses> {
-        let foreign = self.interfaces(|name| FOREIGN_ADDRESSES.contains(&name)).await?;
+    pub(crate) async fn links(&self) -> anyhow::Result<Links> {
+        let mut links = Links::new();
+        let mut messages = self.handle.link().get().execute();
+        while let Some(message) = messages.try_next().await.context("cannot list the node's interfaces")? {
+            let index = message.header.index;
+            links.extend(link(message).map(|link| (index, link)));
+        }
+        Ok(links)
+    }
+
+    /// The addresses that packets for this node can carry; `links` are the interfaces there are. Loopback is left out: what a
+    /// process binds there is its own.
+    ///
+    /// # Errors
+    /// If the kernel does not answer the dump.
+    pub(crate) async fn addresses(&self, links: &Links) -> anyhow::Result<Addresses> {
+        let is_foreign = |index| links.get(&index).is_some_and(|link| FOREIGN_ADDRESSES.contains(&link.name.as_str()));
         let mut addresses = Addresses::new();
         let mut messages = self.handle.address().get().execute();
         while let Some(message) = messages.try_next().await.context("cannot list the node's addresses")? {
-            if foreign.contains_key(&message.header.index) {
+            if is_foreign(message.header.index) {
                 continue;
             }
             // `Local` is the node's end of a point-to-point link, where `Address` is the peer.
@@ -82,11 +138,11 @@ impl Node {
         Ok(addresses)
     }
 
-    /// The names of the interfaces with a default route.
+    /// The interfaces with a default route.
     ///
     /// # Errors
     /// If the kernel does not answer the dump.
-    pub(crate) async fn default_interfaces(&self) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn default_routes(&self) -> anyhow::Result<BTreeSet<u32>> {
         let mut indices = BTreeSet::new();
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
         let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
@@ -98,39 +154,61 @@ impl Node {
                 }
             }
         }
-        let names = self.interfaces(|name| name != "lo").await?;
-        Ok(indices.iter().filter_map(|index| names.get(index).cloned()).collect())
+        Ok(indices)
     }
 
-    /// Waits until addresses or links may have changed; `None` when netlink is gone. Safe to cancel: a change that was seen is
-    /// reported by the next call.
-    pub(crate) async fn changed(&mut self) -> Option<()> {
-        if !self.dirty {
-            self.changes.next().await?;
-            self.dirty = true;
+    /// Waits until something may have changed; `None` when netlink is gone. Safe to cancel: what was seen is reported by the
+    /// next call.
+    pub(crate) async fn changed(&mut self) -> Option<Change> {
+        if self.seen.is_none() {
+            self.seen = Some(self.changes.next().await?);
         }
         let latest = Instant::now() + SETTLE_MAX;
         while let Ok(more) = timeout_at(latest.min(Instant::now() + SETTLE), self.changes.next()).await {
-            more?;
+            self.seen = self.seen.max(Some(more?));
         }
-        self.dirty = false;
-        Some(())
+        self.seen.take()
     }
+}
 
-    async fn interfaces(&self, keep: impl Fn(&str) -> bool) -> anyhow::Result<BTreeMap<u32, String>> {
-        let mut names = BTreeMap::new();
-        let mut links = self.handle.link().get().execute();
-        while let Some(link) = links.try_next().await.context("cannot list the node's interfaces")? {
-            let name = link.attributes.into_iter().find_map(|attribute| match attribute {
-                LinkAttribute::IfName(name) => Some(name),
-                _ => None,
-            });
-            if let Some(name) = name.filter(|name| keep(name)) {
-                names.insert(link.header.index, name);
-            }
+/// What a message of netlink says may have changed.
+fn change(payload: &NetlinkPayload<RouteNetlinkMessage>) -> Option<Change> {
+    match payload {
+        // A node may have very many routes, which come and go.
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
+            (route.header.destination_prefix_length == 0).then_some(Change::Routes)
         }
-        Ok(names)
+        NetlinkPayload::InnerMessage(_) => Some(Change::Links),
+        // Messages were lost, perhaps.
+        _ => Some(Change::Routes),
     }
+}
+
+/// An interface as netlink describes it; `None` if it has no name.
+fn link(message: LinkMessage) -> Option<Link> {
+    let (mut name, mut kind, mut controller, mut lower, mut is_elsewhere) = (None, None, None, None, false);
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text),
+            LinkAttribute::Controller(index) => controller = Some(index),
+            LinkAttribute::Link(index) => lower = Some(index),
+            // Of `lower`.
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
+            LinkAttribute::LinkInfo(info) => {
+                kind = info.into_iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    let kind = match (kind, lower) {
+        (Some(InfoKind::Bond | InfoKind::Team), _) => LinkKind::Bundle,
+        (Some(InfoKind::Vlan), Some(on)) if !is_elsewhere => LinkKind::Vlan { on },
+        _ => LinkKind::Other,
+    };
+    Some(Link { name: name?, kind, controller })
 }
 
 /// A route names its interface itself, or one for each of its next hops.

@@ -8,7 +8,7 @@ use std::{
 use ingress_common::{HostL7Cell, NicNet, Traffic};
 use ingress_userspace::{
     control::{Contact, status},
-    datapath::{Datapath, DenyCount, DenyView, NicReport, Origin, Owner},
+    datapath::{Datapath, DenyCount, DenyView, NicReport, NicState, Origin, Owner},
     model::HostId,
     proxy::{Pulse, Shared, StatsView, UpstreamView},
     route::MeterView,
@@ -126,13 +126,19 @@ impl Source for View {
     fn interfaces(&self) -> Vec<InterfaceCounters> {
         let Some(kernel) = &self.kernel else { return Vec::new() };
         let mut counted = kernel.maps().nic_net().unwrap_or_default();
-        let reports = kernel.report().interfaces.iter();
-        let mut interfaces: Vec<_> = reports
-            .map(|NicReport { name, index, state, transmit }| InterfaceCounters {
-                name: name.clone(),
+        let mut interfaces: Vec<_> = kernel
+            .interfaces()
+            .into_iter()
+            .map(|NicReport { name, index, state, refusals: _, transmit }| InterfaceCounters {
+                name,
                 receives: Attached { how: state.as_str(), is_there: state.is_attached() },
                 transmits: Attached { how: transmit.as_str(), is_there: transmit.is_attached() },
-                net: counted.remove(index).unwrap_or_default(),
+                // One that is absent has no number of its own.
+                net: if state == NicState::Absent {
+                    NicNet::default()
+                } else {
+                    counted.remove(&index).unwrap_or_default()
+                },
             })
             .collect();
         let mut other = NicNet::default();

@@ -158,6 +158,7 @@ impl Settings {
                 XdpMode::Auto => datapath::XdpMode::Auto,
                 XdpMode::Native => datapath::XdpMode::Native,
                 XdpMode::Generic => datapath::XdpMode::Generic,
+                XdpMode::Tcx => datapath::XdpMode::Tcx,
                 XdpMode::Off => datapath::XdpMode::Off,
             },
             lookup: steer == Steer::Auto,

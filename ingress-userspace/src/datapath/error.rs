@@ -32,7 +32,8 @@ pub enum Error {
     )]
     ForeignNamespace { path: PathBuf },
     #[error(
-        "interface `{interface}` has an XDP program of somebody else; remove it (`ip link set dev {interface} xdp off`), or run with `--xdp-mode off`"
+        "interface `{interface}` has an XDP program of somebody else; remove it (`ip link set dev {interface} xdp off`), or \
+         run with `--xdp-mode auto` or `tcx`, which leave it there"
     )]
     Busy { interface: String },
     #[error("there is no interface `{0}` in this network namespace; `ip link` lists those there are")]

@@ -3,6 +3,7 @@
 //! ```text
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
+//!            follow ─────────────────────────────> links of interfaces, nics, nic_net
 //!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, limits
 //! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6
 //! proxy ──── register_listener, flows, …_cells ───> listeners, flows, host_l7, workers
@@ -37,14 +38,14 @@ mod probe;
 mod report;
 mod sys;
 mod table;
-mod tc_out;
+mod tc;
 
 use std::{
     net::IpAddr,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     path::Path,
     sync::{
-        Arc,
+        Arc, RwLock,
         atomic::{
             AtomicU64,
             Ordering::{AcqRel, Relaxed},
@@ -61,7 +62,13 @@ use ingress_common::{
     steer::{SLOTS_PER_PORT, WORKER_ABSENT},
 };
 
-use self::{alive::Life, pins::Pins, sys::Access};
+use self::{
+    alive::Life,
+    nics::{Nics, Place},
+    pins::Pins,
+    sys::Access,
+    tc::Direction,
+};
 pub use self::{
     deny::{
         Applied, Denial, DenyConfig, DenyCount, DenyEditor, DenyEntry, DenyList, DenyView, Entered, Origin, Rejection,
@@ -73,7 +80,7 @@ pub use self::{
     limits::{ClientLimiter, ClientLimits, LimitedClient, PacketRate},
     log::DebugLog,
     maps::{HostCounts, Maps, Totals},
-    options::{BPFFS, Options, SteeredPort, XdpMode},
+    options::{BPFFS, Interfaces, Options, SteeredPort, XdpMode},
     owner::{Claim, Owner},
     pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
     probe::probe,
@@ -84,7 +91,7 @@ pub use self::{
 #[derive(Debug)]
 pub struct Datapath {
     shared: Arc<Shared>,
-    object: Ebpf,
+    nics: RwLock<Nics>,
     host_cells: &'static [HostL7Cell],
     worker_cells: &'static [WorkerCell],
     host_ids: HostIds,
@@ -107,7 +114,10 @@ struct Shared {
 /// A program that [`Datapath::test_run`] can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProgram {
+    /// `ingress_xdp`.
     Ingress,
+    /// `ingress_tc_in`, which is loaded at its first run.
+    Stack,
     /// `return XDP_PASS`: what the other is measured against. Loaded only with [`Options::measure`].
     Bare,
 }
@@ -115,12 +125,14 @@ pub enum TestProgram {
 /// What [`Datapath::test_run`] feeds a program with.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions<'a> {
-    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes.
+    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes. For [`TestProgram::Stack`] the
+    /// kernel may want whole IP headers.
     pub frame: &'a [u8],
     /// How often; counters count each.
     pub repeat: u32,
-    /// Index of an interface that is to receive the frames in earnest: what the program passes goes on into the stack, whose time
-    /// is part of the result, and the verdict is not told (Linux 5.18, commit b530e9e1063e). `None`: the program alone.
+    /// Index of an interface that is to receive the frames in earnest: what the program passes goes on into the stack,
+    /// whose time is part of the result, and the verdict is not told (Linux 5.18, commit b530e9e1063e; not for
+    /// [`TestProgram::Stack`]). `None`: the program alone.
     pub live: Option<u32>,
 }
 
@@ -156,14 +168,14 @@ impl Datapath {
     /// no packet meets an interface without a program.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] names all that is missing before anything is changed. After any other error the pins are as
-    /// complete as before, and `open` can be tried again.
+    /// [`Error::Unsupported`] names all that is missing, and [`Error::NoInterface`] an interface if none is there, before
+    /// anything is changed. After any other error the pins are as complete as before, and `open` can be tried again.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let missing = probe(&options.bpffs);
         if !missing.is_empty() {
             return Err(Error::Unsupported(missing));
         }
-        let interfaces = indices(&options.interfaces)?;
+        nics::check(&options.interfaces)?;
         let pins = Pins::new(&options.bpffs);
         pins.create()?;
         let exclusive = pins.lock()?;
@@ -172,11 +184,13 @@ impl Datapath {
         let maps = Maps::open(&pins, Access::Write)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, options.lookup, &mut programs)?;
-        let interfaces = nics::attach(&pins, &maps, &mut object, &interfaces, options, &mut programs)?;
         if options.measure {
             object::load_bare(&mut object)?;
+            let (_, report) = object::program(&mut object, object::TC_IN)?;
+            programs.push(report);
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
+        let nics = Nics::attach(Place { pins: &pins, maps: &maps }, object, options, &mut programs)?;
         let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         let worker_cells = own_workers(workers.leak(), life.first_worker());
@@ -190,7 +204,7 @@ impl Datapath {
         let report = Report {
             epoch: life.epoch(),
             has_predecessor,
-            interfaces,
+            interfaces: nics.reports().to_vec(),
             lookup,
             host_capacity: maps.host_capacity(),
             programs,
@@ -199,7 +213,8 @@ impl Datapath {
         let host_ids = HostIds::read(Arc::clone(&shared))?;
         let deny_list = DenyList::read(Arc::clone(&shared))?;
         let client_limits = ClientLimiter::read(Arc::clone(&shared))?;
-        Ok(Self { shared, object, host_cells, worker_cells, host_ids, deny_list, client_limits, debug_log, report })
+        let nics = RwLock::new(nics);
+        Ok(Self { shared, nics, host_cells, worker_cells, host_ids, deny_list, client_limits, debug_log, report })
     }
 
     /// What `open` found and did.
@@ -353,7 +368,10 @@ impl Datapath {
     /// # Errors
     /// If the kernel refuses, for instance a frame of less than 14 bytes.
     pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
-        object::run(&self.object, program, options)
+        if program == TestProgram::Stack {
+            object::load_stack(&mut self.nics_mut().object)?;
+        }
+        object::run(&self.nics().object, program, options)
     }
 
     /// Runs the transmit program on a packet as if an interface were to send it; counters count it.
@@ -361,7 +379,7 @@ impl Datapath {
     /// # Errors
     /// As [`Datapath::test_run`], and if there is no such interface.
     pub fn test_transmit(&self, options: TransmitOptions<'_>) -> Result<RunResult, Error> {
-        object::run_transmit(&self.object, options)
+        object::run_transmit(&self.nics().object, options)
     }
 }
 
@@ -378,16 +396,13 @@ pub fn unload(bpffs: &Path) -> Result<Vec<String>, Error> {
     }
     let _exclusive = pins.lock()?;
     let mut removed = Vec::new();
-    for interface in tc_out::interfaces(&pins)? {
-        removed.extend(tc_out::detach(&pins, &interface)?);
+    for interface in nics::with_programs(&pins)? {
+        for direction in [Direction::In, Direction::Out] {
+            removed.extend(tc::detach(&pins, direction, &interface)?);
+        }
     }
     removed.extend(pins.remove_all()?);
     Ok(removed)
-}
-
-fn indices(interfaces: &[String]) -> Result<Vec<(String, u32)>, Error> {
-    let index = |name: &String| sys::interface_index(name).map(|index| (name.clone(), index));
-    interfaces.iter().map(|name| index(name).ok_or_else(|| Error::NoInterface(name.clone()))).collect()
 }
 
 fn attach_lookup(

@@ -1,49 +1,316 @@
-//! Attaches the programs of interfaces: `ingress_xdp` to what they receive, `ingress_tc_out` to what they send. The
-//! second only counts, so where it cannot be attached everything else goes on; an interface without the first has it
-//! neither.
+//! The interfaces that have programs: for what they receive `ingress_xdp`, or `ingress_tc_in` where that cannot be; for
+//! what they send `ingress_tc_out`. The last only counts, so where it cannot be attached everything else goes on; an
+//! interface without one of the others has it neither.
+//!
+//! Interfaces come, go and get other names while a process runs. [`Nics::follow`] brings the programs after them; it
+//! leaves alone what is as it should be, for some drivers stop for a moment when a program is put in place.
 
-use std::{os::fd::AsFd as _, sync::Arc};
+use std::{
+    os::fd::AsFd as _,
+    sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard},
+};
 
 use aya::Ebpf;
 use ingress_common::{
     Nic,
     map::{NIC_GONE, NIC_OTHER},
+    steer::NIC_ABOVE,
 };
 
 use super::{
-    NicMode, NicReport, NicState, Options, ProgramReport, TcHook, TransmitState, error::Error, link, maps::Maps,
-    object, pins::Pins, sys, tc_out,
+    Attachment, Datapath, Interfaces, NicMode, NicReport, NicState, Options, ProgramReport, Shared, TcHook,
+    TransmitState, XdpMode,
+    error::Error,
+    link::{self, XdpHook},
+    maps::Maps,
+    object,
+    pins::Pins,
+    sys,
+    table::Table,
+    tc::{self, Direction},
 };
 
-/// Attaches the programs to `interfaces` (names and indices of those in `options`), and takes them off all others.
-pub(super) fn attach(
-    pins: &Pins,
-    maps: &Maps,
-    object: &mut Ebpf,
-    interfaces: &[(String, u32)],
-    options: &Options,
-    programs: &mut Vec<ProgramReport>,
-) -> Result<Vec<NicReport>, Error> {
-    make_room(maps, interfaces)?;
-    let before = tc_out::interfaces(pins)?;
-    let states = receive(pins, maps, object, interfaces, options, programs)?;
-    for interface in before.iter().filter(|interface| !options.interfaces.contains(interface)) {
-        tc_out::detach(pins, interface)?;
+/// The programs, and the interfaces that have them.
+#[derive(Debug)]
+pub(super) struct Nics {
+    pub(super) object: Ebpf,
+    mode: XdpMode,
+    hook: Option<TcHook>,
+    /// Why there is no `ingress_tc_out` to attach.
+    silent: Option<Arc<Error>>,
+    reports: Vec<NicReport>,
+}
+
+/// Where names, links and counters are.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) pins: &'a Pins,
+    pub(super) maps: &'a Maps,
+}
+
+// === impl Datapath, Nics ===
+
+impl Datapath {
+    /// Brings the programs to these interfaces, which may have come, gone, or got other names since: those that are new get
+    /// them, from those that are not among them they are removed, and the rest goes on undisturbed. To be called by the owner
+    /// of the node, for the pins of all its processes are the same. Again, it does nothing.
+    ///
+    /// A mode that cannot be had is no error here ([`NicState::Failed`]), nor is an interface that is not there.
+    ///
+    /// # Errors
+    /// If the pins cannot be locked or the maps not be written; then some interfaces may be without programs.
+    pub fn follow(&self, interfaces: &Interfaces) -> Result<(), Error> {
+        let _exclusive = self.shared.pins.lock()?;
+        let Shared { pins, maps, .. } = &*self.shared;
+        self.nics_mut().follow(Place { pins, maps }, interfaces)
     }
-    link::remove_other_xdp(pins, &options.interfaces)?;
-    let transmit = transmit(pins, object, interfaces, &states, &before, options.tc_hook, programs);
-    let reports = interfaces.iter().zip(states).zip(transmit).map(|(((name, index), state), transmit)| NicReport {
-        name: name.clone(),
-        index: *index,
-        state,
-        transmit,
-    });
-    Ok(reports.collect())
+
+    /// What became of each interface, as of the latest [`Datapath::follow`].
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<NicReport> {
+        self.nics().reports().to_vec()
+    }
+
+    pub(super) fn nics(&self) -> RwLockReadGuard<'_, Nics> {
+        self.nics.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn nics_mut(&self) -> RwLockWriteGuard<'_, Nics> {
+        self.nics.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nics {
+    /// Attaches the programs to the interfaces in `options`, or puts them in the place of an earlier process's, and takes
+    /// them off all others.
+    ///
+    /// # Errors
+    /// What the kernel says of an interface that cannot be had in the mode that is asked for.
+    pub(super) fn attach(
+        place: Place<'_>,
+        mut object: Ebpf,
+        options: &Options,
+        programs: &mut Vec<ProgramReport>,
+    ) -> Result<Self, Error> {
+        let (_, report) = object::program(&mut object, object::XDP)?;
+        programs.push(report);
+        let loaded = object::program(&mut object, object::TC_OUT).map(|(_, report)| programs.push(report));
+        let silent = loaded.err().map(Arc::new);
+        let mut nics = Self { object, mode: options.xdp_mode, hook: options.tc_hook, silent, reports: Vec::new() };
+        nics.follow(place, &options.interfaces)?;
+        if options.xdp_mode != XdpMode::Auto
+            && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
+            && let Some(refusal) = failed.refusals.pop().and_then(Arc::into_inner)
+        {
+            return Err(refusal);
+        }
+        Ok(nics)
+    }
+
+    /// What became of each interface.
+    pub(super) fn reports(&self) -> &[NicReport] {
+        &self.reports
+    }
+
+    /// Makes these the interfaces with programs. Those that have come or come back get them, from those that have gone and
+    /// those that are not meant any more all traces are removed, and those with new names keep theirs.
+    pub(super) fn follow(&mut self, place: Place<'_>, interfaces: &Interfaces) -> Result<(), Error> {
+        let Place { pins, maps } = place;
+        let Interfaces { names, above } = interfaces;
+        rename_pins(pins)?;
+        let before = with_programs(pins)?;
+        let there: Vec<_> = names.iter().map(|name| (name.as_str(), sys::interface_index(name))).collect();
+        let stays = |name: &str| there.iter().any(|(each, index)| *each == name && index.is_some());
+        for name in before.iter().filter(|name| !stays(name)) {
+            link::remove(&pins.xdp_link(name))?;
+            tc::detach(pins, Direction::In, name)?;
+            tc::detach(pins, Direction::Out, name)?;
+        }
+        make_room(maps, there.iter().filter_map(|(_, index)| *index))?;
+        let mut reports = Vec::with_capacity(names.len());
+        let mut nics: Vec<_> = above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, pad: 0 })).collect();
+        for (name, index) in there {
+            let report = match index {
+                None => absent(name),
+                Some(index) => match self.standing(pins, (name, index)) {
+                    Some(report) => report,
+                    None => self.attach_to(place, (name, index), before.iter().any(|each| each == name))?,
+                },
+            };
+            if let NicState::Attached { mode, .. } = report.state {
+                let nic = Nic { mode: mode.code(), pad: 0 };
+                // At once, so that a failure at the next interface leaves this one known.
+                maps.nics.set(&report.index, &nic)?;
+                nics.push((report.index, nic));
+            }
+            reports.push(report);
+        }
+        maps.nics.replace(&nics)?;
+        self.reports = reports;
+        Ok(())
+    }
+
+    /// What became of an interface earlier, if nothing is to be done about it. Where somebody else's program was, it may have
+    /// gone.
+    fn standing(&self, pins: &Pins, (name, index): (&str, u32)) -> Option<NicReport> {
+        let before = self.reports.iter().find(|before| before.index == index)?;
+        let NicState::Attached { mode, .. } = before.state else { return None };
+        let stands = match mode {
+            NicMode::Native | NicMode::Generic => link::is_attached(&pins.xdp_link(name), index),
+            NicMode::Tcx => link::is_attached(&pins.tc_in_link(name), index),
+            // A filter goes with its interface, whose number is not used again.
+            NicMode::Clsact => true,
+        };
+        (stands && !before.is_busy()).then(|| NicReport { name: name.to_owned(), ..before.clone() })
+    }
+
+    /// Attaches the programs to one interface; `before`: it may have some already. What an interface has that was never ours
+    /// is somebody else's.
+    fn attach_to(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
+        let (state, refusals) = self.receive(place, nic, before)?;
+        let transmit = self.transmit(place.pins, nic, state, before);
+        let refusals = refusals.into_iter().map(Arc::new).collect();
+        let (name, index) = nic;
+        Ok(NicReport { name: name.to_owned(), index, state, refusals, transmit })
+    }
+
+    /// Attaches a program for what an interface receives, in the best mode that is wanted and can be; and why in no better
+    /// one. `before` as in [`Nics::attach_to`].
+    fn receive(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<(NicState, Vec<Error>), Error> {
+        let Place { pins, maps } = place;
+        let (name, index) = nic;
+        let known = maps.nics.get(&index)?.and_then(|nic| NicMode::from_code(nic.mode));
+        let mut refusals = Vec::new();
+        let wanted = self.mode.ladder();
+        let present = known.filter(|mode| wanted.contains(mode) && *mode != NicMode::Tcx);
+        if let Some(mode) = present
+            && link::adopt_xdp(pins, object::fd(&self.object, object::XDP)?.as_fd(), nic)?
+        {
+            return Ok((NicState::Attached { mode, attachment: Attachment::Adopted }, refusals));
+        }
+        // Its device is gone, or it is in another mode than is asked for: it would be in the way of a new one.
+        link::remove(&pins.xdp_link(name))?;
+        for mode in wanted {
+            let is_busy = matches!(refusals.last(), Some(Error::Busy { .. }));
+            let attached = match mode {
+                // Whoever has the driver has the stack's XDP, too; nobody is pushed aside.
+                NicMode::Generic if is_busy => continue,
+                NicMode::Native => self.attach_xdp(pins, nic, XdpHook::Driver).map(|()| (*mode, Attachment::Created)),
+                NicMode::Generic => self.attach_xdp(pins, nic, XdpHook::Stack).map(|()| (*mode, Attachment::Created)),
+                NicMode::Tcx | NicMode::Clsact => self.attach_tc_in(pins, nic),
+            };
+            match attached {
+                Ok((mode, attachment)) => {
+                    if before && matches!(mode, NicMode::Native | NicMode::Generic) {
+                        // After XDP is there: for a moment both see a packet, but there is none in which nobody is denied.
+                        tc::detach(pins, Direction::In, name)?;
+                    }
+                    return Ok((NicState::Attached { mode, attachment }, refusals));
+                }
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        if before {
+            tc::detach(pins, Direction::In, name)?;
+        }
+        let state = if wanted.is_empty() { NicState::Off } else { NicState::Failed };
+        Ok((state, refusals))
+    }
+
+    fn attach_xdp(&self, pins: &Pins, nic: (&str, u32), hook: XdpHook) -> Result<(), Error> {
+        let program = object::fd(&self.object, object::XDP)?;
+        link::create_xdp(pins, program.as_fd(), nic, hook)
+    }
+
+    fn attach_tc_in(&mut self, pins: &Pins, nic: (&str, u32)) -> Result<(NicMode, Attachment), Error> {
+        // Loaded where it is needed, which is hardly anywhere.
+        let program = object::classifier(&mut self.object, object::TC_IN)?;
+        let (hook, attachment) = tc::attach(pins, program, Direction::In, nic, self.hook)?;
+        let mode = match hook {
+            TcHook::Tcx => NicMode::Tcx,
+            TcHook::Clsact => NicMode::Clsact,
+        };
+        Ok((mode, attachment))
+    }
+
+    /// Attaches the program for what an interface sends, if there is one for what it receives. `before` as in
+    /// [`Nics::attach_to`].
+    fn transmit(&mut self, pins: &Pins, nic: (&str, u32), state: NicState, before: bool) -> TransmitState {
+        let (name, _) = nic;
+        let attached = match (&self.silent, state.is_attached()) {
+            (_, false) if !before => Ok(TransmitState::Off),
+            (_, false) => tc::detach(pins, Direction::Out, name).map(|_| TransmitState::Off),
+            (Some(error), true) => return TransmitState::Failed(Arc::clone(error)),
+            (None, true) => object::classifier(&mut self.object, object::TC_OUT)
+                .and_then(|program| tc::attach(pins, program, Direction::Out, nic, self.hook))
+                .map(|(hook, attachment)| TransmitState::Attached { hook, attachment }),
+        };
+        attached.unwrap_or_else(|error| TransmitState::Failed(Arc::new(error)))
+    }
+}
+
+impl XdpMode {
+    /// Modes to try, best first; [`NicMode::Tcx`] stands for that or, where there is no tcx, for clsact.
+    const fn ladder(self) -> &'static [NicMode] {
+        match self {
+            Self::Auto => &[NicMode::Native, NicMode::Generic, NicMode::Tcx],
+            Self::Native => &[NicMode::Native],
+            Self::Generic => &[NicMode::Generic],
+            Self::Tcx => &[NicMode::Tcx],
+            Self::Off => &[],
+        }
+    }
+}
+
+/// Whether any of the interfaces is there. The others may come yet.
+pub(super) fn check(interfaces: &Interfaces) -> Result<(), Error> {
+    match interfaces.names.first() {
+        Some(first) if interfaces.names.iter().all(|name| sys::interface_index(name).is_none()) => {
+            Err(Error::NoInterface(first.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn absent(name: &str) -> NicReport {
+    NicReport {
+        name: name.to_owned(),
+        index: 0,
+        state: NicState::Absent,
+        refusals: Vec::new(),
+        transmit: TransmitState::Off,
+    }
+}
+
+/// Interfaces that may have programs, of this process or an earlier one; some may be gone.
+pub(super) fn with_programs(pins: &Pins) -> Result<Vec<String>, Error> {
+    let mut names: Vec<_> = pins.nic_pins()?.into_iter().map(|pin| pin.interface).collect();
+    // Filters have no pins. Where there is no such map, or one of another layout, nothing is known of any.
+    let nics = Table::<u32, Nic>::open(pins, ingress_common::map::NICS, sys::Access::Read);
+    let nics = nics.and_then(|nics| nics.entries()).unwrap_or_default();
+    let have = nics.into_iter().filter(|(_, nic)| nic.mode != NIC_ABOVE);
+    names.extend(have.filter_map(|(index, _)| sys::interface_name(index)));
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Gives each pinned link the name that its interface has now.
+fn rename_pins(pins: &Pins) -> Result<(), Error> {
+    let mut moved = Vec::new();
+    for pin in pins.nic_pins()? {
+        // What is not a link of an interface that is there is found out about when something is to be attached in its place.
+        let Ok(Some((_, info))) = link::pinned(&pins.nic_pin(&pin)) else { continue };
+        let Some(name) = sys::interface_name(info.target).filter(|name| *name != pin.interface) else { continue };
+        // First to a name that no interface can have, for two may have exchanged theirs.
+        moved.push((pins.rename(&pin, format!("{} renamed", info.target))?, name));
+    }
+    moved.into_iter().try_for_each(|(pin, name)| pins.rename(&pin, name).map(drop))
 }
 
 /// Gives each interface an entry in `nic_net`, so that programs need not make any, and puts what was counted for those
 /// that are gone together: an index is not used again.
-fn make_room(maps: &Maps, interfaces: &[(String, u32)]) -> Result<(), Error> {
+fn make_room(maps: &Maps, interfaces: impl Iterator<Item = u32>) -> Result<(), Error> {
     for key in [NIC_OTHER, NIC_GONE] {
         maps.nic_net.ensure(key)?;
     }
@@ -55,70 +322,9 @@ fn make_room(maps: &Maps, interfaces: &[(String, u32)]) -> Result<(), Error> {
         maps.nic_net.change_first(NIC_GONE, |sum| *sum += traffic)?;
         maps.nic_net.remove(index)?;
     }
-    for (_, index) in interfaces {
+    for index in interfaces {
         // Where there is no room, programs count under `NIC_OTHER`.
-        let _counted_there = maps.nic_net.ensure(*index).is_err();
+        let _counted_there = maps.nic_net.ensure(index).is_err();
     }
     Ok(())
-}
-
-fn receive(
-    pins: &Pins,
-    maps: &Maps,
-    object: &mut Ebpf,
-    interfaces: &[(String, u32)],
-    options: &Options,
-    programs: &mut Vec<ProgramReport>,
-) -> Result<Vec<NicState>, Error> {
-    let (program, report) = object::program(object, object::XDP)?;
-    programs.push(report);
-    let mut states = Vec::with_capacity(interfaces.len());
-    let mut nics = Vec::with_capacity(interfaces.len());
-    for (name, index) in interfaces {
-        let known = maps.nics.get(index)?.and_then(|nic| NicMode::from_code(nic.mode));
-        let state = link::xdp(pins, program.as_fd(), (name, *index), options.xdp_mode, known)?;
-        if let NicState::Attached { mode, .. } = state {
-            let nic = Nic { mode: mode.code(), pad: 0 };
-            // At once, so that a failure at the next interface leaves this one known.
-            maps.nics.set(index, &nic)?;
-            nics.push((*index, nic));
-        }
-        states.push(state);
-    }
-    maps.nics.replace(&nics)?;
-    Ok(states)
-}
-
-/// What became of each interface; `states` are what they receive by, `before` are those that may have the program
-/// already.
-fn transmit(
-    pins: &Pins,
-    object: &mut Ebpf,
-    interfaces: &[(String, u32)],
-    states: &[NicState],
-    before: &[String],
-    hook: Option<TcHook>,
-    programs: &mut Vec<ProgramReport>,
-) -> Vec<TransmitState> {
-    let loaded = object::program(object, object::TC_OUT).map(|(_, report)| report);
-    let program = match loaded {
-        Ok(report) => {
-            programs.push(report);
-            object::classifier(object)
-        }
-        Err(error) => Err(error),
-    };
-    let mut program = program.map_err(Arc::new);
-    let attached = interfaces.iter().zip(states).map(|((name, index), state)| {
-        let attached = match &mut program {
-            // What an interface has that was never ours is somebody else's.
-            _ if !state.is_attached() && !before.contains(name) => Ok(TransmitState::Off),
-            _ if !state.is_attached() => tc_out::detach(pins, name).map(|_| TransmitState::Off),
-            Ok(program) => tc_out::attach(pins, program, (name, *index), hook)
-                .map(|(hook, attachment)| TransmitState::Attached { hook, attachment }),
-            Err(error) => return TransmitState::Failed(Arc::clone(error)),
-        };
-        attached.unwrap_or_else(|error| TransmitState::Failed(Arc::new(error)))
-    });
-    attached.collect()
 }

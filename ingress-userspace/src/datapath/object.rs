@@ -18,6 +18,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/in
 
 pub(super) const XDP: &str = "ingress_xdp";
 pub(super) const LOOKUP: &str = "ingress_lookup";
+pub(super) const TC_IN: &str = "ingress_tc_in";
 pub(super) const TC_OUT: &str = "ingress_tc_out";
 const BARE: &str = "ingress_bare";
 /// Read by the programs at every log statement; the verifier removes those above the level.
@@ -77,14 +78,21 @@ pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&
     Ok((program.fd().map_err(refused)?, report))
 }
 
+/// The descriptor of a program that [`program`] has loaded.
+pub(super) fn fd<'a>(object: &'a Ebpf, name: &'static str) -> Result<&'a ProgramFd, Error> {
+    let program = object.program(name).ok_or(ProgramError::NotLoaded);
+    program.and_then(Program::fd).map_err(|source| refused(name, source))
+}
+
 /// Runs a program on a frame (BPF_PROG_TEST_RUN).
 pub(super) fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
     let name = match program {
         TestProgram::Ingress => XDP,
+        TestProgram::Stack => TC_IN,
         TestProgram::Bare => BARE,
     };
     let refused = |source| refused(name, source);
-    let xdp: &Xdp = object.program(name).ok_or(ProgramError::NotLoaded).and_then(TryInto::try_into).map_err(refused)?;
+    let loaded = object.program(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
     let RunOptions { frame, repeat, live } = options;
     let context = live.map(|interface| {
         let mut context = [0; XDP_MD];
@@ -102,7 +110,11 @@ pub(super) fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) 
         // 0: as many at a time as a driver takes, which is 64.
         test.attrs = TestRunAttrs::new().xdp_live_frames(0);
     }
-    let result = xdp.test_run(test).map_err(refused)?;
+    let result = match program {
+        TestProgram::Stack => <&SchedClassifier>::try_from(loaded).and_then(|tc| tc.test_run(test)),
+        TestProgram::Ingress | TestProgram::Bare => <&Xdp>::try_from(loaded).and_then(|xdp| xdp.test_run(test)),
+    };
+    let result = result.map_err(refused)?;
     Ok(RunResult { verdict: result.return_value, each: result.duration })
 }
 
@@ -125,14 +137,24 @@ pub(super) fn run_transmit(object: &Ebpf, options: TransmitOptions<'_>) -> Resul
     Ok(RunResult { verdict: result.return_value, each: result.duration })
 }
 
-/// The transmit program, to attach it.
-pub(super) fn classifier(object: &mut Ebpf) -> Result<&mut SchedClassifier, Error> {
-    let program = object.program_mut(TC_OUT).ok_or(ProgramError::NotLoaded);
-    program.and_then(TryInto::try_into).map_err(|source| refused(TC_OUT, source))
+/// A program for packets of the stack, to attach it; loads it if that has not been done.
+pub(super) fn classifier<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, Error> {
+    let refused = |source| refused(name, source);
+    let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
+    let classifier: &mut SchedClassifier = program.try_into().map_err(refused)?;
+    if classifier.fd().is_err() {
+        classifier.load().map_err(refused)?;
+    }
+    Ok(classifier)
 }
 
 pub(super) fn refused(program: &'static str, source: ProgramError) -> Error {
     Error::Program { program, source: Box::new(source) }
+}
+
+/// Loads the program for packets of the stack for [`run`], if that has not been done.
+pub(super) fn load_stack(object: &mut Ebpf) -> Result<(), Error> {
+    classifier(object, TC_IN).map(|_loaded| ())
 }
 
 /// Loads the reference program for [`run`].

@@ -14,10 +14,11 @@ pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
 pub struct Options {
     /// Directory of the pins, on a BPF file system; made if it is not there. Default [`BPFFS`].
     pub bpffs: PathBuf,
-    /// Interfaces to attach to, by name. Links of other interfaces below the same `bpffs` are removed.
-    pub interfaces: Vec<String>,
+    /// Interfaces to attach to. Links of other interfaces below the same `bpffs` are removed.
+    pub interfaces: Interfaces,
     pub xdp_mode: XdpMode,
-    /// Where packets that leave are counted. `None`, the default: by tcx where the kernel has it, else by clsact.
+    /// Where programs for packets of the stack are attached. `None`, the default: by tcx where the kernel has it, else by
+    /// clsact.
     pub tc_hook: Option<TcHook>,
     /// Whether sk_lookup delivers connections to the listeners. Default `true`.
     pub lookup: bool,
@@ -26,20 +27,31 @@ pub struct Options {
     pub host_capacity: u32,
     /// Whether the programs log what they decide ([`super::Datapath::debug_log`]). Costs about 1 µs per new connection. Default `false`.
     pub debug_log: bool,
-    /// Whether to load [`super::TestProgram::Bare`] too. Default `false`.
+    /// Whether to load what [`super::TestProgram`] names, too. Default `false`.
     pub measure: bool,
 }
 
-/// How XDP is attached.
+/// Interfaces that are to have the programs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Interfaces {
+    pub names: Vec<String>,
+    /// Indices of interfaces above those, which the stack takes packets for that it has received by them: a bond above its
+    /// ports. They get no program; who looks up a connection of theirs knows that XDP has seen it.
+    pub above: Vec<u32>,
+}
+
+/// How the packets that an interface receives are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XdpMode {
-    /// In the driver where it can, else generic; an interface with somebody else's program is left alone.
+    /// By XDP in the driver where it can be, else in the stack, else by tc. Where somebody else's XDP program is: by tc.
     #[default]
     Auto,
-    /// In the driver, or not at all.
+    /// By XDP in the driver, or not at all.
     Native,
-    /// In the stack, after the packet has its `sk_buff`; works with every driver, slower.
+    /// By XDP in the stack, after the packet has its `sk_buff`; works with every driver, slower.
     Generic,
+    /// By tc, whoever has XDP; works with every driver, and sees what was merged on its way (GRO) as one packet.
+    Tcx,
     /// Not at all: links that are there are removed. sk_lookup still delivers, by its default rule.
     Off,
 }
@@ -65,7 +77,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             bpffs: PathBuf::from(BPFFS),
-            interfaces: Vec::new(),
+            interfaces: Interfaces::default(),
             xdp_mode: XdpMode::Auto,
             tc_hook: None,
             lookup: true,

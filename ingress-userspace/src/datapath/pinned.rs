@@ -61,12 +61,14 @@ pub struct PinnedLink {
 pub enum Hook {
     /// The socket lookup of a network namespace.
     Lookup,
-    /// The packets that an interface receives.
+    /// The packets that an interface receives, by XDP.
     Xdp {
         interface: String,
         /// `None` if the map `nics` does not know the interface.
         mode: Option<NicMode>,
     },
+    /// The packets that an interface receives, by tcx, because XDP cannot be there.
+    TcIn { interface: String },
     /// The packets that an interface sends, by tcx. (A filter of clsact has no link.)
     TcOut { interface: String },
 }
@@ -160,10 +162,17 @@ impl Pinned {
             let hook = Hook::Xdp { interface, mode };
             links.push(PinnedLink { hook, state, link_id: info.id, program_id: info.prog_id });
         }
-        for interface in self.pins.tc_out_interfaces()? {
-            let Some((_, info)) = link::pinned(&self.pins.tc_out_link(&interface))? else { continue };
+        let received = self.pins.tc_in_interfaces()?.into_iter().map(|interface| {
+            let path = self.pins.tc_in_link(&interface);
+            (path, Hook::TcIn { interface })
+        });
+        let sent = self.pins.tc_out_interfaces()?.into_iter().map(|interface| {
+            let path = self.pins.tc_out_link(&interface);
+            (path, Hook::TcOut { interface })
+        });
+        for (path, hook) in received.chain(sent) {
+            let Some((_, info)) = link::pinned(&path)? else { continue };
             let state = if info.target == 0 { LinkState::Severed } else { LinkState::Attached };
-            let hook = Hook::TcOut { interface };
             links.push(PinnedLink { hook, state, link_id: info.id, program_id: info.prog_id });
         }
         Ok(links)

@@ -4,7 +4,8 @@
 //! <bpffs>/v1/            locked (flock) while a process changes what is below
 //!   maps/<name>          survive every process
 //!   links/xdp-<if>       one per interface with the program
-//!   links/tc-out-<if>    as many, from Linux 6.6 on
+//!   links/tc-in-<if>     one per interface with the program for packets of the stack, from Linux 6.6 on
+//!   links/tc-out-<if>    as many as both, from Linux 6.6 on
 //!   links/lookup         sk_lookup of this network namespace
 //!   epochs/<n>/          locked by process n as long as it lives, whatever way it ends
 //! ```
@@ -46,6 +47,7 @@ pub(super) const MAPS: &[&str] = &[
 
 const LOOKUP: &str = "lookup";
 const XDP_PREFIX: &str = "xdp-";
+const TC_IN_PREFIX: &str = "tc-in-";
 const TC_OUT_PREFIX: &str = "tc-out-";
 
 /// The paths below one bpffs directory.
@@ -53,6 +55,14 @@ const TC_OUT_PREFIX: &str = "tc-out-";
 pub(super) struct Pins {
     bpffs: PathBuf,
     base: PathBuf,
+}
+
+/// A pinned link of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NicPin {
+    prefix: &'static str,
+    /// The name under which it is pinned, which the interface may have no longer.
+    pub(super) interface: String,
 }
 
 /// A directory whose lock (flock) is held: the right to change pins, or the mark of a living process. Given back on drop, and by
@@ -115,7 +125,15 @@ impl Pins {
     }
 
     pub(super) fn xdp_link(&self, interface: &str) -> PathBuf {
-        self.links().join(format!("{XDP_PREFIX}{interface}"))
+        self.nic_link(XDP_PREFIX, interface)
+    }
+
+    pub(super) fn tc_in_link(&self, interface: &str) -> PathBuf {
+        self.nic_link(TC_IN_PREFIX, interface)
+    }
+
+    pub(super) fn tc_out_link(&self, interface: &str) -> PathBuf {
+        self.nic_link(TC_OUT_PREFIX, interface)
     }
 
     /// Interfaces that have a pinned link of XDP.
@@ -123,8 +141,9 @@ impl Pins {
         self.interfaces(XDP_PREFIX)
     }
 
-    pub(super) fn tc_out_link(&self, interface: &str) -> PathBuf {
-        self.links().join(format!("{TC_OUT_PREFIX}{interface}"))
+    /// Interfaces that have a pinned link of `ingress_tc_in`.
+    pub(super) fn tc_in_interfaces(&self) -> Result<Vec<String>, Error> {
+        self.interfaces(TC_IN_PREFIX)
     }
 
     /// Interfaces that have a pinned link of `ingress_tc_out`.
@@ -132,9 +151,35 @@ impl Pins {
         self.interfaces(TC_OUT_PREFIX)
     }
 
+    /// Every pinned link of an interface.
+    pub(super) fn nic_pins(&self) -> Result<Vec<NicPin>, Error> {
+        let mut pins = Vec::new();
+        for prefix in [XDP_PREFIX, TC_IN_PREFIX, TC_OUT_PREFIX] {
+            pins.extend(self.interfaces(prefix)?.into_iter().map(|interface| NicPin { prefix, interface }));
+        }
+        Ok(pins)
+    }
+
+    pub(super) fn nic_pin(&self, NicPin { prefix, interface }: &NicPin) -> PathBuf {
+        self.nic_link(prefix, interface)
+    }
+
+    /// Pins the same link under the name of another interface, in place of what may be pinned there, and returns that pin.
+    pub(super) fn rename(&self, pin: &NicPin, interface: String) -> Result<NicPin, Error> {
+        let (from, renamed) = (self.nic_pin(pin), NicPin { interface, ..pin.clone() });
+        fs::rename(&from, self.nic_pin(&renamed))
+            .map_err(|source| Error::kernel("rename", from.display().to_string(), source))?;
+        Ok(renamed)
+    }
+
+    /// The kernel reserves dots in the names of pins, which names of interfaces may have (`eth0.100`); these have no colons.
+    fn nic_link(&self, prefix: &str, interface: &str) -> PathBuf {
+        self.links().join(format!("{prefix}{}", interface.replace('.', ":")))
+    }
+
     fn interfaces(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let names = names(&self.links())?;
-        Ok(names.into_iter().filter_map(|name| name.strip_prefix(prefix).map(str::to_owned)).collect())
+        Ok(names.iter().filter_map(|name| name.strip_prefix(prefix)).map(|name| name.replace(':', ".")).collect())
     }
 
     /// Marks this process as living.
@@ -170,8 +215,8 @@ impl Pins {
         Ok(live)
     }
 
-    /// Removes every pin but those of `ingress_tc_out`, links of interfaces first and the lookup link after them, then
-    /// maps and directories. Returns what was there.
+    /// Removes every pin but those of tc, links of interfaces first and the lookup link after them, then maps and directories.
+    /// Returns what was there.
     pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {

@@ -2,7 +2,7 @@
 //! every program type, typed access to pinned maps through a shared reference, memory-mapped arrays. Knows no policy.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     mem::MaybeUninit,
     os::{
@@ -22,6 +22,8 @@ pub(super) enum AttachType {
     SkLookup = 36,
     Xdp = 37,
     /// From Linux 6.6 on (kernel commit e420bed02507); before, and without `CONFIG_NET_XGRESS`, links to it are EINVAL.
+    TcxIngress = 46,
+    /// As `TcxIngress`.
     TcxEgress = 47,
 }
 
@@ -394,6 +396,15 @@ pub(super) fn interface_index(name: &str) -> Option<u32> {
         0 => None,
         index => Some(index),
     }
+}
+
+/// Name of the interface `index` in this network namespace; `None` if there is none.
+pub(super) fn interface_name(index: u32) -> Option<String> {
+    let mut name = [0_u8; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has room for the longest name and its NUL.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    let name = (!found.is_null()).then(|| CStr::from_bytes_until_nul(&name).ok())??;
+    name.to_str().ok().map(str::to_owned)
 }
 
 /// Whether there is an interface of this index in this network namespace; `true` if the kernel does not say.

@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, net::Ipv6Addr, ops::Range, path::Path, time::Duration};
 
 use ingress_common::{
-    NodeAddr,
+    NodeAddr, Total,
     flow::{PROTO_TCP, PROTO_UDP},
     map,
     steer::{HEARTBEAT_STALE_NS, PORT_COUNT_ONLY},
@@ -15,7 +15,10 @@ use ingress_userspace::datapath::{
 use serde_json::{Value, json};
 
 use super::{reading::Counted, table::quantity};
-use crate::{clients, counters};
+use crate::{
+    clients, counters,
+    delivery::{ADVICE, Delivery},
+};
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +135,15 @@ impl State {
                 most.client
             )
         }));
+        let packets = |total: Total| {
+            let counted = self.totals.iter().find(|counted| counted.total == total);
+            counted.map_or(0, |counted| counted.traffic.packets)
+        };
+        if let Some(requests) = Delivery::default().lost(packets) {
+            attention.push(format!(
+                "XDP has chosen workers for {requests} connection requests, and none has come to sk_lookup: {ADVICE}"
+            ));
+        }
         attention
     }
 
@@ -156,6 +168,7 @@ impl State {
             let (label, place) = match hook {
                 Hook::Lookup => ("sk_lookup", "network namespace".to_owned()),
                 Hook::Xdp { interface, mode } => ("xdp", format!("{interface}, {}", mode_name(*mode))),
+                Hook::TcIn { interface } => ("tcx", format!("{interface}, what it receives")),
                 Hook::TcOut { interface } => ("tcx", format!("{interface}, what it sends")),
             };
             let state = state_name(*state);
@@ -164,7 +177,7 @@ impl State {
         if !links.iter().any(|link| matches!(link.hook, Hook::Lookup)) {
             text.line("sk_lookup", "off");
         }
-        if !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. })) {
+        if !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
             text.line("xdp", "off");
         }
         for Port { number, proto, slots } in ports {
@@ -202,14 +215,15 @@ impl State {
         };
         let link = |link: &PinnedLink| {
             let PinnedLink { hook, state, link_id, program_id } = link;
-            let (hook, interface, mode) = match hook {
-                Hook::Lookup => ("sk_lookup", None, None),
-                Hook::Xdp { interface, mode } => ("xdp", Some(interface), Some(mode_name(*mode))),
-                Hook::TcOut { interface } => ("tcx", Some(interface), None),
+            let (hook, direction, interface, mode) = match hook {
+                Hook::Lookup => ("sk_lookup", None, None, None),
+                Hook::Xdp { interface, mode } => ("xdp", Some("received"), Some(interface), Some(mode_name(*mode))),
+                Hook::TcIn { interface } => ("tcx", Some("received"), Some(interface), Some(NicMode::Tcx.as_str())),
+                Hook::TcOut { interface } => ("tcx", Some("transmitted"), Some(interface), None),
             };
             json!({
-                "hook": hook, "interface": interface, "mode": mode, "state": state_name(*state), "link_id": link_id,
-                "program_id": program_id,
+                "hook": hook, "direction": direction, "interface": interface, "mode": mode,
+                "state": state_name(*state), "link_id": link_id, "program_id": program_id,
             })
         };
         let port = |port: &Port| {
@@ -238,8 +252,9 @@ impl State {
 fn loose(link: &PinnedLink) -> Option<String> {
     match (&link.hook, link.state) {
         (_, LinkState::Attached) => None,
-        (Hook::Xdp { interface, .. } | Hook::TcOut { interface }, _) => Some(format!(
-            "interface `{interface}` has gone, and its program with it; restart `xdp-ingress run` when it is back"
+        (Hook::Xdp { interface, .. } | Hook::TcIn { interface } | Hook::TcOut { interface }, _) => Some(format!(
+            "interface `{interface}` has gone, and its program with it; `xdp-ingress run` attaches it when the interface \
+             is back, and its log says so"
         )),
         (Hook::Lookup, LinkState::Severed) => {
             Some("the network namespace of sk_lookup has gone; run `xdp-ingress unload`".to_owned())
@@ -279,8 +294,7 @@ const fn state_name(state: LinkState) -> &'static str {
 
 const fn mode_name(mode: Option<NicMode>) -> &'static str {
     match mode {
-        Some(NicMode::Native) => "native",
-        Some(NicMode::Generic) => "generic",
+        Some(mode) => mode.as_str(),
         None => "unknown",
     }
 }
@@ -292,7 +306,7 @@ fn percent(fill: &Fill) -> usize {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ingress_common::{Total, Traffic};
+    use ingress_common::Traffic;
     use ingress_userspace::datapath::PacketRate;
 
     use super::*;
@@ -381,6 +395,7 @@ mod tests {
         let fresh = Duration::from_millis(500);
         let severed = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
         let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
+        let total = |total, packets| Counted { total, name: "", traffic: Traffic { packets, bytes: 0 } };
         for (state, expected) in [
             (State { processes: Vec::new(), ..well() }, "no process has taken this node over"),
             (State { processes: vec![process(Role::Owner, fresh, Some(false))], ..well() }, "has ended"),
@@ -394,6 +409,11 @@ mod tests {
             (State { links: vec![severed(Hook::Lookup, LinkState::Elsewhere)], ..well() }, "another network namespace"),
             (State { links: vec![severed(Hook::Lookup, LinkState::Severed)], ..well() }, "xdp-ingress unload"),
             (State { links: Vec::new(), ..well() }, ""),
+            (
+                State { totals: vec![total(Total::Decided, 40)], ..well() },
+                "workers for 40 connection requests, and none has come to sk_lookup: a rule of netfilter",
+            ),
+            (State { totals: vec![total(Total::Decided, 40), total(Total::LookupDecided, 1)], ..well() }, ""),
             (
                 State { fills: vec![Fill { map: map::HOST_IDS, entries: 58, capacity: 64 }], ..well() },
                 "map `host_ids` is 90 % full: further hosts count for host 0; raise `--host-capacity`",

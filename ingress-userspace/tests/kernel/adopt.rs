@@ -286,8 +286,13 @@ fn mode_is_what_was_asked_for_or_the_best_there_is() {
         assert_eq!(mode(VETH, XdpMode::Generic), generic(Attachment::Created));
         assert_eq!(mode(VETH, XdpMode::Native), Some(CREATED));
         assert_eq!(mode(VETH, XdpMode::Auto), Some(ADOPTED));
+        let tcx = |attachment| Some(NicState::Attached { mode: NicMode::Tcx, attachment });
+        assert_eq!(mode(VETH, XdpMode::Tcx), tcx(Attachment::Created));
+        assert_eq!(mode(VETH, XdpMode::Tcx), tcx(Attachment::Adopted));
+        assert_eq!(mode(VETH, XdpMode::Auto), Some(CREATED), "the best there is again");
+        assert!(!sandbox.bpffs().join("v1/links/tc-in-xk-a").exists());
         assert_eq!(mode(VETH, XdpMode::Off), Some(NicState::Off));
-        for link in ["xdp-xk-a", "tc-out-xk-a"] {
+        for link in ["xdp-xk-a", "tc-in-xk-a", "tc-out-xk-a"] {
             assert!(!sandbox.bpffs().join("v1/links").join(link).exists(), "{link}");
         }
         assert!(matches!(Datapath::open(&sandbox.options(&["xk-none"])), Err(Error::NoInterface(_))));
@@ -300,10 +305,13 @@ fn foreign_program_is_left_alone() {
         veth();
         let owner = Options { bpffs: sandbox.bpffs().join("other"), ..sandbox.options(&[VETH]) };
         let _owner = open(&owner);
-        assert_eq!(state(&open(&sandbox.options(&[VETH]))), NicState::Busy);
-        let native = Options { xdp_mode: XdpMode::Native, ..sandbox.options(&[VETH]) };
-        let error = Datapath::open(&native).expect_err("busy");
-        assert!(matches!(&error, Error::Busy { interface } if interface == VETH), "{}", chain(&error));
+        let beside = open(&sandbox.options(&[VETH]));
+        assert_eq!(state(&beside), NicState::Attached { mode: NicMode::Tcx, attachment: Attachment::Created });
+        assert!(beside.report().interfaces[0].is_busy(), "{:?}", beside.report());
+        for xdp_mode in [XdpMode::Native, XdpMode::Generic] {
+            let error = Datapath::open(&Options { xdp_mode, ..sandbox.options(&[VETH]) }).expect_err("busy");
+            assert!(matches!(&error, Error::Busy { interface } if interface == VETH), "{}", chain(&error));
+        }
     });
 }
 

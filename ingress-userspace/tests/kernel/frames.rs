@@ -1,4 +1,5 @@
-//! Frames through `ingress_xdp` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its case names.
+//! Frames through `ingress_xdp` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its case
+//! names.
 
 use aya::maps::{Array, Map, MapData};
 use ingress_common::{
@@ -15,6 +16,10 @@ use crate::{
 };
 
 const XDP_PASS: u32 = 2;
+/// -1, as a number without sign.
+const TCX_NEXT: u32 = u32::MAX;
+/// Lengths of frames that BPF_PROG_TEST_RUN takes for programs of tc: whole IP headers, and all in one page.
+const OF_TC: std::ops::RangeInclusive<usize> = 54..=3000;
 pub(crate) const CLIENT4: &str = "192.0.2.1:40000";
 pub(crate) const NODE4: &str = "198.51.100.7:80";
 pub(crate) const CLIENT6: &str = "[2001:db8::1]:40000";
@@ -71,14 +76,23 @@ pub(crate) fn counters(datapath: &Datapath) -> Counters {
     }
 }
 
+/// Whichever program sees the frame, the same is counted.
 #[track_caller]
 fn check(datapath: &Datapath, case: &Case) {
+    check_by(datapath, case, TestProgram::Ingress, XDP_PASS);
+    if OF_TC.contains(&case.frame.len()) {
+        check_by(datapath, case, TestProgram::Stack, TCX_NEXT);
+    }
+}
+
+#[track_caller]
+fn check_by(datapath: &Datapath, case: &Case, program: TestProgram, passed: u32) {
     let Case { description, frame, host, counters: expected } = case;
     let before = counters(datapath);
-    let result = datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs");
+    let result = datapath.test_run(program, RunOptions { frame, repeat: 1, live: None }).expect("runs");
     let after = counters(datapath);
 
-    assert_eq!(result.verdict, XDP_PASS, "{description}: verdict");
+    assert_eq!(result.verdict, passed, "{description}: verdict of {program:?}");
     let bytes = frame.len() as u64;
     for ((total, before), (_, after)) in before.totals.iter().zip(&after.totals) {
         let packets = u64::from(expected.contains(total) || *total == Total::Accepted && host.is_some());

@@ -1,5 +1,5 @@
 //! The kernel programs under the verifier: frames in, verdicts and counters out; the deny list; limits of clients; the
-//! choice of a worker; adoption, capacity, sweep, unload.
+//! choice of a worker; adoption, capacity, sweep, unload; interfaces that come and go.
 //!
 //! Each test has its own thread with its own network and mount namespace and its own BPF file system, so that nothing
 //! outlives it. Needs root; without, every test says so loudly and passes, unless `REQUIRE_KERNEL=1`.
@@ -18,6 +18,7 @@ mod frames;
 mod limits;
 mod lookup;
 mod measure;
+mod nics;
 mod packets;
 mod pinned;
 mod sandbox;

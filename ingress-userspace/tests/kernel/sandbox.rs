@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ingress_userspace::datapath::{Missing, Options, XdpMode, probe};
+use ingress_userspace::datapath::{Interfaces, Missing, Options, XdpMode, probe};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
@@ -67,7 +67,7 @@ impl Sandbox {
     pub(crate) fn options(&self, interfaces: &[&str]) -> Options {
         Options {
             bpffs: self.bpffs(),
-            interfaces: interfaces.iter().map(|&name| name.to_owned()).collect(),
+            interfaces: named(interfaces),
             xdp_mode: XdpMode::Auto,
             tc_hook: None,
             lookup: true,
@@ -83,6 +83,11 @@ impl Drop for Sandbox {
         // The rest goes with the namespaces when the thread ends.
         nix::mount::umount2(self.directory.path(), nix::mount::MntFlags::MNT_DETACH).expect("unmounted");
     }
+}
+
+/// Interfaces of these names, and none above them.
+pub(crate) fn named(names: &[&str]) -> Interfaces {
+    Interfaces { names: names.iter().map(|&name| name.to_owned()).collect(), above: Vec::new() }
 }
 
 /// Runs `ip` in this thread's namespace.

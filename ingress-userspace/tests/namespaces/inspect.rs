@@ -49,7 +49,7 @@ fn status(net: &Net) -> Value {
 }
 
 /// The sentences under `attention`, in one.
-fn attention(net: &Net) -> String {
+pub(crate) fn attention(net: &Net) -> String {
     status(net)["attention"].as_array().expect("a list").iter().filter_map(Value::as_str).collect()
 }
 

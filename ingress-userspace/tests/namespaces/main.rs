@@ -17,6 +17,7 @@ mod inspect;
 mod lifecycle;
 mod limits;
 mod net;
+mod nics;
 mod steering;
 mod tcp_services;
 mod transmit;

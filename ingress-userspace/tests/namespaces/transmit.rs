@@ -3,7 +3,7 @@
 use std::fs;
 
 use ingress_common::{Total, Traffic, map};
-use ingress_userspace::datapath::{Datapath, Options, XdpMode};
+use ingress_userspace::datapath::{Datapath, Interfaces, Options, XdpMode};
 use nix::sys::signal::Signal;
 use xtask::lab::{
     client::Ask,
@@ -29,7 +29,7 @@ const UPDATES: usize = 3;
 fn witness(net: &Net) -> Datapath {
     let options = Options {
         bpffs: net.lab.bpffs().expect("mounted").join("witness"),
-        interfaces: vec![ROUTER_NIC.to_owned()],
+        interfaces: Interfaces { names: vec![ROUTER_NIC.to_owned()], above: Vec::new() },
         xdp_mode: XdpMode::Native,
         lookup: false,
         host_capacity: 1,

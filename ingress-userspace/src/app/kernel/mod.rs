@@ -11,10 +11,7 @@ use std::{
 use anyhow::Context;
 use ingress_common::{HostL7Cell, WorkerCell, steer::SLOTS_PER_PORT};
 use ingress_userspace::{
-    datapath::{
-        self, Applied, Claim, Datapath, DebugLog, NicReport, Owner, ProgramReport, Report, SteeredPort, TransmitState,
-        XdpMode,
-    },
+    datapath::{self, Applied, Claim, Datapath, DebugLog, Interfaces, Owner, ProgramReport, Report, SteeredPort},
     model::HostId,
     proxy::{FlowTable, Pulse, Shared, WorkerListeners},
 };
@@ -26,16 +23,19 @@ use tracing::{info, warn};
 
 use crate::{
     config::settings,
+    delivery::{ADVICE, Delivery},
     node::{Addresses, Node},
 };
 
 mod deny;
 mod escalation;
 mod limits;
+mod nics;
 mod steering;
 
 use deny::Denied;
 use limits::{Guarded, Limited};
+use nics::Chosen;
 use steering::steered;
 
 /// XDP takes three missed beats for a hung process (`HEARTBEAT_STALE_NS`).
@@ -48,7 +48,7 @@ const OFFER: Duration = Duration::from_secs(1);
 const OFFER_LOOK: Duration = Duration::from_millis(10);
 /// How often the programs' log is read, if it is on.
 const LOG: Duration = Duration::from_millis(100);
-/// How often the flows of processes that have died are removed; one scan of the map.
+/// How often the flows of processes that have died are removed, one scan of the map, and whether requests are delivered.
 const SWEEP: Duration = Duration::from_mins(1);
 
 /// The groups of slots: that of each port for HTTP, and the one that the ports of TCP services share.
@@ -62,6 +62,10 @@ pub(super) struct Kernel {
     /// What the programs log, if `--bpf-log` asks for it.
     log: Option<DebugLog>,
     node: Node,
+    chosen: Chosen,
+    interfaces: Interfaces,
+    /// The programs may not be where `interfaces` says.
+    astray: bool,
     addresses: Addresses,
     /// The kernel does not know of `addresses` yet.
     stale: bool,
@@ -77,6 +81,7 @@ pub(super) struct Kernel {
     limited: Option<Limited>,
     /// The latest snapshot may have other ports, or deny or limit others.
     changed: bool,
+    delivery: Delivery,
     workers: u32,
     steers: bool,
     slots: Vec<Slot>,
@@ -99,18 +104,15 @@ impl Kernel {
         workers: u32,
         host_capacity: u32,
     ) -> anyhow::Result<Self> {
-        let settings::Kernel { bpffs, mut interfaces, xdp_mode, lookup, log } = settings;
+        let settings::Kernel { bpffs, interfaces, xdp_mode, lookup, log } = settings;
         let node = Node::open()?;
-        if interfaces.is_empty() && xdp_mode != XdpMode::Off {
-            interfaces = node.default_interfaces().await?;
-            if interfaces.is_empty() {
-                warn!("no interface has a default route, so XDP is attached to none; name one with --interface");
-            }
-        }
-        let addresses = node.addresses().await?;
+        let chosen = Chosen::new(xdp_mode, interfaces, &node).await?;
+        let links = node.links().await?;
+        let addresses = node.addresses(&links).await?;
+        let interfaces = chosen.interfaces(&links);
         let options = datapath::Options {
             bpffs,
-            interfaces,
+            interfaces: interfaces.clone(),
             xdp_mode,
             tc_hook: None,
             lookup,
@@ -130,6 +132,9 @@ impl Kernel {
             datapath,
             log,
             node,
+            chosen,
+            interfaces,
+            astray: true,
             addresses,
             stale: true,
             ports,
@@ -138,6 +143,7 @@ impl Kernel {
             denied: None,
             limited: None,
             changed: true,
+            delivery: Delivery::default(),
             workers,
             steers: lookup,
             slots: Vec::new(),
@@ -223,6 +229,8 @@ impl Kernel {
             self.denied = denied.told(guarded.denied);
             self.limited = limited.told(guarded.limited);
             self.changed = self.denied.is_none() || self.limited.is_none();
+            // Interfaces may have come while the node was another's.
+            self.astray = true;
             self.set_addresses();
             self.sweep();
         }
@@ -276,8 +284,9 @@ impl Kernel {
         }
     }
 
-    /// Keeps the heart beating, the addresses true and the flows clean. Tells `owner` when the node comes to belong to
-    /// another process, and when that one dies or ends and it belongs to this one again.
+    /// Keeps the heart beating, the programs on their interfaces, the addresses true and the flows clean. Tells `owner`
+    /// when the node comes to belong to another process, and when that one dies or ends and it belongs to this one
+    /// again.
     ///
     /// # Errors
     /// If netlink ends.
@@ -308,15 +317,18 @@ impl Kernel {
                     self.refresh(owner, shared);
                 }
                 _ = look.tick() => self.look(owner, shared),
-                _ = sweep.tick() => self.sweep(),
+                _ = sweep.tick() => {
+                    self.sweep();
+                    self.watch_delivery();
+                }
                 _ = drain.tick(), if self.log.is_some() => {
                     if let Some(log) = &mut self.log {
                         log.drain();
                     }
                 }
                 change = self.node.changed() => {
-                    change.context("netlink no longer reports changes of the node's addresses")?;
-                    self.read_addresses().await;
+                    let change = change.context("netlink no longer reports changes of the node's addresses")?;
+                    self.read_node(change).await;
                     self.refresh(owner, shared);
                 }
             }
@@ -354,6 +366,14 @@ impl Kernel {
         }
     }
 
+    /// Says so if nothing that XDP lets in arrives.
+    fn watch_delivery(&mut self) {
+        let Ok(totals) = self.datapath.totals() else { return };
+        if let Some(requests) = self.delivery.lost(|total| totals.get(total).packets) {
+            warn!(requests, "none of the latest connection requests has come to sk_lookup: {ADVICE}");
+        }
+    }
+
     fn sweep(&self) {
         match self.datapath.sweep() {
             Ok(0) => {}
@@ -369,13 +389,7 @@ fn report(report: &Report, wanted: u32) {
     for ProgramReport { name, verified_instructions, translated_instructions } in programs {
         info!(name, verified_instructions, translated_instructions, "program loaded");
     }
-    for NicReport { name, index, state, transmit } in interfaces {
-        info!(name, index, ?state, transmit = transmit.as_str(), "interface");
-        if let TransmitState::Failed(error) = transmit {
-            let error = &**error as &dyn std::error::Error;
-            warn!(error = error, name, "what this interface sends is not counted; everything else works");
-        }
-    }
+    interfaces.iter().for_each(nics::report);
     info!(epoch, has_predecessor, ?lookup, host_capacity, "kernel part open");
     if *host_capacity != wanted {
         warn!(

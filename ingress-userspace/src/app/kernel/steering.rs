@@ -17,12 +17,17 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{Denied, Kernel, Limited, STREAMS};
+use crate::node::Links;
 
 impl Kernel {
-    /// Tells the kernel addresses and ports that it does not know yet, if the node is ours.
+    /// Brings the programs to interfaces that they have lost, and tells the kernel addresses and ports that it does not know
+    /// yet, if the node is ours.
     pub(super) fn refresh(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
         if !*owner.borrow() {
             return;
+        }
+        if self.astray {
+            self.follow();
         }
         if self.stale {
             self.set_addresses();
@@ -84,8 +89,8 @@ impl Kernel {
     }
 
     /// What cannot be read is read again after the next change; what is known goes on to hold.
-    pub(super) async fn read_addresses(&mut self) {
-        match self.node.addresses().await {
+    pub(super) async fn read_addresses(&mut self, links: &Links) {
+        match self.node.addresses(links).await {
             Ok(addresses) if addresses != self.addresses => {
                 info!(count = addresses.len(), "the node's addresses changed");
                 self.addresses = addresses;

@@ -152,7 +152,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "xdp-ingress", hide = true)]
     pub(crate) pod_namespace: String,
 
-    /// Network interface whose packets XDP sees; repeatable. Default: those with a default route.
+    /// Network interface whose packets XDP sees, whenever it is there; repeatable. Default: those with a default route. Of a
+    /// bond or VLAN it is attached to the interfaces below.
     #[arg(long, value_name = "NAME", help_heading = "Kernel")]
     pub(crate) interface: Vec<String>,
 
@@ -239,12 +240,14 @@ pub(crate) enum Steer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum XdpMode {
-    /// In the driver where it can, else in the generic hook.
+    /// In the driver where it can, else in the generic hook, else as with `tcx`, as where somebody else's program is.
     Auto,
     /// In the driver, or not at all.
     Native,
     /// In the generic hook of the network stack.
     Generic,
+    /// No XDP: a program at tcx ingress (before Linux 6.6 clsact) does the same, later.
+    Tcx,
     /// No program on any interface; with `--steer auto` sk_lookup still delivers.
     Off,
 }

@@ -1,10 +1,11 @@
-//! Attaches `ingress_tc_out` to what an interface sends: by a pinned link of tcx, or where there is no tcx by a filter
-//! of the qdisc clsact, which the kernel keeps as long as the interface. What others have attached there stays and goes
-//! on to work.
+//! Attaches the programs that see packets of the stack, `ingress_tc_in` and `ingress_tc_out`: by a pinned link of tcx, or
+//! where there is no tcx by a filter of the qdisc clsact, which the kernel keeps as long as the interface. What others
+//! have attached there stays and goes on to work.
 
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
 };
 
 use aya::programs::{
@@ -16,7 +17,7 @@ use super::{
     Attachment, TcHook,
     error::Error,
     link, object,
-    pins::{Pins, remove_pin},
+    pins::Pins,
     sys::{self, AttachType},
 };
 
@@ -29,53 +30,92 @@ const PRIORITY: u16 = 1;
 /// … and a handle that nobody else is likely to use: "xd".
 const HANDLE: TcHandle = TcHandle::new(0, 0x7864);
 
+/// Which packets of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Those that it receives: `ingress_tc_in`.
+    In,
+    /// Those that it sends: `ingress_tc_out`.
+    Out,
+}
+
+impl Direction {
+    pub(super) const fn program(self) -> &'static str {
+        match self {
+            Self::In => object::TC_IN,
+            Self::Out => object::TC_OUT,
+        }
+    }
+
+    fn pin(self, pins: &Pins, interface: &str) -> PathBuf {
+        match self {
+            Self::In => pins.tc_in_link(interface),
+            Self::Out => pins.tc_out_link(interface),
+        }
+    }
+
+    const fn tcx(self) -> AttachType {
+        match self {
+            Self::In => AttachType::TcxIngress,
+            Self::Out => AttachType::TcxEgress,
+        }
+    }
+
+    const fn clsact(self) -> TcAttachType {
+        match self {
+            Self::In => TcAttachType::Ingress,
+            Self::Out => TcAttachType::Egress,
+        }
+    }
+
+    /// What is to be done, for errors.
+    const fn operation(self) -> &'static str {
+        match self {
+            Self::In => "see what is received by",
+            Self::Out => "count what is sent by",
+        }
+    }
+}
+
 /// Attaches the loaded `program` to one interface, or puts it in the place of an earlier process's; where, and which of
 /// the two.
 pub(super) fn attach(
     pins: &Pins,
     program: &mut SchedClassifier,
+    direction: Direction,
     (interface, index): (&str, u32),
     wanted: Option<TcHook>,
 ) -> Result<(TcHook, Attachment), Error> {
     if wanted != Some(TcHook::Clsact) {
-        let fd = program.fd().map_err(|source| object::refused(object::TC_OUT, source))?;
-        match tcx(pins, fd.as_fd(), (interface, index)) {
+        let fd = program.fd().map_err(|source| object::refused(direction.program(), source))?;
+        match tcx(pins, fd.as_fd(), direction, (interface, index)) {
             Err(Error::Kernel { source, .. }) if wanted.is_none() && is_unknown(&source) => {}
             attached => return attached.map(|attachment| (TcHook::Tcx, attachment)),
         }
     }
     // Not both: each would count.
-    remove_link(pins, interface)?;
-    clsact(program, interface).map(|attachment| (TcHook::Clsact, attachment))
+    remove_link(pins, direction, interface)?;
+    clsact(program, direction, interface).map(|attachment| (TcHook::Clsact, attachment))
 }
 
-/// Takes the program off one of [`interfaces`]; what there was to remove.
-pub(super) fn detach(pins: &Pins, interface: &str) -> Result<Vec<String>, Error> {
+/// Takes a program off an interface that may have it; what there was to remove.
+pub(super) fn detach(pins: &Pins, direction: Direction, interface: &str) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
-    if remove_link(pins, interface)? {
-        removed.push(pins.tc_out_link(interface).display().to_string());
+    if remove_link(pins, direction, interface)? {
+        removed.push(direction.pin(pins, interface).display().to_string());
     }
-    if remove_filter(interface)? {
+    if remove_filter(direction, interface)? {
         removed.push(format!("filter of {interface}"));
     }
     Ok(removed)
 }
 
-/// Interfaces that may have the program, from an earlier process.
-pub(super) fn interfaces(pins: &Pins) -> Result<Vec<String>, Error> {
-    // Filters have no pins, but wherever one is, there is XDP.
-    let mut interfaces = [pins.tc_out_interfaces()?, pins.xdp_interfaces()?].concat();
-    interfaces.sort();
-    interfaces.dedup();
-    Ok(interfaces)
-}
-
 /// Removes the filter of an interface of this network namespace; `false` if there is none. The qdisc stays: others may
 /// use it.
-fn remove_filter(interface: &str) -> Result<bool, Error> {
+fn remove_filter(direction: Direction, interface: &str) -> Result<bool, Error> {
     let is_absent =
         |error: &io::Error| error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
-    match qdisc_detach_program(interface, TcAttachType::Egress, object::TC_OUT) {
+    match qdisc_detach_program(interface, direction.clsact(), direction.program()) {
         Ok(()) => Ok(true),
         Err(TcError::IoError(error)) if is_absent(&error) => Ok(false),
         // A kernel without packet scheduling.
@@ -85,13 +125,8 @@ fn remove_filter(interface: &str) -> Result<bool, Error> {
 }
 
 /// Removes the link of an interface; `false` if there is none.
-fn remove_link(pins: &Pins, interface: &str) -> Result<bool, Error> {
-    let path = pins.tc_out_link(interface);
-    if let Some((link, _)) = link::pinned(&path)? {
-        // It fails for an interface that is gone, and the program with it.
-        let _gone = sys::link_detach(link.as_fd()).is_err();
-    }
-    remove_pin(&path)
+fn remove_link(pins: &Pins, direction: Direction, interface: &str) -> Result<bool, Error> {
+    link::remove(&direction.pin(pins, interface))
 }
 
 /// Whether the kernel does not know what it was asked to attach to.
@@ -99,26 +134,31 @@ fn is_unknown(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
 
-fn tcx(pins: &Pins, program: BorrowedFd<'_>, (interface, index): (&str, u32)) -> Result<Attachment, Error> {
-    let path = pins.tc_out_link(interface);
+fn tcx(
+    pins: &Pins,
+    program: BorrowedFd<'_>,
+    direction: Direction,
+    (interface, index): (&str, u32),
+) -> Result<Attachment, Error> {
+    let path = direction.pin(pins, interface);
     if let Some((link, info)) = link::pinned(&path)? {
         if info.target == index && sys::link_update(link.as_fd(), program).is_ok() {
             return Ok(Attachment::Adopted);
         }
-        // As with XDP: the device is gone, or has got another name.
-        remove_link(pins, interface)?;
+        // As with XDP: the device is gone, and another has its name.
+        remove_link(pins, direction, interface)?;
     }
-    let link = sys::link_create(program, index, AttachType::TcxEgress, FIRST)
-        .map_err(|source| Error::kernel("count what is sent by", interface, source))?;
+    let link = sys::link_create(program, index, direction.tcx(), FIRST)
+        .map_err(|source| Error::kernel(direction.operation(), interface, source))?;
     sys::pin(link.as_fd(), &path).map_err(|source| Error::kernel("pin", path.display().to_string(), source))?;
-    remove_filter(interface)?;
+    remove_filter(direction, interface)?;
     Ok(Attachment::Created)
 }
 
-fn clsact(program: &mut SchedClassifier, interface: &str) -> Result<Attachment, Error> {
-    let error = |source: io::Error| Error::kernel("count what is sent by", interface, source);
+fn clsact(program: &mut SchedClassifier, direction: Direction, interface: &str) -> Result<Attachment, Error> {
+    let error = |source: io::Error| Error::kernel(direction.operation(), interface, source);
     let present =
-        SchedClassifierLink::attached(interface, TcAttachType::Egress, PRIORITY, HANDLE, None).map_err(error)?;
+        SchedClassifierLink::attached(interface, direction.clsact(), PRIORITY, HANDLE, None).map_err(error)?;
     let (id, attachment) = match program.attach_to_link(present) {
         Ok(id) => (id, Attachment::Adopted),
         // There is none; why not, the kernel has several numbers for.
@@ -128,7 +168,7 @@ fn clsact(program: &mut SchedClassifier, interface: &str) -> Result<Attachment, 
                 added => added.map_err(|source| error(io::Error::other(source)))?,
             }
             let options = TcAttachOptions::Netlink(NlOptions { priority: PRIORITY, handle: HANDLE, classid: None });
-            let created = program.attach_with_options(interface, TcAttachType::Egress, options);
+            let created = program.attach_with_options(interface, direction.clsact(), options);
             (created.map_err(|source| error(io::Error::other(source)))?, Attachment::Created)
         }
     };

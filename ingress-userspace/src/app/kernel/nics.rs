@@ -1,0 +1,213 @@
+//! Decides which interfaces are to have programs, has the programs follow them while they come and go, and says what
+//! became of each.
+
+use std::{collections::BTreeSet, error::Error};
+
+use ingress_userspace::datapath::{Interfaces, NicReport, NicState, TransmitState, XdpMode};
+use tracing::{info, warn};
+
+use super::Kernel;
+use crate::node::{Change, LinkKind, Links, Node};
+
+/// A route to nowhere may name it.
+const LOOPBACK: &str = "lo";
+
+/// Which interfaces are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Chosen {
+    None,
+    /// These, whenever they are there.
+    Named(Vec<String>),
+    /// Those that have, or have had since the start, a default route: programs that come and go with every change of a
+    /// route would cost more than those that stay.
+    Routed(BTreeSet<u32>),
+}
+
+impl Chosen {
+    pub(super) async fn new(mode: XdpMode, names: Vec<String>, node: &Node) -> anyhow::Result<Self> {
+        if mode == XdpMode::Off {
+            return Ok(Self::None);
+        }
+        if !names.is_empty() {
+            return Ok(Self::Named(names));
+        }
+        let routed = node.default_routes().await?;
+        if routed.is_empty() {
+            warn!(
+                "no interface has a default route, so XDP is attached to none until one has; or name one with --interface"
+            );
+        }
+        Ok(Self::Routed(routed))
+    }
+
+    /// Looks which interfaces have a default route now, if that matters.
+    async fn look(&mut self, change: Change, node: &Node) -> anyhow::Result<()> {
+        if let Self::Routed(routed) = self
+            && change == Change::Routes
+        {
+            routed.extend(node.default_routes().await?);
+        }
+        Ok(())
+    }
+
+    /// The interfaces in which the packets of those that are meant arrive: where that is a bond or a VLAN, those below it.
+    pub(super) fn interfaces(&self, links: &Links) -> Interfaces {
+        let (mut names, mut above) = (Vec::new(), BTreeSet::new());
+        match self {
+            Self::None => {}
+            Self::Named(wanted) => {
+                for name in wanted {
+                    match links.iter().find(|(_, link)| link.name == *name) {
+                        Some((index, _)) => descend(links, *index, &mut names, &mut above),
+                        None => names.push(name.clone()),
+                    }
+                }
+            }
+            Self::Routed(routed) => {
+                let routed = routed.iter().filter(|index| links.get(index).is_some_and(|link| link.name != LOOPBACK));
+                routed.for_each(|index| descend(links, *index, &mut names, &mut above));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        Interfaces { names, above: above.into_iter().collect() }
+    }
+}
+
+/// Adds the interface to `names`, or if its packets come by others those, and itself to `above`. One that is gone is nobody.
+fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTreeSet<u32>) {
+    let Some(link) = links.get(&index) else { return };
+    let below: Vec<u32> = match link.kind {
+        LinkKind::Bundle => {
+            links.iter().filter(|(_, link)| link.controller == Some(index)).map(|(index, _)| *index).collect()
+        }
+        LinkKind::Vlan { on } if links.contains_key(&on) => vec![on],
+        LinkKind::Vlan { .. } | LinkKind::Other => return names.push(link.name.clone()),
+    };
+    // Once each, whatever netlink says lies on what.
+    if above.insert(index) {
+        below.into_iter().for_each(|index| descend(links, index, names, above));
+    }
+}
+
+impl Kernel {
+    /// Reads which interfaces and addresses there are. What cannot be read is read again after the next change; what is known
+    /// goes on to hold.
+    pub(super) async fn read_node(&mut self, change: Change) {
+        match self.node.links().await {
+            Ok(links) => {
+                if let Err(error) = self.chosen.look(change, &self.node).await {
+                    warn!("keeping the interfaces known so far: {error:#}");
+                }
+                self.interfaces = self.chosen.interfaces(&links);
+                self.astray = true;
+                self.read_addresses(&links).await;
+            }
+            Err(error) => warn!("keeping the interfaces and addresses known so far: {error:#}"),
+        }
+    }
+
+    /// Brings the programs to the interfaces that are meant now; what fails is tried again with the next heartbeat.
+    pub(super) fn follow(&mut self) {
+        let before = self.datapath.interfaces();
+        match self.datapath.follow(&self.interfaces) {
+            Ok(()) => self.astray = false,
+            Err(error) => warn!(error = &error as &dyn Error, "cannot attach to the node's interfaces; trying again"),
+        }
+        let now = self.datapath.interfaces();
+        for nic in before.iter().filter(|nic| !now.iter().any(|other| other.index == nic.index)) {
+            info!(name = nic.name, index = nic.index, "interface has gone, or is not meant any more");
+        }
+        let is_new = |nic: &&NicReport| !before.iter().any(|other| is_same(nic, other));
+        now.iter().filter(is_new).for_each(report);
+    }
+}
+
+/// Whether there is nothing new to say.
+fn is_same(nic: &NicReport, other: &NicReport) -> bool {
+    let said = |NicReport { name, index, state, refusals: _, transmit }: &NicReport| {
+        (name.clone(), *index, state.as_str(), transmit.as_str())
+    };
+    said(nic) == said(other)
+}
+
+/// What became of an interface, for the log: no mode is taken silently.
+pub(super) fn report(nic: &NicReport) {
+    let NicReport { name, index, state, refusals, transmit } = nic;
+    info!(name, index, ?state, transmit = transmit.as_str(), "interface");
+    for refusal in refusals {
+        let error = &**refusal as &dyn Error;
+        warn!(error = error, name, mode = state.as_str(), "this interface is in no better mode");
+    }
+    if *state == NicState::Failed {
+        warn!(
+            name,
+            "what this interface receives is not counted, and the deny list does not hold for it but where the proxy refuses; \
+             it is served"
+        );
+    }
+    if let TransmitState::Failed(error) = transmit {
+        let error = &**error as &dyn Error;
+        warn!(error = error, name, "what this interface sends is not counted; everything else works");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Link;
+
+    /// `1 lo, 2 eth0<4, 3 eth1<4, 4 bond0=bundle, 5 bond0.7=vlan:4`: index, name, port of, kind.
+    fn links(text: &str) -> Links {
+        let link = |text: &str| {
+            let (index, rest) = text.split_once(' ').expect("an index and a name");
+            let (rest, kind) = rest.split_once('=').unwrap_or((rest, ""));
+            let (name, controller) =
+                rest.split_once('<').map_or((rest, None), |(name, index)| (name, index.parse().ok()));
+            let kind = match kind.split_once(':') {
+                Some((_, on)) => LinkKind::Vlan { on: on.parse().expect("an index") },
+                None if kind == "bundle" => LinkKind::Bundle,
+                None => LinkKind::Other,
+            };
+            (index.parse().expect("an index"), Link { name: name.to_owned(), kind, controller })
+        };
+        text.split(", ").map(link).collect()
+    }
+
+    #[track_caller]
+    fn check(chosen: &Chosen, there: &str, names: &[&str], above: &[u32]) {
+        let Interfaces { names: found, above: found_above } = chosen.interfaces(&links(there));
+        assert_eq!(found, names, "{chosen:?} of {there}");
+        assert_eq!(found_above, above, "{chosen:?} of {there}");
+    }
+
+    const NODE: &str = "1 lo, 2 eth0<4, 3 eth1<4, 4 bond0=bundle, 5 bond0.7=vlan:4, 6 br0, 7 veth1<6, 8 eth2";
+
+    #[test]
+    fn packets_are_seen_where_they_arrive() {
+        let named = |names: &[&str]| Chosen::Named(names.iter().map(|&name| name.to_owned()).collect());
+        let routed = |indices: &[u32]| Chosen::Routed(indices.iter().copied().collect());
+        check(&routed(&[8]), NODE, &["eth2"], &[]);
+        check(&routed(&[4]), NODE, &["eth0", "eth1"], &[4]);
+        check(&routed(&[5]), NODE, &["eth0", "eth1"], &[4, 5]);
+        check(&routed(&[4, 5, 8]), NODE, &["eth0", "eth1", "eth2"], &[4, 5]);
+        // The ports of a bridge are those of pods, too.
+        check(&routed(&[6]), NODE, &["br0"], &[]);
+        check(&routed(&[1]), NODE, &[], &[]);
+        check(&named(&["eth2", "bond0", "eth0"]), NODE, &["eth2", "eth0", "eth1"], &[4]);
+        check(&Chosen::None, NODE, &[], &[]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_waited_for_if_it_is_named() {
+        let named = Chosen::Named(vec!["eth0".to_owned(), "eth9".to_owned()]);
+        check(&named, "2 eth0", &["eth0", "eth9"], &[]);
+        check(&named, "3 lan0", &["eth0", "eth9"], &[]);
+        let routed = Chosen::Routed([2, 9].into());
+        check(&routed, "2 eth0", &["eth0"], &[]);
+        check(&routed, "2 lan0", &["lan0"], &[]);
+        // A bond without ports receives nothing; a VLAN on an interface of another namespace is where its packets arrive.
+        check(&routed, "2 bond0=bundle", &[], &[2]);
+        check(&routed, "2 eth0.7=vlan:77", &["eth0.7"], &[]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The process follows the interfaces of its node, and tells when somebody else's rule takes its connections.
+
+use std::{io::Write as _, process::Stdio};
+
+use xtask::lab::{
+    Process,
+    client::Ask,
+    topology::{Family, NODE_V4},
+    until,
+};
+
+use crate::{
+    generation::Generation,
+    inspect::attention,
+    net::{Net, http},
+};
+
+/// How an interface receives; `None` if it is not shown.
+fn receives(net: &Net, name: &str) -> Option<String> {
+    let shown = net.admin("/interfaces").ok()?.json().ok()?;
+    let nic = shown.as_array()?.iter().find(|nic| nic["interface"] == name)?.clone();
+    nic["receives"].as_str().map(str::to_owned)
+}
+
+#[track_caller]
+fn becomes(net: &Net, process: &Process, name: &str, how: Option<&str>) {
+    until(&format!("{name} to be {how:?}"), || (receives(net, name).as_deref() == how).then_some(()))
+        .unwrap_or_else(|error| panic!("{error:#}: {:?}\n{}", receives(net, name), process.log_tail(30)));
+}
+
+#[test]
+fn interfaces_that_come_and_go_are_followed() {
+    let Some(net) = Net::build("nics") else { return };
+    net.write("web.yaml", &net.site("web", &[0]));
+    let node = &net.topology.node;
+    let first = Generation::start(&net, "first", &["--interface", "eth1"]);
+    let becomes = |name, how| becomes(&net, &first.process, name, how);
+    becomes("eth0", Some("native"));
+    becomes("eth1", Some("absent"));
+
+    let add = "link add eth1 type veth peer name far1";
+    for _ in 0..2 {
+        node.ip(add).expect("it comes");
+        becomes("eth1", Some("native"));
+        let metrics = net.admin("/metrics").expect("answered");
+        let series = "xdp_ingress_interface_attached{interface=\"eth1\",direction=\"received\",how=\"native\"} 1";
+        assert!(String::from_utf8_lossy(&metrics.text).contains(series), "{series}");
+        node.ip("link del eth1").expect("it goes");
+        becomes("eth1", Some("absent"));
+    }
+    // Without a pause in which it is not there.
+    node.ip(&format!("{add}\nlink del eth1\n{add}")).expect("it comes, goes and comes back");
+    becomes("eth1", Some("native"));
+    node.ip("link set eth1 name lan1").expect("it gets another name");
+    becomes("eth1", Some("absent"));
+    node.ip("link set lan1 name eth1").expect("and its own again");
+    becomes("eth1", Some("native"));
+    assert_eq!(attention(&net), "", "no link is left that does nothing");
+
+    assert_eq!(net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/")).0.status, 200);
+    assert_eq!(receives(&net, "eth0").as_deref(), Some("native"));
+}
+
+#[test]
+fn ports_of_a_bond_are_followed() {
+    const BOND: &str = "link add bond0 type bond mode active-backup";
+    let Some(net) = Net::build("bond") else { return };
+    let node = &net.topology.node;
+    if node.ip(BOND).is_err() {
+        println!("!!! SKIPPED, NOTHING WAS TESTED: this kernel has no bonds (CONFIG_BONDING)");
+        return;
+    }
+    let ports = "link add port0 type veth peer name far0\nlink add port1 type veth peer name far1";
+    node.ip(&format!("{ports}\nlink set port0 master bond0")).expect("a bond with one port");
+    let first = Generation::start(&net, "first", &["--interface", "bond0"]);
+    let becomes = |name, how| becomes(&net, &first.process, name, how);
+    becomes("port0", Some("native"));
+    becomes("bond0", None);
+    node.ip("link set port1 master bond0").expect("another port");
+    becomes("port1", Some("native"));
+    node.ip("link set port0 nomaster").expect("it leaves");
+    becomes("port0", None);
+    node.ip("link del bond0").expect("it goes");
+    becomes("port1", None);
+    becomes("bond0", Some("absent"));
+}
+
+#[test]
+fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
+    const REQUESTS: usize = 20;
+    let Some((net, _proxy)) = Net::serving("dnat") else { return };
+    assert_eq!(attention(&net), "");
+    let rules = format!(
+        "table ip nat {{\n chain prerouting {{\n  type nat hook prerouting priority dstnat;\n  ip daddr {NODE_V4} tcp dport \
+         80 dnat to {}:8080\n }}\n}}\n",
+        net.topology.pods[2].v4
+    );
+    let load = net.topology.node.run(|| {
+        let mut nft = std::process::Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn()?;
+        nft.stdin.take().expect("a pipe").write_all(rules.as_bytes())?;
+        anyhow::ensure!(nft.wait()?.success(), "nft takes the rule");
+        Ok(())
+    });
+    load.expect("`nft` of nftables runs");
+    for _ in 0..REQUESTS {
+        let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
+        assert_eq!(answer.pod(), Some("pod-c"), "which `web.test` does not use");
+    }
+    let said = attention(&net);
+    assert!(said.contains("and none has come to sk_lookup: a rule of netfilter takes or drops them"), "{said}");
+    assert!(said.contains("nft list ruleset"), "{said}");
+}
