@@ -167,16 +167,20 @@ impl Nics {
     /// Attaches the programs to one interface; `before`: it may have some already. What an interface has that was never ours
     /// is somebody else's.
     fn attach_to(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
-        let (state, refusals) = self.receive(place, nic, before)?;
+        let (name, index) = nic;
+        let (state, refusals) = self.receive(place, nic)?;
+        if before && !is_by_tc(state) {
+            // After XDP is there: for a moment both see a packet, but there is none in which nobody is denied.
+            tc::detach(place.pins, Direction::In, name)?;
+        }
         let transmit = self.transmit(place.pins, nic, state, before);
         let refusals = refusals.into_iter().map(Arc::new).collect();
-        let (name, index) = nic;
         Ok(NicReport { name: name.to_owned(), index, state, refusals, transmit })
     }
 
     /// Attaches a program for what an interface receives, in the best mode that is wanted and can be; and why in no better
-    /// one. `before` as in [`Nics::attach_to`].
-    fn receive(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<(NicState, Vec<Error>), Error> {
+    /// one.
+    fn receive(&mut self, place: Place<'_>, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
         let Place { pins, maps } = place;
         let (name, index) = nic;
         let known = maps.nics.get(&index)?.and_then(|nic| NicMode::from_code(nic.mode));
@@ -200,18 +204,9 @@ impl Nics {
                 NicMode::Tcx | NicMode::Clsact => self.attach_tc_in(pins, nic),
             };
             match attached {
-                Ok((mode, attachment)) => {
-                    if before && matches!(mode, NicMode::Native | NicMode::Generic) {
-                        // After XDP is there: for a moment both see a packet, but there is none in which nobody is denied.
-                        tc::detach(pins, Direction::In, name)?;
-                    }
-                    return Ok((NicState::Attached { mode, attachment }, refusals));
-                }
+                Ok((mode, attachment)) => return Ok((NicState::Attached { mode, attachment }, refusals)),
                 Err(refusal) => refusals.push(refusal),
             }
-        }
-        if before {
-            tc::detach(pins, Direction::In, name)?;
         }
         let state = if wanted.is_empty() { NicState::Off } else { NicState::Failed };
         Ok((state, refusals))
@@ -270,6 +265,10 @@ pub(super) fn check(interfaces: &Interfaces) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+const fn is_by_tc(state: NicState) -> bool {
+    matches!(state, NicState::Attached { mode: NicMode::Tcx | NicMode::Clsact, .. })
 }
 
 fn absent(name: &str) -> NicReport {

@@ -1,4 +1,4 @@
-//! The product as a process, on real links with real XDP: laws about steering, counting, restarts and changes.
+//! The product as a process, on real links with real XDP: laws about steering, counting, restarts, changes and interfaces.
 //!
 //! Each test builds its own network (`xtask::lab`) and removes it. They need root and a kernel from 5.18 on; elsewhere they
 //! are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run them one after the other (`--test-threads=1`) when

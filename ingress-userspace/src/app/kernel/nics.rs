@@ -64,7 +64,7 @@ impl Chosen {
                 }
             }
             Self::Routed(routed) => {
-                let routed = routed.iter().filter(|index| links.get(index).is_some_and(|link| link.name != LOOPBACK));
+                let routed = routed.iter().filter(|index| links.get(*index).is_some_and(|link| link.name != LOOPBACK));
                 routed.for_each(|index| descend(links, *index, &mut names, &mut above));
             }
         }
@@ -115,7 +115,9 @@ impl Kernel {
             Err(error) => warn!(error = &error as &dyn Error, "cannot attach to the node's interfaces; trying again"),
         }
         let now = self.datapath.interfaces();
-        for nic in before.iter().filter(|nic| !now.iter().any(|other| other.index == nic.index)) {
+        let has_gone =
+            |nic: &&NicReport| nic.state != NicState::Absent && !now.iter().any(|other| other.index == nic.index);
+        for nic in before.iter().filter(has_gone) {
             info!(name = nic.name, index = nic.index, "interface has gone, or is not meant any more");
         }
         let is_new = |nic: &&NicReport| !before.iter().any(|other| is_same(nic, other));
