@@ -85,5 +85,5 @@ fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &Choice, bytes: u64)
         Err(_) => Total::HandoffFull,
     };
     count::total(event, bytes);
-    debug!(packet, "xdp: [{:i}]:{} to slot {}", flow.remote_addr, u16::from_be(flow.remote_port_be), handoff.slot);
+    debug!(packet, "receive: [{:i}]:{} to slot {}", flow.remote_addr, u16::from_be(flow.remote_port_be), handoff.slot);
 }

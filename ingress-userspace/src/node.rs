@@ -113,7 +113,8 @@ impl Node {
     /// # Errors
     /// If the kernel does not answer the dump.
     pub(crate) async fn addresses(&self, links: &Links) -> anyhow::Result<Addresses> {
-        let is_foreign = |index: u32| links.get(&index).is_some_and(|link| FOREIGN_ADDRESSES.contains(&link.name.as_str()));
+        let is_foreign =
+            |index: u32| links.get(&index).is_some_and(|link| FOREIGN_ADDRESSES.contains(&link.name.as_str()));
         let mut addresses = Addresses::new();
         let mut messages = self.handle.address().get().execute();
         while let Some(message) = messages.try_next().await.context("cannot list the node's addresses")? {
