@@ -153,14 +153,17 @@ fn drops(costs: &Costs) -> anyhow::Result<Row> {
     ))
 }
 
-/// Figure 3: a SYN does most, as it chooses a worker.
+/// Figure 3: a SYN does most, as it takes from two buckets and chooses a worker; here with denied networks.
+///
+/// The design has 225 ns where a program that does nothing takes 27. What the kernel's own loop takes is not ours, and
+/// differs by kernel: the program may take the 198 ns between the two.
 fn full_path(costs: &Costs) -> anyhow::Result<Row> {
-    let bare = costs.needed("deny list, bare pass")?;
-    let limit = Limit::AtMost(225.0 * bare.best / 27.0);
+    let bare = costs.needed("full path, bare pass")?;
+    let limit = Limit::AtMost(bare.best + 198.0);
     let clause = |family: &str| -> anyhow::Result<Clause> {
-        let found = costs.needed(&format!("deny list, {family} SYN"))?;
+        let found = costs.needed(&format!("full path, {family} SYN"))?;
         Ok(Clause { limit, of: format!("ns, {family}"), found: Some(found) })
     };
-    let own = format!("full path, 225 ns where `return XDP_PASS` takes 27 (here {})", bare.best);
+    let own = format!("full path, 198 ns more than `return XDP_PASS` (here {})", bare.best);
     Ok(Row::judged(3, &own, &[clause("v4")?, clause("v6")?]))
 }
