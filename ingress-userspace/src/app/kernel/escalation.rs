@@ -21,10 +21,11 @@ impl Kernel {
         match self.datapath.deny_list().sweep() {
             Ok(gone) => {
                 for (network, origin) in gone {
-                    info!(%network, origin = origin.as_str(), "a denial has ended or was removed");
+                    // Before it is said, so that it is true when somebody reads it.
                     if origin == Origin::Escalation {
                         shared.forgive(network);
                     }
+                    info!(%network, origin = origin.as_str(), "a denial has ended or was removed");
                 }
             }
             Err(error) => {
@@ -89,7 +90,11 @@ fn tell(offender: &Offender, result: Escalated) {
             info!(%network, after, within, last, "a peer was refused too often, but may speak for others; not denied");
         }
         Escalated::Failed => {
-            warn!(%network, after, within, last, "found no room to deny a client that was refused too often");
+            warn!(
+                %network, after, within, last,
+                "could not deny a client that was refused too often; unless an error stands above, there is no room: remove \
+                 denials, or merge networks of `block-cidrs`"
+            );
         }
     }
 }

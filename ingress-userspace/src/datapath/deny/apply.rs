@@ -47,12 +47,7 @@ pub(super) struct State {
 /// # Errors
 /// [`Error::Kernel`], after which some of the changes are made; the next call makes the others.
 pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
-    let now_ns = sys::now_ns();
-    let (ended, denials): (Vec<_>, Vec<_>) =
-        denials::entries(maps)?.into_iter().partition(|entry| entry.has_ended(now_ns));
-    for entry in &ended {
-        entry.remove(maps)?;
-    }
+    let denials = denials::end(maps, sys::now_ns())?;
     let config = DenyConfig::read(maps)?;
     let denied = config.denied().chain(denials.iter().map(|entry| entry.network));
     let wanted = if config.spares() {

@@ -84,18 +84,24 @@ impl DenyConfig {
             let (prefix_len, addr) = prefix::mapped(network);
             maps.deny_config.set(&DenyKey6 { prefix_len, addr }, &bits)
         };
+        let is_trusted = |(_, bits): &(IpNet, u32)| bits & CONFIG_TRUSTS != 0;
+        // Trust comes first and goes last: whoever applies a half of this must not find a hop denied.
+        let changed = self.0.iter().filter(|(network, bits)| present.get(*network) != Some(*bits));
+        let mut changed: Vec<_> = changed.map(|(&network, &bits)| (network, bits)).collect();
+        changed.sort_by_key(|entry| !is_trusted(entry));
         let mut postponed = Vec::new();
-        for (&network, &bits) in self.0.iter().filter(|(network, bits)| present.get(*network) != Some(*bits)) {
+        for (network, bits) in changed {
             if !set(network, bits)? {
                 postponed.push((network, bits));
             }
         }
-        for network in present.keys().filter(|network| !self.0.contains_key(*network)) {
-            let (prefix_len, addr) = prefix::mapped(*network);
+        let mut gone: Vec<_> = present.into_iter().filter(|(network, _)| !self.0.contains_key(network)).collect();
+        gone.sort_by_key(is_trusted);
+        for (network, _) in gone {
+            let (prefix_len, addr) = prefix::mapped(network);
             maps.deny_config.remove(&DenyKey6 { prefix_len, addr })?;
         }
         // Room for a network that is trusted is made, or a hop could be denied.
-        postponed.sort_by_key(|(_, bits)| bits & CONFIG_TRUSTS == 0);
         let mut left_out = 0;
         for (network, bits) in postponed {
             if set(network, bits)? {

@@ -153,6 +153,13 @@ pub(super) fn entries(maps: &Maps) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
+/// Removes those whose time is over; the others, as [`entries`].
+pub(super) fn end(maps: &Maps, now_ns: u64) -> Result<Vec<Entry>, Error> {
+    let (ended, standing): (Vec<_>, Vec<_>) = entries(maps)?.into_iter().partition(|entry| entry.has_ended(now_ns));
+    ended.iter().try_for_each(|entry| entry.remove(maps).map(drop))?;
+    Ok(standing)
+}
+
 /// What [`super::super::Maps::denials`] shows.
 pub(in crate::datapath) fn read(maps: &Maps) -> Result<Vec<Denial>, Error> {
     let now_ns = sys::now_ns();

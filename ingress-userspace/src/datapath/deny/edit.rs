@@ -96,6 +96,8 @@ impl DenyEditor {
 /// To be called under the lock of the pins.
 pub(super) fn enter(maps: &Maps, denials: &[Denial]) -> Result<(Vec<Entered>, State), Error> {
     let (trusted, now_ns) = (DenyConfig::read(maps)?.trusted().collect::<Vec<_>>(), sys::now_ns());
+    // They would be in the way of others.
+    denials::end(maps, now_ns)?;
     let mut rejected = Vec::with_capacity(denials.len());
     for denial in denials {
         let entry = Entry::begin(denial, now_ns);

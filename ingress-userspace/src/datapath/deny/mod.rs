@@ -49,6 +49,8 @@ struct Known {
     has_others: bool,
     left_out: usize,
     denials: Vec<Entry>,
+    /// Denials that have gone, and that no [`DenyList::sweep`] has told of yet.
+    gone: Vec<(IpNet, Origin)>,
 }
 
 /// An entry as the kernel has it.
@@ -141,16 +143,11 @@ impl DenyList {
     pub fn sweep(&self) -> Result<Vec<(IpNet, Origin)>, Error> {
         let maps = &self.shared.maps;
         let (now_ns, standing) = (sys::now_ns(), denials::entries(maps)?);
-        if !standing.iter().any(|entry| entry.has_ended(now_ns)) && standing == self.known().denials {
-            return Ok(Vec::new());
+        if standing.iter().any(|entry| entry.has_ended(now_ns)) || standing != self.known().denials {
+            let _exclusive = self.shared.pins.lock()?;
+            self.learn(apply(maps)?);
         }
-        let _exclusive = self.shared.pins.lock()?;
-        let state = apply(maps)?;
-        let names = |entry: &Entry| (entry.network, entry.origin);
-        let stands: BTreeSet<_> = state.denials.iter().map(names).collect();
-        let gone = self.known().denials.iter().map(names).filter(|name| !stands.contains(name)).collect();
-        self.learn(state);
-        Ok(gone)
+        Ok(std::mem::take(&mut self.known().gone))
     }
 
     /// What the list has dropped, as far as this process knows it: that of the owner is the node's.
@@ -159,7 +156,7 @@ impl DenyList {
     /// If the kernel refuses the read.
     pub fn view(&self) -> Result<DenyView, Error> {
         let known = self.known();
-        let Known { rules, has_others, left_out, denials } = &*known;
+        let Known { rules, has_others, left_out, denials, gone: _ } = &*known;
         // Most nodes have no list, and a read is one of thousands of counters on each CPU.
         let is_empty = rules.is_empty() && !has_others;
         let hits = if is_empty { Vec::new() } else { self.shared.maps.deny_hits()? };
@@ -177,7 +174,12 @@ impl DenyList {
 
     fn learn(&self, State { entries, denials, escalated, applied }: State) {
         self.flags.learn(flags(&entries));
-        *self.known() = Known::of(&entries, &escalated, denials, applied.left_out);
+        let name = |entry: &Entry| (entry.network, entry.origin);
+        let stands: BTreeSet<_> = denials.iter().map(name).collect();
+        let mut known = self.known();
+        let mut gone = std::mem::take(&mut known.gone);
+        gone.extend(known.denials.iter().map(name).filter(|name| !stands.contains(name)));
+        *known = Known { gone, ..Known::of(&entries, &escalated, denials, applied.left_out) };
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -195,7 +197,8 @@ impl Known {
             *rule != DENY_OTHERS && *rule < DENY_RULES_MAX && !escalated.contains(prefix)
         };
         let own = rules().filter(is_shown).collect();
-        Self { rules: own, has_others: rules().any(|(rule, _)| rule == DENY_OTHERS), left_out, denials }
+        let has_others = rules().any(|(rule, _)| rule == DENY_OTHERS);
+        Self { rules: own, has_others, left_out, denials, gone: Vec::new() }
     }
 }
 
