@@ -68,8 +68,8 @@ pub(crate) enum Change {
 pub(crate) struct Node {
     handle: Handle,
     changes: futures_util::stream::BoxStream<'static, Change>,
-    /// What was seen and not yet reported.
-    seen: Option<Change>,
+    /// What was seen and not yet reported, and when it is to be at the latest.
+    seen: Option<(Change, Instant)>,
 }
 
 impl Node {
@@ -162,13 +162,15 @@ impl Node {
     /// next call.
     pub(crate) async fn changed(&mut self) -> Option<Change> {
         if self.seen.is_none() {
-            self.seen = Some(self.changes.next().await?);
+            let change = self.changes.next().await?;
+            self.seen = Some((change, Instant::now() + SETTLE_MAX));
         }
-        let latest = Instant::now() + SETTLE_MAX;
+        let (_, latest) = self.seen?;
         while let Ok(more) = timeout_at(latest.min(Instant::now() + SETTLE), self.changes.next()).await {
-            self.seen = self.seen.max(Some(more?));
+            let more = more?;
+            self.seen = self.seen.map(|(change, latest)| (change.max(more), latest));
         }
-        self.seen.take()
+        self.seen.take().map(|(change, _)| change)
     }
 }
 

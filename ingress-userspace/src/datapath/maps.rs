@@ -226,7 +226,7 @@ impl Maps {
         self.flows.entries()
     }
 
-    /// Interfaces with the program, by index.
+    /// Interfaces with a program, and those above them, by index.
     ///
     /// # Errors
     /// If the kernel refuses the read.

@@ -24,6 +24,7 @@ use super::{
     link::{self, XdpHook},
     maps::Maps,
     object,
+    owner::Owner,
     pins::Pins,
     sys,
     table::Table,
@@ -61,6 +62,10 @@ impl Datapath {
     /// If the pins cannot be locked or the maps not be written; then some interfaces may be without programs.
     pub fn follow(&self, interfaces: &Interfaces) -> Result<(), Error> {
         let _exclusive = self.shared.pins.lock()?;
+        // Under the lock: whoever has taken the node meanwhile has put programs where it wants them.
+        if self.owner() == Owner::Other {
+            return Ok(());
+        }
         let Shared { pins, maps, .. } = &*self.shared;
         self.nics_mut().follow(Place { pins, maps }, interfaces)
     }
@@ -128,7 +133,7 @@ impl Nics {
         }
         make_room(maps, there.iter().filter_map(|(_, index)| *index))?;
         let mut reports = Vec::with_capacity(names.len());
-        let mut nics: Vec<_> = above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, pad: 0 })).collect();
+        let mut nics = Vec::with_capacity(names.len() + above.len());
         for (name, index) in there {
             let report = match index {
                 None => absent(name),
@@ -144,6 +149,10 @@ impl Nics {
                 nics.push((report.index, nic));
             }
             reports.push(report);
+        }
+        // Where one below has none, no program may have seen what is received above.
+        if reports.iter().all(|nic| nic.state != NicState::Failed) {
+            nics.extend(above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, pad: 0 })));
         }
         maps.nics.replace(&nics)?;
         self.reports = reports;

@@ -64,6 +64,8 @@ pub(super) struct Kernel {
     node: Node,
     chosen: Chosen,
     interfaces: Interfaces,
+    /// Default routes may have changed since they were read.
+    rerouted: bool,
     /// The programs may not be where `interfaces` says.
     astray: bool,
     addresses: Addresses,
@@ -134,6 +136,7 @@ impl Kernel {
             node,
             chosen,
             interfaces,
+            rerouted: false,
             astray: true,
             addresses,
             stale: true,

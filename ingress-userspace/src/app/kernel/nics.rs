@@ -41,10 +41,8 @@ impl Chosen {
     }
 
     /// Looks which interfaces have a default route now, if that matters.
-    async fn look(&mut self, change: Change, node: &Node) -> anyhow::Result<()> {
-        if let Self::Routed(routed) = self
-            && change == Change::Routes
-        {
+    async fn look(&mut self, node: &Node) -> anyhow::Result<()> {
+        if let Self::Routed(routed) = self {
             routed.extend(node.default_routes().await?);
         }
         Ok(())
@@ -94,10 +92,14 @@ impl Kernel {
     /// Reads which interfaces and addresses there are. What cannot be read is read again after the next change; what is known
     /// goes on to hold.
     pub(super) async fn read_node(&mut self, change: Change) {
+        self.rerouted |= change == Change::Routes;
         match self.node.links().await {
             Ok(links) => {
-                if let Err(error) = self.chosen.look(change, &self.node).await {
-                    warn!("keeping the interfaces known so far: {error:#}");
+                if self.rerouted {
+                    match self.chosen.look(&self.node).await {
+                        Ok(()) => self.rerouted = false,
+                        Err(error) => warn!("keeping the interfaces known so far: {error:#}"),
+                    }
                 }
                 self.interfaces = self.chosen.interfaces(&links);
                 self.astray = true;
