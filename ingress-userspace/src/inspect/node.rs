@@ -27,6 +27,8 @@ pub(super) struct State {
     pins: String,
     processes: Vec<Process>,
     links: Vec<PinnedLink>,
+    /// Indices of interfaces whose packets a filter of clsact sees, which has no link.
+    filters: Vec<u32>,
     ports: Vec<Port>,
     /// Address and index of the interface that has it.
     addresses: Vec<(String, u32)>,
@@ -79,12 +81,15 @@ impl State {
         addresses.sort_by_key(|(address, _)| *address);
         let address =
             |(octets, addr): ([u8; 16], NodeAddr)| (Ipv6Addr::from(octets).to_canonical().to_string(), addr.ifindex);
+        let nics = maps.nics()?.into_iter();
+        let filters = nics.filter(|(_, nic)| NicMode::from_code(nic.mode) == Some(NicMode::Clsact));
         let mut limited = maps.limited_clients()?;
         limited.retain(|client| client.ago <= LATELY);
         Ok(Self {
             pins: bpffs.join(map::LAYOUT).display().to_string(),
             processes: pinned.processes()?,
             links: pinned.links()?,
+            filters: filters.map(|(index, _)| index).collect(),
             ports,
             addresses: addresses.into_iter().map(address).collect(),
             fills: pinned.fills()?,
@@ -149,7 +154,7 @@ impl State {
 
     /// A line for each thing, which begins with what it is.
     pub(super) fn text(&self) -> String {
-        let Self { pins, processes, links, ports, addresses, fills, limits, limited: _, totals } = self;
+        let Self { pins, processes, links, filters, ports, addresses, fills, limits, limited: _, totals } = self;
         let mut text = Lines::default();
         text.line("pins", pins);
         for process in processes {
@@ -177,7 +182,10 @@ impl State {
         if !links.iter().any(|link| matches!(link.hook, Hook::Lookup)) {
             text.line("sk_lookup", "off");
         }
-        if !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
+        for index in filters {
+            text.line("clsact", format_args!("interface {index}, what it receives"));
+        }
+        if filters.is_empty() && !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
             text.line("xdp", "off");
         }
         for Port { number, proto, slots } in ports {
@@ -207,7 +215,7 @@ impl State {
     }
 
     pub(super) fn json(&self) -> Value {
-        let Self { pins, processes, links, ports, addresses, fills, limits, limited, totals } = self;
+        let Self { pins, processes, links, filters, ports, addresses, fills, limits, limited, totals } = self;
         let process = |process: &Process| {
             let Process { epoch, role: _, silence, lives } = process;
             let silence = silence.as_secs_f64();
@@ -237,6 +245,7 @@ impl State {
             "pins": pins,
             "processes": processes.iter().map(process).collect::<Value>(),
             "links": links.iter().map(link).collect::<Value>(),
+            "filters": filters,
             "ports": ports.iter().map(port).collect::<Value>(),
             "addresses": addresses.iter().map(address).collect::<Value>(),
             "maps": fills.iter().map(fill).collect::<Value>(),
@@ -326,6 +335,7 @@ mod tests {
                 Process { epoch: 3, ..process(Role::Draining, Duration::from_millis(100), None) },
             ],
             links: vec![link(Hook::Lookup), link(native), link(Hook::TcOut { interface: "eth0".into() })],
+            filters: Vec::new(),
             ports: vec![
                 Port { number: 80, proto: "tcp", slots: 0..2 },
                 Port { number: 5353, proto: "udp", slots: 0..0 },
@@ -441,6 +451,13 @@ mod tests {
                 "{expected}: {attention}"
             );
         }
+        let filtered = State { links: Vec::new(), filters: vec![3], ..well() };
+        assert!(
+            filtered.text().contains("\nsk_lookup  off\nclsact     interface 3, what it receives\nport"),
+            "{}",
+            filtered.text()
+        );
+        assert_eq!(filtered.json()["filters"], json!([3]));
         let off = State { links: Vec::new(), ..well() }.text();
         assert!(off.contains("\nsk_lookup  off\nxdp        off\n"), "{off}");
     }
