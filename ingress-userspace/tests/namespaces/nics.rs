@@ -1,10 +1,9 @@
 //! The process follows the interfaces of its node, and tells when somebody else's rule takes its connections.
 
-use std::{io::Write as _, process::Stdio};
-
 use xtask::lab::{
     Process,
     client::Ask,
+    nft,
     topology::{Family, NODE_V4},
     until,
 };
@@ -95,13 +94,7 @@ fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
          80 dnat to {}:8080\n }}\n}}\n",
         net.topology.pods[2].v4
     );
-    let load = net.topology.node.run(|| {
-        let mut nft = std::process::Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn()?;
-        nft.stdin.take().expect("a pipe").write_all(rules.as_bytes())?;
-        anyhow::ensure!(nft.wait()?.success(), "nft takes the rule");
-        Ok(())
-    });
-    load.expect("`nft` of nftables runs");
+    nft::apply(&net.topology.node, &net.lab.home().join("dnat.nft"), &rules).expect("the rule is taken");
     for _ in 0..REQUESTS {
         let (answer, _) = net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
         assert_eq!(answer.pod(), Some("pod-c"), "which `web.test` does not use");

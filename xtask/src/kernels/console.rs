@@ -25,7 +25,9 @@ pub(super) fn stage(console: &str) -> Stage {
             other => Stage::Failed(other.strip_prefix("failed: ").unwrap_or(other).to_owned()),
         })
     };
-    console.lines().find_map(told).unwrap_or(Stage::Starting)
+    // Of the last line the end may still be on its way.
+    let whole = console.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    whole.lines().find_map(told).unwrap_or(Stage::Starting)
 }
 
 /// Why the product has ended, as it says itself: without what it recommends, and of the verifier's words the last.

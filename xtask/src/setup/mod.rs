@@ -31,8 +31,8 @@ pub const AFTER_HELP: &str = "\
 Every other command does this first, so there is no need to call it by hand.
 
 What it makes sure of, in this order:
-  system packages   curl, iproute2, openssl, util-linux, python3; with --bench also nginx, haproxy, wrk, nghttp2-client.
-                    Missing ones are installed by apt-get when run as root, and named otherwise.
+  system packages   curl, iproute2, nftables, openssl, util-linux, python3; with --bench also nginx, haproxy, wrk,
+                    nghttp2-client. Missing ones are installed by apt-get when run as root, and named otherwise.
   rust-src          the standard library's source of the pinned compiler, for the kernel programs: from rustup,
                     else from Debian's package of the same version
   bpf-linker        built once by cargo

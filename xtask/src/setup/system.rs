@@ -25,8 +25,8 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("xz-utils", "xz"),
 ];
 
-/// For namespaces, real requests and certificates.
-pub(super) const LAB: [&str; 4] = ["curl", "iproute2", "openssl", "util-linux"];
+/// For namespaces, real requests, certificates, and rules of others.
+pub(super) const LAB: [&str; 5] = ["curl", "iproute2", "nftables", "openssl", "util-linux"];
 /// For typos, which is published as a Python wheel.
 pub(super) const CHECK: [&str; 1] = ["python3"];
 /// For machines that boot other kernels, and to unpack modules of these.

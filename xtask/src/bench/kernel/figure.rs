@@ -24,16 +24,14 @@ pub(super) struct Clause {
     pub(super) limit: Limit,
     /// What the limit is of: words that follow its number.
     pub(super) of: String,
-    /// Judged by its best. `None`: what it takes is missing.
-    pub(super) found: Option<Spread>,
+    /// Judged by its best.
+    pub(super) found: Spread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Met,
     Missed,
-    /// Something that it takes is missing.
-    Unmeasured,
     /// Not of this run: the command beside it measures it.
     Elsewhere,
 }
@@ -90,16 +88,11 @@ impl Row {
     /// A figure that is met if all its clauses are.
     pub(super) fn judged(number: u8, figure: &str, clauses: &[Clause]) -> Self {
         let list = |each: fn(&Clause) -> String| clauses.iter().map(each).collect::<Vec<_>>().join("; ");
-        let found: Option<Vec<(Limit, Spread)>> =
-            clauses.iter().map(|clause| Some((clause.limit, clause.found?))).collect();
-        let verdict = match found {
-            None => Verdict::Unmeasured,
-            Some(found) if found.iter().all(|(limit, spread)| limit.holds(spread.best)) => Verdict::Met,
-            Some(_) => Verdict::Missed,
-        };
-        let measured = |clause: &Clause| match clause.found {
-            Some(Spread { best, median }) => format!("{best:.2} (median {median:.2})"),
-            None => "`nft` is missing".to_owned(),
+        let is_met = clauses.iter().all(|Clause { limit, of: _, found }| limit.holds(found.best));
+        let verdict = if is_met { Verdict::Met } else { Verdict::Missed };
+        let measured = |clause: &Clause| {
+            let Spread { best, median } = clause.found;
+            format!("{best:.2} (median {median:.2})")
         };
         let target = list(|clause| format!("{} {}", clause.limit, clause.of));
         Self { number, figure: figure.to_owned(), target, measured: list(measured), verdict }
@@ -111,7 +104,6 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Self::Met => "met",
             Self::Missed => "MISSED",
-            Self::Unmeasured => "NOT MEASURED",
             Self::Elsewhere => "see there",
         })
     }
@@ -130,12 +122,11 @@ mod tests {
 
     #[test]
     fn a_figure_is_met_by_all_of_its_clauses_or_not_at_all() {
-        let spread = |best| Some(Spread { best, median: 2.0 * best });
+        let spread = |best| Spread { best, median: 2.0 * best };
         for (bind, nft, expect) in [
             (spread(1.1), spread(0.99), Verdict::Met),
             (spread(1.1), spread(1.0), Verdict::Missed),
             (spread(1.2), spread(0.9), Verdict::Missed),
-            (spread(1.0), None, Verdict::Unmeasured),
         ] {
             let clauses = [
                 Clause { limit: Limit::AtMost(1.1), of: "× bind".into(), found: bind },

@@ -29,7 +29,6 @@ use crate::{
         client::Ask,
         denied,
         load::{Connections, Load},
-        nft,
     },
 };
 
@@ -61,12 +60,10 @@ struct Service {
 /// Takes turns through all ways, quiet and flooded, and prints the table.
 ///
 /// # Errors
-/// If a node does not start, or `nft` is missing, whose row says so.
+/// If a node does not start.
 pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
-    let has_nft = nft::program().is_some();
-    let ways: Vec<_> = WAYS.into_iter().filter(|(way, _)| has_nft || !way.needs_nft()).collect();
-    let nodes = ways.iter().map(|(way, _)| Node::start(*way, binary, pin)).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut found: Vec<[Vec<Service>; 2]> = ways.iter().map(|_| [Vec::new(), Vec::new()]).collect();
+    let nodes = WAYS.iter().map(|(way, _)| Node::start(*way, binary, pin)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut found: Vec<[Vec<Service>; 2]> = WAYS.iter().map(|_| [Vec::new(), Vec::new()]).collect();
     let length = Duration::from_secs(args.seconds);
     for round in 0..args.rounds as usize {
         for turn in 0..nodes.len() {
@@ -79,7 +76,7 @@ pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
     }
     println!("| denied by | quiet, req/s | p99, ms | flooded, req/s | p99, ms | failed/s | flood, packets/s |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
-    for ((_, name), [quiet, flooded]) in ways.iter().zip(&found) {
+    for ((_, name), [quiet, flooded]) in WAYS.iter().zip(&found) {
         let middle = |services: &[Service], of: fn(&Service) -> f64| median(services.iter().map(of));
         println!(
             "| {name} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} |",
@@ -91,15 +88,11 @@ pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
             middle(flooded, |service| service.flood),
         );
     }
-    if !has_nft {
-        println!("| nft netdev ingress | `nft` is missing | | | | | |");
-    }
     println!(
         "\nMedians of {} rounds. The flood comes from one thread, which on a link within one machine also receives what it\n\
          sends: the cheaper a drop, the more it can send.",
         args.rounds
     );
-    anyhow::ensure!(has_nft, "`nft` is missing (package `nftables`): there is nothing to compare with");
     Ok(())
 }
 

@@ -65,10 +65,6 @@ impl Way {
         }
     }
 
-    pub(super) fn needs_nft(self) -> bool {
-        self.rules().is_some()
-    }
-
     fn rules(self) -> Option<String> {
         match self {
             Self::Steered | Self::Denying | Self::Bound => None,

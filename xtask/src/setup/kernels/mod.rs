@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use self::modules::Tree;
 use super::apt::PrivateApt;
@@ -38,11 +38,18 @@ pub struct Kernel {
     pub busybox: PathBuf,
 }
 
+/// Whether what this machine builds runs in machines, which are x86-64.
+#[must_use]
+pub const fn can_boot() -> bool {
+    cfg!(target_arch = "x86_64")
+}
+
 /// The newest kernel of Debian's `suite`, from the cache if one was fetched under this `name` before.
 ///
 /// # Errors
 /// When it is not in the cache and cannot be fetched, or this machine lacks a program that is needed for machines.
 pub fn ensure(name: &str, suite: &str) -> Result<Kernel> {
+    ensure!(can_boot(), "machines are x86-64, and so must this one be, which builds what runs there");
     system::ensure(&system::KERNELS, "kernels")?;
     let find = || find_below(&workspace::cache_dir()?, name);
     cache::kept(&format!("Linux {name}"), find, |cache| install(cache, name, suite)).with_context(|| {
@@ -83,9 +90,6 @@ fn open(place: &Path) -> Result<Option<Kernel>> {
 }
 
 fn install(cache: &Cache, name: &str, suite: &str) -> Result<()> {
-    if std::env::consts::ARCH != "x86_64" {
-        bail!("machines are of the architecture x86-64, and so must the product be that runs there");
-    }
     // The index and the packages live only as long as the fetching.
     let work = cache.install(&format!("index-{name}"), |work| {
         let apt = PrivateApt::open(work, suite)?;
