@@ -58,7 +58,7 @@ fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
 /// Which lookup by the default rule this is.
 #[inline(always)]
 fn by_default(ctx: &SkLookupContext, flow: &FlowKey) -> Total {
-    if seen_by_xdp(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
+    if seen_before(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
 }
 
 /// Lets later lookups of the connection find the same worker. Where there is no room for that they choose anew, which
@@ -78,12 +78,12 @@ fn handoff(flow: &FlowKey) -> Option<Handoff> {
     unsafe { HANDOFF.get(flow) }.copied()
 }
 
-/// Whether the packet came in by an interface whose packets `ingress_xdp` sees.
+/// Whether the packet came in by an interface whose packets `ingress_xdp` or `ingress_tc_in` sees.
 ///
 /// A packet that the node sends to an address of its own crosses loopback, but its route, and so the kernel, names the
 /// interface that holds the address (`inet_iif`). Its source tells: a packet from outside cannot have an address of ours.
 #[inline(always)]
-fn seen_by_xdp(ctx: &SkLookupContext, flow: &FlowKey) -> bool {
+fn seen_before(ctx: &SkLookupContext, flow: &FlowKey) -> bool {
     if Maps.holds(&flow.remote_addr) {
         return false;
     }

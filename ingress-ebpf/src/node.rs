@@ -30,8 +30,8 @@ pub(crate) fn count_choice(worker: u32) {
     let Some(load) = WORKERS.get_ptr_mut(worker) else { return };
     // SAFETY: `get_ptr_mut` has checked it against null, and the field lies within the value.
     let chosen = unsafe { &raw mut (*load).chosen };
-    // Not one atomic addition, which this target has not got. What programs on two CPUs count at once counts for one,
-    // until it is accepted; an atomic addition would have every SYN wait for the line of the cache.
+    // Not one atomic addition (`clients.rs` has some): every SYN would wait for the line of the cache. What programs on
+    // two CPUs count at once counts for one, until it is accepted.
     // SAFETY: aligned and in bounds; volatile because programs on other CPUs write the word.
     let count = unsafe { chosen.read_volatile() };
     // SAFETY: as above.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad};
+use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad, steer::WORKER_ABSENT};
 use ingress_userspace::{
     model::{HostId, HostPattern},
     proxy::{
@@ -72,7 +72,9 @@ impl Proxy {
     fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
-        let told: &'static [WorkerCell] = Box::leak((0..workers).map(|_| WorkerCell::default()).collect());
+        // As the map begins: nobody has told of itself.
+        let absent = || WorkerCell { open: WORKER_ABSENT.into(), ..WorkerCell::default() };
+        let told: &'static [WorkerCell] = Box::leak((0..workers).map(|_| absent()).collect());
         shared.tell_load_to(told);
         let mut listeners = proxy::bind(ListenOptions { mode, workers, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");

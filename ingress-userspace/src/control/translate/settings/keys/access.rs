@@ -51,14 +51,15 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("0"),
     setting(
         "client-syn-burst",
-        "the same for connections, with `client-syns-per-second`. Ours alone",
+        "TCP connections that a client may ask for at once after a pause, with `client-syns-per-second`; `0` for as many \
+         as in a second. Ours alone",
         |value, globals| packets(value, &mut globals.settings.client_limits.syns.burst),
     )
     .default("0"),
     setting(
         "client-syns-per-second",
-        "TCP connections that each client may ask for in a second, likewise; those that ask again count. `0` for any \
-         number. Ours alone",
+        "TCP connections that each client, an IPv4 address or a /64, may ask for in a second; those that ask again count, \
+         and XDP drops what is more. `0` for any number. Ours alone",
         |value, globals| packets(value, &mut globals.settings.client_limits.syns.per_second),
     )
     .default("0"),
