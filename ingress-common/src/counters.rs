@@ -136,7 +136,8 @@ pub enum StatusClass {
     Redirect = 1,
     ClientError = 2,
     ServerError = 3,
-    /// The client went away, or the response broke off, before the end of the response; also status codes outside 2xx–5xx.
+    /// The client went away, or the response broke off, before the end of the response; also status codes outside
+    /// 2xx–5xx.
     Aborted = 4,
 }
 
@@ -180,7 +181,8 @@ totals! {
     Accepted = 0 "accepted",
     /// Verdict: neither IPv4 nor IPv6 (ARP, more than two VLAN tags, …); passed.
     NotIp = 1 "not_ip",
-    /// Verdict: too short for the headers it announces, or headers that contradict themselves; passed to the stack, which drops it.
+    /// Verdict: too short for the headers it announces, or headers that contradict themselves; passed to the stack,
+    /// which drops it.
     Malformed = 2 "malformed",
     /// Verdict: a fragment other than the first; it names no port. Passed.
     Fragment = 3 "fragment",
@@ -200,7 +202,8 @@ totals! {
     Decided = 16 "decided",
     /// Event: SYN for which no choice could be left (`handoff` refused the entry); the default rule serves it.
     HandoffFull = 17 "handoff_full",
-    /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor limited.
+    /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor
+    /// limited.
     HeartbeatStale = 18 "heartbeat_stale",
     /// Event: accepted or transmitted packet of a host id outside `host_net`; counted for host 0.
     HostOutOfRange = 19 "host_out_of_range",
@@ -212,20 +215,22 @@ totals! {
     WouldLimitSyn = 22 "would_limit_syn",
     /// Event: packet that would be [`Total::LimitedPacket`], but for [`crate::limit::LIMITS_DRY_RUN`].
     WouldLimitPacket = 23 "would_limit_packet",
-    /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without an
-    /// established connection: SYNs, and now and then one that comes after its connection is gone, which is then refused.
+    /// Event: lookup that delivered to the worker XDP chose (packets only). The kernel looks up every segment without
+    /// an established connection: SYNs, and now and then one that comes after its connection is gone, which is then
+    /// refused.
     LookupDecided = 32 "lookup_decided",
-    /// Event: lookup by the default rule for a connection that no program's NIC saw: node-local, pod → node (packets only).
+    /// Event: lookup by the default rule for a connection that no program's NIC saw: node-local, pod → node (packets
+    /// only).
     LookupDefault = 33 "lookup_default",
-    /// Event: lookup by the default rule although a NIC with the program took the packet, and XDP has left no choice (packets
-    /// only): expected 0.
+    /// Event: lookup by the default rule although a NIC with the program took the packet, and XDP has left no choice
+    /// (packets only): expected 0.
     Undecided = 34 "undecided",
     /// Event: lookup that found the slot empty and passed to the stack, which refuses the connection (packets only).
     SlotEmpty = 35 "slot_empty",
     /// Event: lookup whose listener the kernel would not take (packets only).
     AssignFailed = 36 "assign_failed",
-    /// Event: lookup by the default rule because XDP's choice is older than [`crate::steer::HANDOFF_FRESH_NS`] (packets only): a
-    /// segment that comes after its connection is gone.
+    /// Event: lookup by the default rule because XDP's choice is older than [`crate::steer::HANDOFF_FRESH_NS`] (packets
+    /// only): a segment that comes after its connection is gone.
     LookupLate = 37 "lookup_late",
     /// Event: packet that a steered port of a node address sends, as `ingress_tc_out` saw it: segments, and their bytes
     /// together. Σ over hosts of `host_net.tx` equals this.

@@ -96,8 +96,8 @@ pub struct WorkerLoad {
     pub open: u64,
     /// Those of `chosen` that the worker has accepted or no longer waits for. The worker's field.
     pub settled: u64,
-    /// How often the programs have chosen the worker. The programs' field; one of two that choose at the same moment may
-    /// be lost.
+    /// How often the programs have chosen the worker. The programs' field; one of two that choose at the same moment
+    /// may be lost.
     pub chosen: u64,
 }
 

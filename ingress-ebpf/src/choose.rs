@@ -1,8 +1,8 @@
 //! Chooses a worker for a new connection: the one at hand, unless it is too busy.
 //!
-//! A choice reads every worker of the process once, as the mean wants to know them all: some thirty instructions and less
-//! than half a line of the cache for each, for SYNs alone. A worker that holds nothing is not too busy, whatever the
-//! others do, and costs no such round.
+//! A choice reads every worker of the process once, as the mean wants to know them all: some thirty instructions and
+//! less than half a line of the cache for each, for SYNs alone. A worker that holds nothing is not too busy, whatever
+//! the others do, and costs no such round.
 
 use ingress_common::{PortRule, steer::SLOTS_PER_PORT};
 
@@ -11,8 +11,8 @@ use crate::decide::Node;
 /// A worker is too busy if it has more connections than this many hundredths of the mean.
 const TOO_BUSY_PERCENT: u64 = 125;
 
-/// `home`, or, if that is too busy or takes nothing, the worker with the fewest connections; of several with as few, the
-/// first after `home`. Where no worker has told of itself it is `home`.
+/// `home`, or, if that is too busy or takes nothing, the worker with the fewest connections; of several with as few,
+/// the first after `home`. Where no worker has told of itself it is `home`.
 ///
 /// Workers are numbered from 0 within their process; `home` is one of the rule's.
 #[inline(always)]
@@ -22,8 +22,9 @@ pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
         return home;
     }
     let (mut sum, mut workers) = (0_u64, 0_u64);
-    // Connections, and below them how far from `home`; to begin with more than anybody has, and `home` itself. Compared with
-    // nothing but its like: a comparison that the verifier can foretell makes it tell more states of the loop apart.
+    // Connections, and below them how far from `home`; to begin with more than anybody has, and `home` itself. Compared
+    // with nothing but its like: a comparison that the verifier can foretell makes it tell more states of the loop
+    // apart.
     let mut least = u64::MAX - u64::from(SLOTS_PER_PORT - 1);
     // Bounded twice: the verifier has to see an end whatever the rule says.
     for worker in 0..SLOTS_PER_PORT {

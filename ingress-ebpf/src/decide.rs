@@ -63,13 +63,13 @@ pub enum Route {
     Leave,
     /// XDP's choice.
     Chosen(u32),
-    /// By the default rule, for XDP's choice is too old, or not within the rule. Nothing is to come of it in most cases:
-    /// the connection is gone.
+    /// By the default rule, for XDP's choice is too old, or not within the rule. Nothing is to come of it in most
+    /// cases: the connection is gone.
     Late(u32),
     /// By the default rule, as before.
     Kept(u32),
-    /// By the default rule: XDP left no choice. To be kept, so that the ACK of a SYN cookie finds the listener that sent
-    /// the cookie.
+    /// By the default rule: XDP left no choice. To be kept, so that the ACK of a SYN cookie finds the listener that
+    /// sent the cookie.
     Default(Choice),
 }
 

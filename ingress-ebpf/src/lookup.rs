@@ -21,7 +21,8 @@ fn ingress_lookup(ctx: SkLookupContext) -> u32 {
     if let Some(flow) = flow(&ctx) {
         deliver(&ctx, &flow);
     }
-    // Also for an empty slot: the stack finds no socket and refuses the connection at once, where SK_DROP would be silent.
+    // Also for an empty slot: the stack finds no socket and refuses the connection at once, where SK_DROP would be
+    // silent.
     SK_PASS
 }
 
@@ -73,15 +74,16 @@ fn keep(flow: &FlowKey, choice: &Choice) {
 
 #[inline(always)]
 fn handoff(flow: &FlowKey) -> Option<Handoff> {
-    // SAFETY: this program does not write the map before it has copied the element. A program on another CPU may reuse it
-    // meanwhile; a torn copy is a slot that is checked against the rule, or a time that is stale.
+    // SAFETY: this program does not write the map before it has copied the element. A program on another CPU may reuse
+    // it meanwhile; a torn copy is a slot that is checked against the rule, or a time that is stale.
     unsafe { HANDOFF.get(flow) }.copied()
 }
 
 /// Whether the packet came in by an interface whose packets `ingress_xdp` or `ingress_tc_in` sees.
 ///
 /// A packet that the node sends to an address of its own crosses loopback, but its route, and so the kernel, names the
-/// interface that holds the address (`inet_iif`). Its source tells: a packet from outside cannot have an address of ours.
+/// interface that holds the address (`inet_iif`). Its source tells: a packet from outside cannot have an address of
+/// ours.
 #[inline(always)]
 fn seen_before(ctx: &SkLookupContext, flow: &FlowKey) -> bool {
     if Maps.holds(&flow.remote_addr) {

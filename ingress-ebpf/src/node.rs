@@ -23,8 +23,8 @@ pub(crate) fn host(flow: &FlowKey) -> HostId {
     unsafe { FLOWS.get(flow) }.map_or(UNATTRIBUTED, |flow| flow.host_id)
 }
 
-/// Tells other programs, until the worker tells them itself, that a connection is on its way to the worker at this index
-/// of `workers`.
+/// Tells other programs, until the worker tells them itself, that a connection is on its way to the worker at this
+/// index of `workers`.
 #[inline(always)]
 pub(crate) fn count_choice(worker: u32) {
     let Some(load) = WORKERS.get_ptr_mut(worker) else { return };
@@ -68,8 +68,8 @@ impl Node for Maps {
     fn worker(&self, index: u32) -> Option<WorkerLoad> {
         let load = WORKERS.get_ptr(index)?;
         let read = |field: *const u64| {
-            // SAFETY: aligned and within a value that was checked against null; volatile because the worker and programs
-            // on other CPUs write the word at any time, in one store.
+            // SAFETY: aligned and within a value that was checked against null; volatile because the worker and
+            // programs on other CPUs write the word at any time, in one store.
             unsafe { field.read_volatile() }
         };
         // SAFETY: no more than the place of a field of that value.

@@ -1,13 +1,13 @@
-//! Tells whether connections that XDP lets in come to sk_lookup. Where somebody else's rule (a DNAT, a firewall) takes them in
-//! between, they never do, and nothing else here would show it. Pure.
+//! Tells whether connections that XDP lets in come to sk_lookup. Where somebody else's rule (a DNAT, a firewall) takes
+//! them in between, they never do, and nothing else here would show it. Pure.
 //!
-//! The rules themselves are not read: nftables and iptables have interfaces of their own, each would need a library or a
-//! program that the image does not have, and a rule that is there says less than connections that do not arrive.
+//! The rules themselves are not read: nftables and iptables have interfaces of their own, each would need a library or
+//! a program that the image does not have, and a rule that is there says less than connections that do not arrive.
 
 use ingress_common::Total;
 
-/// Requests without a single lookup that are worth telling. A client that gets no answer asks some six times, of which only the
-/// first is looked up, so a few of them may be nothing.
+/// Requests without a single lookup that are worth telling. A client that gets no answer asks some six times, of which
+/// only the first is looked up, so a few of them may be nothing.
 pub(crate) const LOST_MIN: u64 = 16;
 
 /// What to do about it.
@@ -39,8 +39,8 @@ impl Delivery {
     }
 }
 
-/// Lookups of connections that came in by an interface with a program. Not those of the default rule, which are the node's own
-/// and its pods'.
+/// Lookups of connections that came in by an interface with a program. Not those of the default rule, which are the
+/// node's own and its pods'.
 fn looked_up(packets: impl Fn(Total) -> u64) -> u64 {
     [Total::LookupDecided, Total::LookupLate, Total::Undecided, Total::SlotEmpty, Total::AssignFailed]
         .into_iter()

@@ -1,4 +1,5 @@
-//! The addresses and interfaces of this node, and by which of them default routes lead, from netlink. Knows nothing of maps or programs.
+//! The addresses and interfaces of this node, and by which of them default routes lead, from netlink. Knows nothing of
+//! maps or programs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -107,8 +108,8 @@ impl Node {
         Ok(links)
     }
 
-    /// The addresses that packets for this node can carry; `links` are the interfaces there are. Loopback is left out: what a
-    /// process binds there is its own.
+    /// The addresses that packets for this node can carry; `links` are the interfaces there are. Loopback is left out:
+    /// what a process binds there is its own.
     ///
     /// # Errors
     /// If the kernel does not answer the dump.
@@ -158,8 +159,8 @@ impl Node {
         Ok(indices)
     }
 
-    /// Waits until something may have changed; `None` when netlink is gone. Safe to cancel: what was seen is reported by the
-    /// next call.
+    /// Waits until something may have changed; `None` when netlink is gone. Safe to cancel: what was seen is reported
+    /// by the next call.
     pub(crate) async fn changed(&mut self) -> Option<Change> {
         if self.seen.is_none() {
             let change = self.changes.next().await?;

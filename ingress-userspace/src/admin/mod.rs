@@ -1,5 +1,5 @@
-//! Health, metrics and counters over HTTP, on the admin address and on the probe socket. Reads only; knows no secret and
-//! shows none.
+//! Health, metrics and counters over HTTP, on the admin address and on the probe socket. Reads only; knows no secret
+//! and shows none.
 //!
 //! | path | answer |
 //! |---|---|

@@ -20,8 +20,8 @@ use crate::{
     counters::{OTHERS, UNATTRIBUTED},
 };
 
-/// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a machine that
-/// has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
+/// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a
+/// machine that has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Name of interfaces that have no program, or none any more.
 const OTHER_INTERFACES: &str = "(other)";
@@ -72,7 +72,8 @@ impl View {
 
 impl Source for View {
     fn live(&self) -> Result<(), String> {
-        // A thread that answers runs, but may still wait for what never comes where it should look after the kernel part.
+        // A thread that answers runs, but may still wait for what never comes where it should look after the kernel
+        // part.
         let workers = self.shared.pulses();
         let silent = workers.iter().map(Arc::as_ref).chain([&self.pulse]).find(|pulse| pulse.silence() > SILENCE_MAX);
         silent.map_or(Ok(()), |pulse| {

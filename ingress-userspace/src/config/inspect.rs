@@ -25,8 +25,8 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) pins: PinArgs,
 
-    /// Print one table and end: what has been counted since the maps were made, or with --interval the rates within that
-    /// time.
+    /// Print one table and end: what has been counted since the maps were made, or with --interval the rates within
+    /// that time.
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -65,9 +65,9 @@ pub(crate) struct StatusArgs {
 pub(crate) enum DenyCommand {
     /// List the prefixes, their rules, the packets and bytes that each has dropped, who asked for it, and for how long.
     ///
-    /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. `none` marks
-    /// a denial without effect: it lies in such a network, or there is no room for it. Prefixes for which no rule was left
-    /// share one, which is shown as `(others)`.
+    /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. `none`
+    /// marks a denial without effect: it lies in such a network, or there is no room for it. Prefixes for which no rule
+    /// was left share one, which is shown as `(others)`.
     List(DenyListArgs),
     /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
     Test(DenyTestArgs),

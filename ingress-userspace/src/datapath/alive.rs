@@ -53,8 +53,8 @@ pub(super) enum Holder {
 // === impl Life ===
 
 impl Life {
-    /// Joins the processes of the node under an epoch of its own, [the next](next) after the latest. The caller holds the
-    /// lock of the pins.
+    /// Joins the processes of the node under an epoch of its own, [the next](next) after the latest. The caller holds
+    /// the lock of the pins.
     ///
     /// Also says whether another process lives.
     pub(super) fn begin(pins: &Pins, maps: &Maps) -> Result<(Self, bool), Error> {
@@ -68,8 +68,8 @@ impl Life {
         Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
     }
 
-    /// Becomes the owner of the node: heart beating, a living predecessor moved aside. Does nothing for the owner, except that
-    /// it takes back what it has given up. The caller holds the lock of the pins.
+    /// Becomes the owner of the node: heart beating, a living predecessor moved aside. Does nothing for the owner,
+    /// except that it takes back what it has given up. The caller holds the lock of the pins.
     pub(super) fn take_over(&self, pins: &Pins) -> Result<(), Error> {
         let (current, draining) = (cell(&self.cells, ALIVE_CURRENT)?, cell(&self.cells, ALIVE_DRAINING)?);
         let live = pins.live_epochs()?;
@@ -102,8 +102,8 @@ impl Life {
 
     /// Tells the kernel that this process is responsive; one store.
     ///
-    /// A successor may take the node between the look at the epoch and the store. The store then freshens the successor's
-    /// heartbeat once, which is true of it at that moment.
+    /// A successor may take the node between the look at the epoch and the store. The store then freshens the
+    /// successor's heartbeat once, which is true of it at that moment.
     pub(super) fn beat(&self) {
         for cell in self.cells.as_slice() {
             if cell.epoch.load(Acquire) == self.epoch {
@@ -113,8 +113,8 @@ impl Life {
         }
     }
 
-    /// Tells the others that this process, if it is the owner, wants to be followed by any of them. It goes on to own the node
-    /// until one does. The caller holds the lock of the pins.
+    /// Tells the others that this process, if it is the owner, wants to be followed by any of them. It goes on to own
+    /// the node until one does. The caller holds the lock of the pins.
     pub(super) fn give_up(&self) -> Result<(), Error> {
         let current = cell(&self.cells, ALIVE_CURRENT)?;
         if current.epoch.load(Acquire) == self.epoch {
@@ -150,8 +150,8 @@ impl std::fmt::Debug for AliveCell {
     }
 }
 
-/// The epoch after `latest`; where a living process has the entries for workers that go with it, the first one after that
-/// whose entries are free. With more processes than there are groups of entries two share one.
+/// The epoch after `latest`; where a living process has the entries for workers that go with it, the first one after
+/// that whose entries are free. With more processes than there are groups of entries two share one.
 fn next(latest: u32, live: &[u32]) -> u32 {
     let next = latest.wrapping_add(1);
     let is_free = |epoch: &u32| !live.iter().any(|&other| group(other) == group(*epoch));

@@ -57,8 +57,8 @@ pub(super) fn remove_lookup(pins: &Pins) -> Result<(), Error> {
     remove_pin(&pins.lookup_link()).map(drop)
 }
 
-/// Puts `program` in the place of an earlier process's, if a link of XDP is there; `false` if there is none, or only one
-/// that does nothing: its device is gone (target 0, or ENOLINK "link has been severed" on update).
+/// Puts `program` in the place of an earlier process's, if a link of XDP is there; `false` if there is none, or only
+/// one that does nothing: its device is gone (target 0, or ENOLINK "link has been severed" on update).
 pub(super) fn adopt_xdp(pins: &Pins, program: BorrowedFd<'_>, (interface, index): (&str, u32)) -> Result<bool, Error> {
     let there = pinned(&pins.xdp_link(interface))?;
     Ok(there.is_some_and(|(link, info)| info.target == index && sys::link_update(link.as_fd(), program).is_ok()))
@@ -88,7 +88,8 @@ pub(super) fn create_xdp(
 /// Takes the program of a pinned link off, and the pin away; `false` if there is none.
 pub(super) fn remove(path: &Path) -> Result<bool, Error> {
     if let Some((link, _)) = pinned(path)? {
-        // Without it the program would go some time later. It fails for an interface that is gone, and the program with it.
+        // Without it the program would go some time later. It fails for an interface that is gone, and the program with
+        // it.
         let _gone = sys::link_detach(link.as_fd()).is_err();
     }
     remove_pin(path)

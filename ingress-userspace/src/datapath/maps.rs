@@ -110,8 +110,8 @@ impl Maps {
         Ok(entries)
     }
 
-    /// Denials of operators and escalations, sorted by network: those among them that have ended and wait for a process to
-    /// remove them, too.
+    /// Denials of operators and escalations, sorted by network: those among them that have ended and wait for a process
+    /// to remove them, too.
     ///
     /// # Errors
     /// If the kernel refuses the read.
@@ -182,7 +182,8 @@ impl Maps {
         self.host_l7.values(self.host_capacity())
     }
 
-    /// Counters of host 0 and of every host with a name, in the order of names. Reads no further than the latest number.
+    /// Counters of host 0 and of every host with a name, in the order of names. Reads no further than the latest
+    /// number.
     ///
     /// # Errors
     /// If the kernel refuses a read.
@@ -204,7 +205,8 @@ impl Maps {
         Ok(all.collect())
     }
 
-    /// Host ids by name. Host 0, the unattributed traffic, has no name; the empty name's number is the latest id, left out here.
+    /// Host ids by name. Host 0, the unattributed traffic, has no name; the empty name's number is the latest id, left
+    /// out here.
     ///
     /// # Errors
     /// If the kernel refuses the read.
@@ -275,7 +277,8 @@ impl Maps {
         Ok(self.alive.get(&index)?.unwrap_or_default())
     }
 
-    /// The kernel's number for the map of the totals: another one after `unload`, when everything is counted from 0 again.
+    /// The kernel's number for the map of the totals: another one after `unload`, when everything is counted from 0
+    /// again.
     #[must_use]
     pub fn totals_id(&self) -> u32 {
         self.totals.id()

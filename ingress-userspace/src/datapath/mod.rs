@@ -11,9 +11,10 @@
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
 //! ```
 //!
-//! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second process
-//! that opens the same directory adopts maps and links and puts its programs into the links in place; once it can serve it takes
-//! the node over ([`Datapath::take_over`]), and the first one finds that out by [`Datapath::owner`]. [`unload`] removes it all.
+//! Everything lives below `<bpffs>/v1` and outlasts the process: dropping a [`Datapath`] detaches nothing. A second
+//! process that opens the same directory adopts maps and links and puts its programs into the links in place; once it
+//! can serve it takes the node over ([`Datapath::take_over`]), and the first one finds that out by [`Datapath::owner`].
+//! [`unload`] removes it all.
 //!
 //! All methods take `&self`, so that one `Arc<Datapath>` serves every thread.
 #![allow(unsafe_code, reason = "bpf(2), mmap(2) and shared memory; every use says why it is sound")]
@@ -125,8 +126,8 @@ pub enum TestProgram {
 /// What [`Datapath::test_run`] feeds a program with.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions<'a> {
-    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes. For [`TestProgram::Stack`] the
-    /// kernel may want whole IP headers.
+    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes. For [`TestProgram::Stack`]
+    /// the kernel may want whole IP headers.
     pub frame: &'a [u8],
     /// How often; counters count each.
     pub repeat: u32,
@@ -162,14 +163,16 @@ pub struct RunResult {
 // === impl Datapath ===
 
 impl Datapath {
-    /// Loads the programs, and adopts or makes maps and links. The node stays with its owner until [`Datapath::take_over`].
+    /// Loads the programs, and adopts or makes maps and links. The node stays with its owner until
+    /// [`Datapath::take_over`].
     ///
-    /// Until ports are set, the programs pass everything on a fresh node; on adoption what the maps hold goes on to apply, and
-    /// no packet meets an interface without a program.
+    /// Until ports are set, the programs pass everything on a fresh node; on adoption what the maps hold goes on to
+    /// apply, and no packet meets an interface without a program.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] names all that is missing, and [`Error::NoInterface`] an interface if none is there, before
-    /// anything is changed. After any other error the pins are as complete as before, and `open` can be tried again.
+    /// [`Error::Unsupported`] names all that is missing, and [`Error::NoInterface`] an interface if none is there,
+    /// before anything is changed. After any other error the pins are as complete as before, and `open` can be tried
+    /// again.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let missing = probe(&options.bpffs);
         if !missing.is_empty() {
@@ -242,8 +245,8 @@ impl Datapath {
         self.shared.maps.ports.replace(&wanted)
     }
 
-    /// Makes exactly these addresses, each with the index of its interface, the node's; addresses that stay are never absent
-    /// meanwhile.
+    /// Makes exactly these addresses, each with the index of its interface, the node's; addresses that stay are never
+    /// absent meanwhile.
     ///
     /// # Errors
     /// [`Error::TooMany`], or [`Error::Kernel`], after which some of the changes may be made.
@@ -256,8 +259,8 @@ impl Datapath {
         self.shared.maps.node_addrs.replace(&wanted)
     }
 
-    /// Puts a listening TCP socket into a slot, in place of the one that is there. The slot empties itself when the socket
-    /// closes.
+    /// Puts a listening TCP socket into a slot, in place of the one that is there. The slot empties itself when the
+    /// socket closes.
     ///
     /// The socket must listen; an IPv6 socket without `IPV6_V6ONLY` serves both families.
     ///
@@ -274,8 +277,8 @@ impl Datapath {
         Flows::new(Arc::clone(&self.shared))
     }
 
-    /// Request counters by host id, shared with every other process of this node and kept when this one ends. The mapping
-    /// stays until the process ends.
+    /// Request counters by host id, shared with every other process of this node and kept when this one ends. The
+    /// mapping stays until the process ends.
     #[must_use]
     pub const fn host_cells(&self) -> &'static [HostL7Cell] {
         self.host_cells
@@ -325,8 +328,8 @@ impl Datapath {
         written
     }
 
-    /// Deletes the flows of processes that have ended, and spares those of all that live; how many it deleted. Reads the
-    /// whole map (about 0.1 µs per flow): for start-up and every few minutes.
+    /// Deletes the flows of processes that have ended, and spares those of all that live; how many it deleted. Reads
+    /// the whole map (about 0.1 µs per flow): for start-up and every few minutes.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -383,9 +386,9 @@ impl Datapath {
     }
 }
 
-/// Removes links (interfaces first, the lookup last), then maps, below `bpffs`; what was there, in that order. Connections
-/// that exist go on; new ones meet the plain stack. A process that still runs is not told. Filters of clsact, which
-/// there are before Linux 6.6, are those of this network namespace.
+/// Removes links (interfaces first, the lookup last), then maps, below `bpffs`; what was there, in that order.
+/// Connections that exist go on; new ones meet the plain stack. A process that still runs is not told. Filters of
+/// clsact, which there are before Linux 6.6, are those of this network namespace.
 ///
 /// # Errors
 /// If something cannot be removed; what came before it is gone.

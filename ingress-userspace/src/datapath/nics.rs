@@ -52,9 +52,9 @@ pub(super) struct Place<'a> {
 // === impl Datapath, Nics ===
 
 impl Datapath {
-    /// Brings the programs to these interfaces, which may have come, gone, or got other names since: those that are new get
-    /// them, from those that are not among them they are removed, and the rest goes on undisturbed. To be called by the owner
-    /// of the node, for the pins of all its processes are the same. Again, it does nothing.
+    /// Brings the programs to these interfaces, which may have come, gone, or got other names since: those that are new
+    /// get them, from those that are not among them they are removed, and the rest goes on undisturbed. To be called by
+    /// the owner of the node, for the pins of all its processes are the same. Again, it does nothing.
     ///
     /// A mode that cannot be had is no error here ([`NicState::Failed`]), nor is an interface that is not there.
     ///
@@ -86,8 +86,8 @@ impl Datapath {
 }
 
 impl Nics {
-    /// Attaches the programs to the interfaces in `options`, or puts them in the place of an earlier process's, and takes
-    /// them off all others.
+    /// Attaches the programs to the interfaces in `options`, or puts them in the place of an earlier process's, and
+    /// takes them off all others.
     ///
     /// # Errors
     /// What the kernel says of an interface that cannot be had in the mode that is asked for.
@@ -117,8 +117,8 @@ impl Nics {
         &self.reports
     }
 
-    /// Makes these the interfaces with programs. Those that have come or come back get them, from those that have gone and
-    /// those that are not meant any more all traces are removed, and those with new names keep theirs.
+    /// Makes these the interfaces with programs. Those that have come or come back get them, from those that have gone
+    /// and those that are not meant any more all traces are removed, and those with new names keep theirs.
     pub(super) fn follow(&mut self, place: Place<'_>, interfaces: &Interfaces) -> Result<(), Error> {
         let Place { pins, maps } = place;
         let Interfaces { names, above } = interfaces;
@@ -159,8 +159,8 @@ impl Nics {
         Ok(())
     }
 
-    /// What became of an interface earlier, if nothing is to be done about it. Where somebody else's program was, it may have
-    /// gone.
+    /// What became of an interface earlier, if nothing is to be done about it. Where somebody else's program was, it
+    /// may have gone.
     fn standing(&self, pins: &Pins, (name, index): (&str, u32)) -> Option<NicReport> {
         let before = self.reports.iter().find(|before| before.index == index)?;
         let NicState::Attached { mode, .. } = before.state else { return None };
@@ -173,8 +173,8 @@ impl Nics {
         (stands && !before.is_busy()).then(|| NicReport { name: name.to_owned(), ..before.clone() })
     }
 
-    /// Attaches the programs to one interface; `before`: it may have some already. What an interface has that was never ours
-    /// is somebody else's.
+    /// Attaches the programs to one interface; `before`: it may have some already. What an interface has that was never
+    /// ours is somebody else's.
     fn attach_to(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
         let (name, index) = nic;
         let (state, refusals) = self.receive(place, nic)?;
@@ -187,8 +187,8 @@ impl Nics {
         Ok(NicReport { name: name.to_owned(), index, state, refusals, transmit })
     }
 
-    /// Attaches a program for what an interface receives, in the best mode that is wanted and can be; and why in no better
-    /// one.
+    /// Attaches a program for what an interface receives, in the best mode that is wanted and can be; and why in no
+    /// better one.
     fn receive(&mut self, place: Place<'_>, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
         let Place { pins, maps } = place;
         let (name, index) = nic;
@@ -307,7 +307,8 @@ pub(super) fn with_programs(pins: &Pins) -> Result<Vec<String>, Error> {
 fn rename_pins(pins: &Pins) -> Result<(), Error> {
     let mut moved = Vec::new();
     for pin in pins.nic_pins()? {
-        // What is not a link of an interface that is there is found out about when something is to be attached in its place.
+        // What is not a link of an interface that is there is found out about when something is to be attached in its
+        // place.
         let Ok(Some((_, info))) = link::pinned(&pins.nic_pin(&pin)) else { continue };
         let Some(name) = sys::interface_name(info.target).filter(|name| *name != pin.interface) else { continue };
         // First to a name that no interface can have, for two may have exchanged theirs.

@@ -17,15 +17,16 @@ pub struct Options {
     /// Interfaces to attach to. Links of other interfaces below the same `bpffs` are removed.
     pub interfaces: Interfaces,
     pub xdp_mode: XdpMode,
-    /// Where programs for packets of the stack are attached. `None`, the default: by tcx where the kernel has it, else by
-    /// clsact.
+    /// Where programs for packets of the stack are attached. `None`, the default: by tcx where the kernel has it, else
+    /// by clsact.
     pub tc_hook: Option<TcHook>,
     /// Whether sk_lookup delivers connections to the listeners. Default `true`.
     pub lookup: bool,
     /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
     /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
     pub host_capacity: u32,
-    /// Whether the programs log what they decide ([`super::Datapath::debug_log`]). Costs about 1 µs per new connection. Default `false`.
+    /// Whether the programs log what they decide ([`super::Datapath::debug_log`]). Costs about 1 µs per new connection.
+    /// Default `false`.
     pub debug_log: bool,
     /// Whether to load what [`super::TestProgram`] names, too. Default `false`.
     pub measure: bool,
@@ -35,15 +36,16 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Interfaces {
     pub names: Vec<String>,
-    /// Indices of interfaces above those, which the stack takes packets for that it has received by them: a bond above its
-    /// ports. They get no program; who looks up a connection of theirs knows that XDP has seen it.
+    /// Indices of interfaces above those, which the stack takes packets for that it has received by them: a bond above
+    /// its ports. They get no program; who looks up a connection of theirs knows that XDP has seen it.
     pub above: Vec<u32>,
 }
 
 /// How the packets that an interface receives are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XdpMode {
-    /// By XDP in the driver where it can be, else in the stack, else by tc. Where somebody else's XDP program is: by tc.
+    /// By XDP in the driver where it can be, else in the stack, else by tc. Where somebody else's XDP program is: by
+    /// tc.
     #[default]
     Auto,
     /// By XDP in the driver, or not at all.

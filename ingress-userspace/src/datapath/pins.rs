@@ -65,11 +65,11 @@ pub(super) struct NicPin {
     pub(super) interface: String,
 }
 
-/// A directory whose lock (flock) is held: the right to change pins, or the mark of a living process. Given back on drop, and by
-/// the kernel when the process ends.
+/// A directory whose lock (flock) is held: the right to change pins, or the mark of a living process. Given back on
+/// drop, and by the kernel when the process ends.
 ///
-/// Unlocked explicitly: a child that this process has forked and that has not yet executed its program shares the open file, and
-/// closing ours alone would leave the lock with it.
+/// Unlocked explicitly: a child that this process has forked and that has not yet executed its program shares the open
+/// file, and closing ours alone would leave the lock with it.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
@@ -165,7 +165,8 @@ impl Pins {
         self.nic_link(prefix, interface)
     }
 
-    /// Pins the same link under the name of another interface, in place of what may be pinned there, and returns that pin.
+    /// Pins the same link under the name of another interface, in place of what may be pinned there, and returns that
+    /// pin.
     pub(super) fn rename(&self, pin: &NicPin, interface: String) -> Result<NicPin, Error> {
         let (from, renamed) = (self.nic_pin(pin), NicPin { interface, ..pin.clone() });
         fs::rename(&from, self.nic_pin(&renamed))
@@ -173,7 +174,8 @@ impl Pins {
         Ok(renamed)
     }
 
-    /// The kernel reserves dots in the names of pins, which names of interfaces may have (`eth0.100`); these have no colons.
+    /// The kernel reserves dots in the names of pins, which names of interfaces may have (`eth0.100`); these have no
+    /// colons.
     fn nic_link(&self, prefix: &str, interface: &str) -> PathBuf {
         self.links().join(format!("{prefix}{}", interface.replace('.', ":")))
     }
@@ -216,8 +218,8 @@ impl Pins {
         Ok(live)
     }
 
-    /// Removes every pin but those of tc, links of interfaces first and the lookup link after them, then maps and directories.
-    /// Returns what was there.
+    /// Removes every pin but those of tc, links of interfaces first and the lookup link after them, then maps and
+    /// directories. Returns what was there.
     pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {

@@ -1,6 +1,6 @@
-//! Attaches the programs that see packets of the stack, `ingress_tc_in` and `ingress_tc_out`: by a pinned link of tcx, or
-//! where there is no tcx by a filter of the qdisc clsact, which the kernel keeps as long as the interface. What others
-//! have attached there stays and goes on to work.
+//! Attaches the programs that see packets of the stack, `ingress_tc_in` and `ingress_tc_out`: by a pinned link of tcx,
+//! or where there is no tcx by a filter of the qdisc clsact, which the kernel keeps as long as the interface. What
+//! others have attached there stays and goes on to work.
 
 use std::{
     io,

@@ -30,8 +30,8 @@ impl Load {
         }
     }
 
-    /// It has accepted a connection: one less is on its way. Where it was not the programs that chose the worker, one that
-    /// they did choose it for is no longer counted on.
+    /// It has accepted a connection: one less is on its way. Where it was not the programs that chose the worker, one
+    /// that they did choose it for is no longer counted on.
     pub(super) fn accepted(&self) {
         let Some(WorkerCell { open: _, settled, chosen }) = self.cell else { return };
         let before = settled.load(Relaxed);

@@ -188,8 +188,8 @@ impl Shared {
         drop(self.sink.set(sink));
     }
 
-    /// Where the workers that are started from now on tell how busy they are, by their numbers. Said once. In the daemon it
-    /// is the memory of a BPF map.
+    /// Where the workers that are started from now on tell how busy they are, by their numbers. Said once. In the
+    /// daemon it is the memory of a BPF map.
     pub fn tell_load_to(&self, cells: &'static [WorkerCell]) {
         let _were_said = self.worker_cells.set(cells).is_err();
     }
@@ -266,8 +266,8 @@ impl Shared {
         }
     }
 
-    /// The clients that were refused too often since the last call. For one caller, who has their packets dropped, and says
-    /// by [`Shared::escalated`] what became of each.
+    /// The clients that were refused too often since the last call. For one caller, who has their packets dropped, and
+    /// says by [`Shared::escalated`] what became of each.
     #[must_use]
     pub fn take_offenders(&self) -> Vec<Offender> {
         self.offences.take()

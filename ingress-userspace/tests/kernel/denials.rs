@@ -1,5 +1,5 @@
-//! Denials of operators and escalations: they hold at once, whoever enters them, outlive processes and other settings, end by
-//! themselves, and are never those of a trusted proxy.
+//! Denials of operators and escalations: they hold at once, whoever enters them, outlive processes and other settings,
+//! end by themselves, and are never those of a trusted proxy.
 
 use std::time::Duration;
 

@@ -1,7 +1,9 @@
-//! What it costs to drop packets of ten thousand networks: `ingress_xdp` beside nft, on the same frames in the same rounds.
+//! What it costs to drop packets of ten thousand networks: `ingress_xdp` beside nft, on the same frames in the same
+//! rounds.
 //!
-//! The frames are let go live: what a program passes goes on into the stack, in the same call and on the same CPU. So the
-//! kernel's own clock around each of them has all that they cost, and neither a sender nor anybody else on the machine.
+//! The frames are let go live: what a program passes goes on into the stack, in the same call and on the same CPU. So
+//! the kernel's own clock around each of them has all that they cost, and neither a sender nor anybody else on the
+//! machine.
 
 use std::{process::Command, time::Duration};
 

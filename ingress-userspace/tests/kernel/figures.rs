@@ -1,4 +1,5 @@
-//! Figures that tests print for people, and for `cargo xtask bench kernel`, which reads them: rows of a table in Markdown.
+//! Figures that tests print for people, and for `cargo xtask bench kernel`, which reads them: rows of a table in
+//! Markdown.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ pub(crate) fn print(name: &str, samples: impl IntoIterator<Item = u128>, unit: &
     println!("| {name} | {best} | {median} | {unit} |");
 }
 
-/// Takes turns through `ways` for some rounds, so that whatever else the machine does meets all alike, and prints what each
-/// took for a packet.
+/// Takes turns through `ways` for some rounds, so that whatever else the machine does meets all alike, and prints what
+/// each took for a packet.
 pub(crate) fn print_rounds<W>(rounds: usize, ways: &[(&str, W)], mut run: impl FnMut(&W) -> Duration) {
     let mut samples = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {

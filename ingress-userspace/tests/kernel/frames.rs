@@ -1,5 +1,5 @@
-//! Frames through `ingress_xdp` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its case
-//! names.
+//! Frames through `ingress_xdp` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its
+//! case names.
 
 use aya::maps::{Array, Map, MapData};
 use ingress_common::{

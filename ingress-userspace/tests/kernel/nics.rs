@@ -1,5 +1,5 @@
-//! Interfaces that come, go, come back and get other names while a process runs, and those that have an XDP program already:
-//! what of ours they have, what stays pinned, and that what they receive is counted and judged.
+//! Interfaces that come, go, come back and get other names while a process runs, and those that have an XDP program
+//! already: what of ours they have, what stays pinned, and that what they receive is counted and judged.
 
 use std::{
     fs,

@@ -1,5 +1,6 @@
-//! From refusals to a denial on real links: a client that is refused too often gets no answer any more until somebody takes
-//! that back; one that is refused less often, or speaks for others, is left alone. And what an operator adds by hand.
+//! From refusals to a denial on real links: a client that is refused too often gets no answer any more until somebody
+//! takes that back; one that is refused less often, or speaks for others, is left alone. And what an operator adds by
+//! hand.
 
 use std::{net::IpAddr, process::Command};
 

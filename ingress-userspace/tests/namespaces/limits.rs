@@ -1,5 +1,5 @@
-//! Limits of clients on real links: who asks for too many connections waits, and nobody else does; a dry run and trust let
-//! everybody through.
+//! Limits of clients on real links: who asks for too many connections waits, and nobody else does; a dry run and trust
+//! let everybody through.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,8 +1,9 @@
-//! The product as a process, on real links with real XDP: laws about steering, counting, restarts, changes and interfaces.
+//! The product as a process, on real links with real XDP: laws about steering, counting, restarts, changes and
+//! interfaces.
 //!
-//! Each test builds its own network (`xtask::lab`) and removes it. They need root and a kernel from 5.18 on; elsewhere they
-//! are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run them one after the other (`--test-threads=1`) when
-//! the printed figures matter.
+//! Each test builds its own network (`xtask::lab`) and removes it. They need root and a kernel from 5.18 on; elsewhere
+//! they are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run them one after the other
+//! (`--test-threads=1`) when the printed figures matter.
 #![allow(clippy::panic, clippy::print_stdout, reason = "helpers of tests may fail a test and print its figures")]
 
 mod balance;

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: the proxy beside nginx in one interleaved run. Measures; it does not judge.
 //!
 //! Every figure is taken in rounds. Within a round each peer is measured once, right after the other, in an order that
-//! shifts from round to round; ratios are formed within a round, and the median over rounds is what is printed. CPU is user
-//! plus system time of all processes of a peer, which holds still where throughput does not.
+//! shifts from round to round; ratios are formed within a round, and the median over rounds is what is printed. CPU is
+//! user plus system time of all processes of a peer, which holds still where throughput does not.
 
 mod kernel;
 mod load;
@@ -155,8 +155,8 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loopback up, ports enough for a connection per request, and a congestion control without pacing: one that paces even on
-/// loopback (BBR) hides the peers' differences on bodies.
+/// Loopback up, ports enough for a connection per request, and a congestion control without pacing: one that paces even
+/// on loopback (BBR) hides the peers' differences on bodies.
 fn network() -> anyhow::Result<()> {
     let status = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("cannot run `ip`")?;
     if !status.success() {

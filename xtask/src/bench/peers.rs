@@ -164,7 +164,8 @@ pub(super) fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// User and system time of a process: fields 14 and 15 of `/proc/PID/stat` (proc(5)), counted after the name, which may hold anything.
+/// User and system time of a process: fields 14 and 15 of `/proc/PID/stat` (proc(5)), counted after the name, which may
+/// hold anything.
 pub(super) fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
@@ -225,8 +226,8 @@ fn haproxy(folder: &Path, ports: Ports, workers: u32) -> anyhow::Result<Vec<Stri
     Ok(vec!["haproxy".into(), "-db".into(), "-f".into(), path.display().to_string()])
 }
 
-/// The product as it is installed: manifests, counters and metrics on; nothing of the kernel part, which these cases do not
-/// pass through on loopback.
+/// The product as it is installed: manifests, counters and metrics on; nothing of the kernel part, which these cases do
+/// not pass through on loopback.
 fn xdp_ingress(folder: &Path, ports: Ports, workers: u32, binary: &Path, admin: u16) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
     let manifests = folder.join("manifests");

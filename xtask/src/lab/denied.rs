@@ -35,8 +35,8 @@ pub fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes()
 }
 
-/// A SYN to port 80 from [`address`]; the kernel fills in what it always does for a raw socket: length, identification and
-/// checksum of IP.
+/// A SYN to port 80 from [`address`]; the kernel fills in what it always does for a raw socket: length, identification
+/// and checksum of IP.
 #[must_use]
 pub fn syn(number: u32, to: Ipv4Addr) -> [u8; 40] {
     let [port_high, port_low] = (1024 + (number / COUNT % 60_000) as u16).to_be_bytes();

@@ -14,8 +14,8 @@ use super::Kernel;
 const TOLD_MAX: usize = 16;
 
 impl Kernel {
-    /// Ends the denials whose time is over, and denies whom the proxy has had to refuse too often since the last call. What
-    /// stands is pinned, so that it makes no difference whose the node is.
+    /// Ends the denials whose time is over, and denies whom the proxy has had to refuse too often since the last call.
+    /// What stands is pinned, so that it makes no difference whose the node is.
     pub(super) fn escalate(&self, shared: &Shared) {
         // First, so that who was removed from the list is forgiven what was counted before.
         match self.datapath.deny_list().sweep() {

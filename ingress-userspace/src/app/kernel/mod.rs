@@ -48,7 +48,8 @@ const OFFER: Duration = Duration::from_secs(1);
 const OFFER_LOOK: Duration = Duration::from_millis(10);
 /// How often the programs' log is read, if it is on.
 const LOG: Duration = Duration::from_millis(100);
-/// How often the flows of processes that have died are removed, one scan of the map, and whether requests are delivered.
+/// How often the flows of processes that have died are removed, one scan of the map, and whether requests are
+/// delivered.
 const SWEEP: Duration = Duration::from_mins(1);
 
 /// The groups of slots: that of each port for HTTP, and the one that the ports of TCP services share.

@@ -48,7 +48,8 @@ impl Chosen {
         Ok(())
     }
 
-    /// The interfaces in which the packets of those that are meant arrive: where that is a bond or a VLAN, those below it.
+    /// The interfaces in which the packets of those that are meant arrive: where that is a bond or a VLAN, those below
+    /// it.
     pub(super) fn interfaces(&self, links: &Links) -> Interfaces {
         let (mut names, mut above) = (Vec::new(), BTreeSet::new());
         match self {
@@ -72,7 +73,8 @@ impl Chosen {
     }
 }
 
-/// Adds the interface to `names`, or if its packets come by others those, and itself to `above`. One that is gone is nobody.
+/// Adds the interface to `names`, or if its packets come by others those, and itself to `above`. One that is gone is
+/// nobody.
 fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTreeSet<u32>) {
     let Some(link) = links.get(&index) else { return };
     let below: Vec<u32> = match link.kind {
@@ -89,8 +91,8 @@ fn descend(links: &Links, index: u32, names: &mut Vec<String>, above: &mut BTree
 }
 
 impl Kernel {
-    /// Reads which interfaces and addresses there are. What cannot be read is read again after the next change; what is known
-    /// goes on to hold.
+    /// Reads which interfaces and addresses there are. What cannot be read is read again after the next change; what is
+    /// known goes on to hold.
     pub(super) async fn read_node(&mut self, change: Change) {
         self.rerouted |= change == Change::Routes;
         match self.node.links().await {
@@ -210,7 +212,8 @@ mod tests {
         let routed = Chosen::Routed([2, 9].into());
         check(&routed, "2 eth0", &["eth0"], &[]);
         check(&routed, "2 lan0", &["lan0"], &[]);
-        // A bond without ports receives nothing; a VLAN on an interface of another namespace is where its packets arrive.
+        // A bond without ports receives nothing; a VLAN on an interface of another namespace is where its packets
+        // arrive.
         check(&routed, "2 bond0=bundle", &[], &[2]);
         check(&routed, "2 eth0.7=vlan:77", &["eth0.7"], &[]);
     }

@@ -20,8 +20,8 @@ use super::{Denied, Kernel, Limited, STREAMS};
 use crate::node::Links;
 
 impl Kernel {
-    /// Brings the programs to interfaces that they have lost, and tells the kernel addresses and ports that it does not know
-    /// yet, if the node is ours.
+    /// Brings the programs to interfaces that they have lost, and tells the kernel addresses and ports that it does not
+    /// know yet, if the node is ours.
     pub(super) fn refresh(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
         if !*owner.borrow() {
             return;

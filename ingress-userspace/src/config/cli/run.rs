@@ -152,8 +152,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "xdp-ingress", hide = true)]
     pub(crate) pod_namespace: String,
 
-    /// Network interface whose packets XDP sees, whenever it is there; repeatable. Default: those with a default route. Of a
-    /// bond or VLAN it is attached to the interfaces below.
+    /// Network interface whose packets XDP sees, whenever it is there; repeatable. Default: those with a default route.
+    /// Of a bond or VLAN it is attached to the interfaces below.
     #[arg(long, value_name = "NAME", help_heading = "Kernel")]
     pub(crate) interface: Vec<String>,
 

@@ -1,5 +1,5 @@
-//! Denials beside those of the configuration: who asks for them, and when they end. Who is dropped because of them, `apply`
-//! finds out.
+//! Denials beside those of the configuration: who asks for them, and when they end. Who is dropped because of them,
+//! `apply` finds out.
 
 use std::{io, time::Duration};
 

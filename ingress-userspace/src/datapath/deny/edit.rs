@@ -1,4 +1,5 @@
-//! Enters and removes denials, for a process or beside one. Both do the same, so that it makes no difference who serves.
+//! Enters and removes denials, for a process or beside one. Both do the same, so that it makes no difference who
+//! serves.
 
 use std::path::Path;
 
@@ -91,7 +92,8 @@ impl DenyEditor {
     }
 }
 
-/// Enters denials, each in place of one of the same origin, and has the programs heed them. What became of each, and the list.
+/// Enters denials, each in place of one of the same origin, and has the programs heed them. What became of each, and
+/// the list.
 ///
 /// To be called under the lock of the pins.
 pub(super) fn enter(maps: &Maps, denials: &[Denial]) -> Result<(Vec<Entered>, State), Error> {

@@ -103,16 +103,16 @@ impl DenyList {
         Ok(Self { shared, flags, known })
     }
 
-    /// Makes the list hold what the configuration wants, beside the denials that stand, as far as there is room. What is
-    /// denied before and after is denied at all times, and so passes what passes before and after, unless a family's list
-    /// is full: then what is new waits for room, hops first. A prefix keeps its rule as long as it is listed.
+    /// Makes the list hold what the configuration wants, beside the denials that stand, as far as there is room. What
+    /// is denied before and after is denied at all times, and so passes what passes before and after, unless a family's
+    /// list is full: then what is new waits for room, hops first. A prefix keeps its rule as long as it is listed.
     ///
     /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the
     /// node, under the lock that [`super::Datapath::take_over_with`] holds.
     ///
     /// # Errors
-    /// [`Error::TooMany`] if there is no room for all networks that are trusted, and [`Error::Kernel`], after which some
-    /// of the changes are made.
+    /// [`Error::TooMany`] if there is no room for all networks that are trusted, and [`Error::Kernel`], after which
+    /// some of the changes are made.
     pub fn set(&self, config: &DenyConfig) -> Result<Applied, Error> {
         let left_out = config.write(&self.shared.maps)?;
         let mut state = apply(&self.shared.maps)?;
@@ -122,8 +122,8 @@ impl DenyList {
         Ok(applied)
     }
 
-    /// Enters denials, each in place of one of the same network and origin, until they end or are removed, and has the programs
-    /// heed them. What became of each. Takes the lock of the pins, and reads the whole list.
+    /// Enters denials, each in place of one of the same network and origin, until they end or are removed, and has the
+    /// programs heed them. What became of each. Takes the lock of the pins, and reads the whole list.
     ///
     /// # Errors
     /// [`Error::Kernel`], after which some of them may hold.
@@ -134,9 +134,9 @@ impl DenyList {
         Ok(entered)
     }
 
-    /// Ends the denials whose time is over, and learns of those that others have entered or removed: to be called each second.
-    /// Those that this process knew of and that are no more, whatever the reason. Takes the lock of the pins only if there is
-    /// something to do.
+    /// Ends the denials whose time is over, and learns of those that others have entered or removed: to be called each
+    /// second. Those that this process knew of and that are no more, whatever the reason. Takes the lock of the pins
+    /// only if there is something to do.
     ///
     /// # Errors
     /// [`Error::Kernel`].

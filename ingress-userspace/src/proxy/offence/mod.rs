@@ -1,9 +1,10 @@
-//! What clients did that the proxy had to refuse, counted by client, and who has done it so often that the node is to drop its
-//! packets. It refuses nothing and denies nobody: what is refused, others decide, and [`super::Shared::take_offenders`] hands
-//! on who is to be denied.
+//! What clients did that the proxy had to refuse, counted by client, and who has done it so often that the node is to
+//! drop its packets. It refuses nothing and denies nobody: what is refused, others decide, and
+//! [`super::Shared::take_offenders`] hands on who is to be denied.
 //!
-//! A client is the peer of a connection, an IPv4 address or a /64 of IPv6, because that is what the kernel sees: whoever is only
-//! known through a hop is not counted, and neither is the hop. Only refusals come here; memory is bounded, whoever comes.
+//! A client is the peer of a connection, an IPv4 address or a /64 of IPv6, because that is what the kernel sees:
+//! whoever is only known through a hop is not counted, and neither is the hop. Only refusals come here; memory is
+//! bounded, whoever comes.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -26,8 +27,8 @@ use table::Table;
 /// Offenders that wait to be denied, at most; those beyond that begin to count anew.
 const PENDING_MAX: usize = 1024;
 
-/// What a client is refused for, of what counts against it. Not what may happen to anybody: a route or a pod that is not there,
-/// credentials that are missing, a head or body that is too large.
+/// What a client is refused for, of what counts against it. Not what may happen to anybody: a route or a pod that is
+/// not there, credentials that are missing, a head or body that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offence {
     /// Bytes that are no request, or one that two servers could read differently; 400.
@@ -132,8 +133,8 @@ impl Offences {
         }
     }
 
-    /// Counts an offence of `peer` at `now`, a time since any fixed moment. The one that is one too many makes it an offender,
-    /// and the next one counts as the first again.
+    /// Counts an offence of `peer` at `now`, a time since any fixed moment. The one that is one too many makes it an
+    /// offender, and the next one counts as the first again.
     pub(super) fn note(&self, offence: Offence, peer: IpAddr, escalation: &Escalation, now: Duration) {
         self.offences[offence as usize].fetch_add(1, Relaxed);
         let network = client(peer);

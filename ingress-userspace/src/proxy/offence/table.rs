@@ -1,10 +1,11 @@
-//! Counts by client, in time. A count begins with an offence and takes in those that come within a given time after it; the next
-//! one begins another. That takes one number and one moment a client. Who knew where one count ends could so have nearly
-//! twice as many offences within the time, half of them at the end of one and half at the beginning of the next.
+//! Counts by client, in time. A count begins with an offence and takes in those that come within a given time after it;
+//! the next one begins another. That takes one number and one moment a client. Who knew where one count ends could so
+//! have nearly twice as many offences within the time, half of them at the end of one and half at the beginning of the
+//! next.
 //!
-//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, a count goes
-//! whose time is over, else the lowest; so a crowd of addresses can at worst forget those who offend no more than each of
-//! the crowd does.
+//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, a count
+//! goes whose time is over, else the lowest; so a crowd of addresses can at worst forget those who offend no more than
+//! each of the crowd does.
 
 use std::{
     num::NonZeroU32,
@@ -49,7 +50,8 @@ impl Table {
         Self { shards: std::array::from_fn(|_| Mutex::default()), forgotten: AtomicU64::new(0) }
     }
 
-    /// Counts one more under `key` at `now`. Whether there are `after` of them then; if so, the next one is the first again.
+    /// Counts one more under `key` at `now`. Whether there are `after` of them then; if so, the next one is the first
+    /// again.
     pub(super) fn count(&self, key: u64, after: NonZeroU32, within: Duration, now: Duration) -> bool {
         let (within, now) = (millis(within), millis(now));
         let mut shard = self.shard(key);

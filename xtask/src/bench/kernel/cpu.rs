@@ -1,7 +1,7 @@
 //! CPU time of those who take part in a measurement: the load, the proxy, and the kernel on their behalf.
 //!
-//! On a link within one machine, packets are received by whoever sends them or by `ksoftirqd`, so the time of the scheduler for
-//! these has it all, and nothing of what else the machine does. Kernels that take interrupts out of it
+//! On a link within one machine, packets are received by whoever sends them or by `ksoftirqd`, so the time of the
+//! scheduler for these has it all, and nothing of what else the machine does. Kernels that take interrupts out of it
 //! (CONFIG_IRQ_TIME_ACCOUNTING) tell them for the machine as a whole; there they are added.
 
 use std::{fs, process::Command};

@@ -1,5 +1,5 @@
-//! `cargo xtask bench kernel`: the figures that the kernel part is to reach, each beside its target; what could stand in
-//! its place is measured in the same run and the same rounds.
+//! `cargo xtask bench kernel`: the figures that the kernel part is to reach, each beside its target; what could stand
+//! in its place is measured in the same run and the same rounds.
 //!
 //! ```text
 //! node (a way to serve each) ── short connections, cpu ──┐
