@@ -25,6 +25,7 @@ mod certificates;
 mod check;
 mod client;
 mod client_certificates;
+mod clients;
 mod clock;
 mod compress;
 mod conn;

@@ -2,35 +2,17 @@
 //! asked for will have been in order. A request may come as much before that as its burst allows, and moves it on by
 //! one interval. That is the leaky bucket of nginx' `limit_req` with `nodelay`, kept in one number.
 //!
-//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, the
-//! client goes whose moment comes first: it would be forgotten next anyway, and whoever asks for much stays longest. So
-//! a crowd of addresses can at worst forget those who ask for no more than each of the crowd does.
+//! Where a bucket of the table is full, the client goes whose moment comes first: it would be forgotten next anyway, and
+//! whoever asks for much stays longest.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
+use super::super::clients::{self, Clients};
 use crate::model::filter::Rate;
 
-/// So many that workers seldom meet.
-const SHARDS: usize = 64;
-/// Per shard.
-const BUCKETS: usize = 256;
-/// Entries of a bucket.
-const WAYS: usize = 8;
-
-/// 131 072 entries of 24 bytes, 3 MiB in all; a shard takes its part when it is first used.
+/// 131 072 entries of 24 bytes, 3 MiB in all.
 #[derive(Debug)]
-pub(super) struct Rates {
-    shards: [Mutex<Box<[Bucket]>>; SHARDS],
-    forgotten: AtomicU64,
-}
-
-type Bucket = [Entry; WAYS];
+pub(super) struct Rates(Clients<Entry, 256>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -41,9 +23,11 @@ struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 24);
 
+// === impl Rates ===
+
 impl Rates {
     pub(super) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), forgotten: AtomicU64::new(0) }
+        Self(Clients::new())
     }
 
     /// Counts a request at `now` for all `rates`, which mean the same each time for one key.
@@ -52,28 +36,18 @@ impl Rates {
     /// If it came too soon for one of them: how long to wait. It counts for none then.
     pub(super) fn admit(&self, key: u64, rates: [Option<Rate>; 2], now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
-        let (shard, bucket) = (key as usize % SHARDS, key as usize / SHARDS % BUCKETS);
-        let mut shard = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);
-        if shard.is_empty() {
-            *shard = vec![[Entry { key: 0, due: [0; 2] }; WAYS]; BUCKETS].into();
-        }
-        let bucket = &mut shard[bucket];
-        let known = bucket.iter().position(|entry| entry.key == key);
-        let at = known.unwrap_or_else(|| {
-            let first = (0..WAYS).min_by_key(|at| bucket[*at].last()).unwrap_or(0);
-            if bucket[first].last() > now {
-                self.forgotten.fetch_add(1, Relaxed);
-            }
-            bucket[first] = Entry { key, due: [0; 2] };
-            first
-        });
-        bucket[at].admit(rates, now).map_err(Duration::from_nanos)
+        let Self(clients) = self;
+        let admitted = clients.change(key, Entry::last, |entry| entry.last() > now, |entry| entry.admit(rates, now));
+        admitted.map_err(Duration::from_nanos)
     }
 
+    /// Clients that had to go before their moments were past.
     pub(super) fn forgotten(&self) -> u64 {
-        self.forgotten.load(Relaxed)
+        self.0.forgotten()
     }
 }
+
+// === impl Entry ===
 
 impl Entry {
     fn last(&self) -> u64 {
@@ -95,6 +69,16 @@ impl Entry {
         }
         self.due = due;
         Ok(())
+    }
+}
+
+impl clients::Entry for Entry {
+    fn unknown(key: u64) -> Self {
+        Self { key, due: [0; 2] }
+    }
+
+    fn key(&self) -> u64 {
+        self.key
     }
 }
 
@@ -170,8 +154,7 @@ mod tests {
             }
         }
         assert_eq!(admitted, 11, "it stays, whoever comes");
-        let entries: usize = table.shards.iter().map(|shard| shard.lock().expect("unpoisoned").len() * WAYS).sum();
-        assert_eq!(entries, SHARDS * BUCKETS * WAYS);
+        assert_eq!(table.0.capacity(), Clients::<Entry, 256>::MAX);
         assert!(table.forgotten() > 800_000, "{}", table.forgotten());
         // Whoever is over its time makes room without being missed.
         let before = table.forgotten();

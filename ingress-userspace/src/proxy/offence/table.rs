@@ -2,103 +2,80 @@
 //! the next one begins another. That takes one number and one moment a client. Who knew where one count ends could so
 //! have nearly twice as many offences within the time, half of them at the end of one and half at the beginning of the
 //! next.
-//!
-//! The table is of a fixed size: buckets of [`WAYS`] entries, into which the key leads. Where a bucket is full, a count
-//! goes whose time is over, else the lowest; so a crowd of addresses can at worst forget those who offend no more than
-//! each of the crowd does.
 
-use std::{
-    num::NonZeroU32,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{num::NonZeroU32, time::Duration};
 
-/// So many that workers seldom meet.
-const SHARDS: usize = 64;
-/// Per shard.
-const BUCKETS: usize = 64;
-/// Entries of a bucket.
-const WAYS: usize = 8;
+use super::super::clients::{self, Clients};
 
-/// 32 768 entries of 24 bytes, 768 KiB in all; a shard takes its part when it is first used.
+/// 32 768 entries of 24 bytes, 768 KiB in all.
 #[derive(Debug)]
-pub(super) struct Table {
-    shards: [Mutex<Box<[Bucket]>>; SHARDS],
-    forgotten: AtomicU64,
-}
-
-type Bucket = [Entry; WAYS];
+pub(super) struct Table(Clients<Entry, 64>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u64,
     /// When the first offence came, in milliseconds.
     began: u64,
-    /// 0 for an entry that is free.
+    /// 0 if there is none.
     count: u32,
 }
 
-const FREE: Entry = Entry { key: 0, began: 0, count: 0 };
-
 const _: () = assert!(size_of::<Entry>() == 24);
+
+// === impl Table ===
 
 impl Table {
     pub(super) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), forgotten: AtomicU64::new(0) }
+        Self(Clients::new())
     }
 
     /// Counts one more under `key` at `now`. Whether there are `after` of them then; if so, the next one is the first
     /// again.
     pub(super) fn count(&self, key: u64, after: NonZeroU32, within: Duration, now: Duration) -> bool {
         let (within, now) = (millis(within), millis(now));
-        let mut shard = self.shard(key);
-        if shard.is_empty() {
-            *shard = vec![[FREE; WAYS]; BUCKETS].into();
-        }
-        let bucket = &mut shard[bucket(key)];
-        let known = bucket.iter().position(|entry| entry.count > 0 && entry.key == key);
-        let at = known.unwrap_or_else(|| {
-            let weight = |at: &usize| (bucket[*at].live(within, now), bucket[*at].began);
-            let lightest = (0..WAYS).min_by_key(weight).unwrap_or(0);
-            self.forgotten.fetch_add(u64::from(bucket[lightest].live(within, now) > 0), Relaxed);
-            bucket[lightest] = FREE;
-            lightest
-        });
-        let entry = &mut bucket[at];
-        let count = entry.live(within, now).saturating_add(1);
-        let began = if count == 1 { now } else { entry.began };
-        let is_enough = count >= after.get();
-        *entry = if is_enough { FREE } else { Entry { key, began, count } };
-        is_enough
+        let Self(clients) = self;
+        let weight = |entry: &Entry| (entry.live(within, now), entry.began);
+        clients.change(
+            key,
+            weight,
+            |entry| entry.live(within, now) > 0,
+            |entry| {
+                let count = entry.live(within, now).saturating_add(1);
+                let began = if count == 1 { now } else { entry.began };
+                let is_enough = count >= after.get();
+                *entry = Entry { key, began, count: if is_enough { 0 } else { count } };
+                is_enough
+            },
+        )
     }
 
     /// Whatever was counted under `key` no longer is.
     pub(super) fn forget(&self, key: u64) {
-        let mut shard = self.shard(key);
-        let entries = shard.get_mut(bucket(key)).into_iter().flatten();
-        entries.filter(|entry| entry.key == key).for_each(|entry| *entry = FREE);
+        self.0.forget(key);
     }
 
+    /// Counts that had to go while their time was not over.
     pub(super) fn forgotten(&self) -> u64 {
-        self.forgotten.load(Relaxed)
-    }
-
-    fn shard(&self, key: u64) -> MutexGuard<'_, Box<[Bucket]>> {
-        self.shards[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.forgotten()
     }
 }
 
-const fn bucket(key: u64) -> usize {
-    key as usize / SHARDS % BUCKETS
-}
+// === impl Entry ===
 
 impl Entry {
     /// How many still count.
     fn live(&self, within: u64, now: u64) -> u32 {
         if now.saturating_sub(self.began) < within { self.count } else { 0 }
+    }
+}
+
+impl clients::Entry for Entry {
+    fn unknown(key: u64) -> Self {
+        Self { key, began: 0, count: 0 }
+    }
+
+    fn key(&self) -> u64 {
+        self.key
     }
 }
 
@@ -143,7 +120,7 @@ mod tests {
     fn clients_count_apart_and_one_is_forgotten_alone() {
         let table = Table::new();
         // Of the same bucket.
-        let keys = [7, 7 + (SHARDS * BUCKETS) as u64];
+        let keys = [7, Clients::<Entry, 64>::neighbour(7)];
         let count = |key| table.count(key, after(2), WITHIN, Duration::ZERO);
         assert!(!count(keys[0]) && !count(keys[1]));
         table.forget(keys[0]);
@@ -179,8 +156,7 @@ mod tests {
         }
         // Its first offence after it was found weighs no more than one of the crowd.
         assert!(found >= 19, "it stays, whoever comes: {found}");
-        let entries: usize = table.shards.iter().map(|shard| shard.lock().expect("unpoisoned").len() * WAYS).sum();
-        assert_eq!(entries, SHARDS * BUCKETS * WAYS);
+        assert_eq!(table.0.capacity(), Clients::<Entry, 64>::MAX);
         assert!(table.forgotten() > 160_000, "{}", table.forgotten());
         // Those whose time is over make room without being missed.
         let before = table.forgotten();
