@@ -10,6 +10,14 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+impl core::ops::AddAssign for Traffic {
+    #[inline(always)]
+    fn add_assign(&mut self, Self { packets, bytes }: Self) {
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+}
+
 /// Value of [`crate::map::HOST_NET`]: wire traffic of one host, received and transmitted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -19,6 +27,15 @@ pub struct HostNet {
     /// Filled by `ingress_tc_out`: segments, as the NIC sends them.
     pub tx_packets: u64,
     pub tx_bytes: u64,
+}
+
+impl core::ops::AddAssign for HostNet {
+    fn add_assign(&mut self, Self { rx_packets, rx_bytes, tx_packets, tx_bytes }: Self) {
+        self.rx_packets += rx_packets;
+        self.rx_bytes += rx_bytes;
+        self.tx_packets += tx_packets;
+        self.tx_bytes += tx_bytes;
+    }
 }
 
 /// Value of [`crate::map::NIC_NET`]: what of the wire traffic of all hosts went by one interface.

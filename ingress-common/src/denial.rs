@@ -1,6 +1,8 @@
 //! Who is denied for some time, beside those whom the configuration names. Userspace alone reads and writes these maps;
 //! what follows from them stands in [`crate::map::DENY4`] and [`crate::map::DENY6`].
 
+use crate::text;
+
 /// Key of [`crate::map::DENIALS`]: a network, and who asks for it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -27,8 +29,6 @@ pub struct Denial {
 }
 
 /// Why, for people: printable ASCII, zero-padded.
-///
-/// `i8` for the reason that [`crate::HostName`] has.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
@@ -49,12 +49,8 @@ impl Reason {
     /// `None` for a text that is longer than [`REASON_MAX`] or not of printable ASCII.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
-        let mut reason = Self::default();
-        let (room, _padding) = reason.text[..REASON_MAX].split_at_mut_checked(text.len())?;
-        for (to, from) in room.iter_mut().zip(text.bytes()) {
-            *to = i8::try_from(from).ok().filter(|_| matches!(from, b' '..=b'~'))?;
-        }
-        Some(reason)
+        let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if is_printable { text::padded(text).map(|text| Self { text }) } else { None }
     }
 }
 
@@ -66,8 +62,7 @@ impl Default for Reason {
 
 impl core::fmt::Display for Reason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let text = self.text.iter().take_while(|&&byte| byte != 0);
-        text.into_iter().try_for_each(|byte| core::fmt::Write::write_char(f, char::from(byte.cast_unsigned())))
+        text::show(&self.text, f)
     }
 }
 
@@ -77,5 +72,6 @@ impl core::fmt::Debug for Reason {
     }
 }
 
+const _: () = assert!(size_of::<Reason>() == REASON_MAX + 1);
 const _: () = assert!(size_of::<DenialKey>() == 24 && align_of::<DenialKey>() == 4);
 const _: () = assert!(size_of::<Denial>() == 56 && align_of::<Denial>() == 8);

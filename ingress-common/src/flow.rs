@@ -1,5 +1,7 @@
 //! Which connection belongs to which host.
 
+use crate::text;
+
 /// Number of a virtual host in [`crate::map::HOST_NET`] and [`crate::map::HOST_L7`].
 ///
 /// Ids are handed out once per name and kept in [`crate::map::HOST_IDS`]; an id is not used for another name while
@@ -64,8 +66,6 @@ pub struct Flow {
 pub const HOST_NAME_MAX: usize = 253;
 
 /// Key of [`crate::map::HOST_IDS`]: a route's host as ASCII text (`example.com`, `*.example.com`, `*`), zero-padded.
-///
-/// `i8`, because the build tells bpftool that `i8` is C's `char`, and so it prints the name and not its numbers.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HostName {
@@ -76,12 +76,7 @@ impl HostName {
     /// The key for `name`, or `None` if it is not ASCII or longer than [`HOST_NAME_MAX`] plus a wildcard label.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
-        let mut key = Self::default();
-        let (room, _padding) = key.name[..255].split_at_mut_checked(name.len())?;
-        for (to, from) in room.iter_mut().zip(name.bytes()) {
-            *to = i8::try_from(from).ok()?;
-        }
-        Some(key)
+        text::padded(name).map(|name| Self { name })
     }
 }
 
@@ -93,8 +88,7 @@ impl Default for HostName {
 
 impl core::fmt::Display for HostName {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let text = self.name.iter().take_while(|&&byte| byte != 0);
-        text.into_iter().try_for_each(|byte| core::fmt::Write::write_char(f, char::from(byte.cast_unsigned())))
+        text::show(&self.name, f)
     }
 }
 

@@ -14,6 +14,7 @@ pub mod flow;
 pub mod limit;
 pub mod map;
 pub mod steer;
+mod text;
 
 pub use counters::{HostL7, HostL7Cell, HostNet, NicNet, Requests, StatusClass, Total, Traffic};
 pub use denial::{Denial, DenialKey, Reason};

@@ -21,7 +21,8 @@ pub(crate) fn denied(rule: DenyRule, bytes: u64) {
     total(Total::Denied, bytes);
     if let Some(entry) = DENY_HITS.get_ptr_mut(rule) {
         // SAFETY: as in `several`.
-        add(unsafe { &mut *entry }, Traffic { packets: 1, bytes });
+        let sum = unsafe { &mut *entry };
+        *sum += Traffic { packets: 1, bytes };
     }
 }
 
@@ -65,15 +66,9 @@ pub(crate) fn transmitted(nic: u32, host: HostId, traffic: Traffic) {
 fn several(total: Total, traffic: Traffic) {
     if let Some(entry) = TOTALS.get_ptr_mut(total as u32) {
         // SAFETY: the verifier checked `entry` against null; it points to this CPU's value of the map.
-        add(unsafe { &mut *entry }, traffic);
+        let sum = unsafe { &mut *entry };
+        *sum += traffic;
     }
-}
-
-#[inline(always)]
-const fn add(sum: &mut Traffic, traffic: Traffic) {
-    let Traffic { packets, bytes } = sum;
-    *packets += traffic.packets;
-    *bytes += traffic.bytes;
 }
 
 /// The counters of an interface. Userspace makes its entry before it attaches a program; without one it is one of the
