@@ -55,7 +55,7 @@ pub enum Error {
     },
     #[error("slot {slot} is beyond the {max} listeners that fit")]
     Slot { slot: u32, max: u32 },
-    #[error("{count} {what} are too many; {max} fit")]
+    #[error("{count} {what} are too many, for {max} fit; configure fewer of them")]
     TooMany { what: &'static str, count: usize, max: u32 },
     #[error("all {capacity} host ids are taken; raise `--host-capacity` after `xdp-ingress unload`")]
     HostsFull { capacity: u32 },

@@ -1,4 +1,5 @@
-//! The pinned maps, opened with their types, and what can be read from them. Everything here is a read.
+//! The pinned maps, opened with their types, and what can be read from them. Changes nothing itself; what
+//! the proxy writes without a system call it maps here.
 
 use std::{cmp::Reverse, collections::BTreeMap, iter};
 
@@ -94,7 +95,7 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn totals(&self) -> Result<Totals, Error> {
-        self.totals.folded(self.totals.capacity(), add).map(Totals)
+        self.totals.sums(self.totals.capacity()).map(Totals)
     }
 
     /// The deny list, sorted by prefix.
@@ -132,7 +133,7 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn deny_hits(&self) -> Result<Vec<Traffic>, Error> {
-        self.deny_hits.folded(self.deny_hits.capacity(), add)
+        self.deny_hits.sums(self.deny_hits.capacity())
     }
 
     /// How much each client may send.
@@ -152,7 +153,6 @@ impl Maps {
         let (now, mut limited) = (sys::now_ns(), Vec::new());
         self.clients.scan(|key, client| limited.extend(LimitedClient::of(*key, *client, now)))?;
         limited.sort_by_key(|client| (Reverse(client.limited()), client.client));
-        limited.dedup_by_key(|client| client.client);
         Ok(limited)
     }
 
@@ -165,13 +165,7 @@ impl Maps {
     }
 
     fn first_host_net(&self, count: u32) -> Result<Vec<HostNet>, Error> {
-        let add = |sum: &mut HostNet, HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes }: &HostNet| {
-            sum.rx_packets += rx_packets;
-            sum.rx_bytes += rx_bytes;
-            sum.tx_packets += tx_packets;
-            sum.tx_bytes += tx_bytes;
-        };
-        self.host_net.folded(count, add)
+        self.host_net.sums(count)
     }
 
     /// Requests and body bytes by host id.
@@ -242,7 +236,7 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses the read.
     pub fn nic_net(&self) -> Result<BTreeMap<u32, NicNet>, Error> {
-        Ok(self.nic_net.entries(|sum, value| *sum += *value)?.into_iter().collect())
+        Ok(self.nic_net.entries()?.into_iter().collect())
     }
 
     /// Steered ports.
@@ -293,11 +287,6 @@ impl Maps {
         let length = usize::try_from(self.workers.capacity()).unwrap_or(0);
         Mapping::new(self.workers.fd(), length).map_err(|source| Error::kernel("map", map::WORKERS, source))
     }
-}
-
-fn add(sum: &mut Traffic, Traffic { packets, bytes }: &Traffic) {
-    sum.packets += packets;
-    sum.bytes += bytes;
 }
 
 // === impl Totals ===

@@ -45,8 +45,8 @@ pub(super) const fn is_stub() -> bool {
     OBJECT.is_empty()
 }
 
-/// Creates the maps that are not pinned yet and loads the programs; `hosts` is the capacity of the host maps, or `None`
-/// for the default. Pinned maps keep theirs.
+/// Creates the maps that are not pinned yet and loads the programs; `hosts` is the capacity of the host maps. Pinned
+/// maps keep theirs.
 pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
     loader.override_global(LOG_LEVEL, if log { &u8::MAX } else { &0 }, true);

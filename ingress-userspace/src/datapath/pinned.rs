@@ -11,7 +11,7 @@ use super::{
     error::Error,
     link::{self, NETNS},
     maps::Maps,
-    pins::Pins,
+    pins::{NicLink, NicPin, Pins},
     sys::{self, Access},
     table::Table,
 };
@@ -154,25 +154,16 @@ impl Pinned {
             };
             links.push(PinnedLink { hook: Hook::Lookup, state, link_id: info.id, program_id: info.prog_id });
         }
-        for interface in self.pins.xdp_interfaces()? {
+        for pin in self.pins.nic_pins()? {
             // A process may have removed it since.
-            let Some((_, info)) = link::pinned(&self.pins.xdp_link(&interface))? else { continue };
+            let Some((_, info)) = link::pinned(&self.pins.nic_pin(&pin))? else { continue };
             let state = if info.target == 0 { LinkState::Severed } else { LinkState::Attached };
-            let mode = modes.get(&info.target).copied().flatten();
-            let hook = Hook::Xdp { interface, mode };
-            links.push(PinnedLink { hook, state, link_id: info.id, program_id: info.prog_id });
-        }
-        let received = self.pins.tc_in_interfaces()?.into_iter().map(|interface| {
-            let path = self.pins.tc_in_link(&interface);
-            (path, Hook::TcIn { interface })
-        });
-        let sent = self.pins.tc_out_interfaces()?.into_iter().map(|interface| {
-            let path = self.pins.tc_out_link(&interface);
-            (path, Hook::TcOut { interface })
-        });
-        for (path, hook) in received.chain(sent) {
-            let Some((_, info)) = link::pinned(&path)? else { continue };
-            let state = if info.target == 0 { LinkState::Severed } else { LinkState::Attached };
+            let NicPin { kind, interface } = pin;
+            let hook = match kind {
+                NicLink::Xdp => Hook::Xdp { interface, mode: modes.get(&info.target).copied().flatten() },
+                NicLink::TcIn => Hook::TcIn { interface },
+                NicLink::TcOut => Hook::TcOut { interface },
+            };
             links.push(PinnedLink { hook, state, link_id: info.id, program_id: info.prog_id });
         }
         Ok(links)

@@ -46,9 +46,6 @@ pub(super) const MAPS: &[&str] = &[
 ];
 
 const LOOKUP: &str = "lookup";
-const XDP_PREFIX: &str = "xdp-";
-const TC_IN_PREFIX: &str = "tc-in-";
-const TC_OUT_PREFIX: &str = "tc-out-";
 
 /// The paths below one bpffs directory.
 #[derive(Clone, Debug)]
@@ -57,10 +54,18 @@ pub(super) struct Pins {
     base: PathBuf,
 }
 
+/// What a pinned link of an interface is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NicLink {
+    Xdp,
+    TcIn,
+    TcOut,
+}
+
 /// A pinned link of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NicPin {
-    prefix: &'static str,
+    pub(super) kind: NicLink,
     /// The name under which it is pinned, which the interface may have no longer.
     pub(super) interface: String,
 }
@@ -77,6 +82,20 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // What cannot be unlocked is given back when the file closes.
         let _closes = self.0.unlock().is_err();
+    }
+}
+
+// === impl NicLink ===
+
+impl NicLink {
+    const ALL: [Self; 3] = [Self::Xdp, Self::TcIn, Self::TcOut];
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp-",
+            Self::TcIn => "tc-in-",
+            Self::TcOut => "tc-out-",
+        }
     }
 }
 
@@ -126,43 +145,29 @@ impl Pins {
     }
 
     pub(super) fn xdp_link(&self, interface: &str) -> PathBuf {
-        self.nic_link(XDP_PREFIX, interface)
+        self.nic_link(NicLink::Xdp, interface)
     }
 
     pub(super) fn tc_in_link(&self, interface: &str) -> PathBuf {
-        self.nic_link(TC_IN_PREFIX, interface)
+        self.nic_link(NicLink::TcIn, interface)
     }
 
     pub(super) fn tc_out_link(&self, interface: &str) -> PathBuf {
-        self.nic_link(TC_OUT_PREFIX, interface)
+        self.nic_link(NicLink::TcOut, interface)
     }
 
-    /// Interfaces that have a pinned link of XDP.
-    pub(super) fn xdp_interfaces(&self) -> Result<Vec<String>, Error> {
-        self.interfaces(XDP_PREFIX)
-    }
-
-    /// Interfaces that have a pinned link of `ingress_tc_in`.
-    pub(super) fn tc_in_interfaces(&self) -> Result<Vec<String>, Error> {
-        self.interfaces(TC_IN_PREFIX)
-    }
-
-    /// Interfaces that have a pinned link of `ingress_tc_out`.
-    pub(super) fn tc_out_interfaces(&self) -> Result<Vec<String>, Error> {
-        self.interfaces(TC_OUT_PREFIX)
-    }
-
-    /// Every pinned link of an interface.
+    /// Every pinned link of an interface: those of XDP, of what is received by tc, of what is sent.
     pub(super) fn nic_pins(&self) -> Result<Vec<NicPin>, Error> {
-        let mut pins = Vec::new();
-        for prefix in [XDP_PREFIX, TC_IN_PREFIX, TC_OUT_PREFIX] {
-            pins.extend(self.interfaces(prefix)?.into_iter().map(|interface| NicPin { prefix, interface }));
-        }
-        Ok(pins)
+        let names = names(&self.links())?;
+        let of = |kind: NicLink| {
+            let interfaces = names.iter().filter_map(move |name| name.strip_prefix(kind.prefix()));
+            interfaces.map(move |name| NicPin { kind, interface: name.replace(':', ".") })
+        };
+        Ok(NicLink::ALL.into_iter().flat_map(of).collect())
     }
 
-    pub(super) fn nic_pin(&self, NicPin { prefix, interface }: &NicPin) -> PathBuf {
-        self.nic_link(prefix, interface)
+    pub(super) fn nic_pin(&self, NicPin { kind, interface }: &NicPin) -> PathBuf {
+        self.nic_link(*kind, interface)
     }
 
     /// Pins the same link under the name of another interface, in place of what may be pinned there, and returns that
@@ -176,13 +181,8 @@ impl Pins {
 
     /// The kernel reserves dots in the names of pins, which names of interfaces may have (`eth0.100`); these have no
     /// colons.
-    fn nic_link(&self, prefix: &str, interface: &str) -> PathBuf {
-        self.links().join(format!("{prefix}{}", interface.replace('.', ":")))
-    }
-
-    fn interfaces(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        let names = names(&self.links())?;
-        Ok(names.iter().filter_map(|name| name.strip_prefix(prefix)).map(|name| name.replace(':', ".")).collect())
+    fn nic_link(&self, kind: NicLink, interface: &str) -> PathBuf {
+        self.links().join(format!("{}{}", kind.prefix(), interface.replace('.', ":")))
     }
 
     /// Marks this process as living.
@@ -218,8 +218,8 @@ impl Pins {
         Ok(live)
     }
 
-    /// Removes every pin but those of tc, links of interfaces first and the lookup link after them, then maps and
-    /// directories. Returns what was there.
+    /// Removes every pin, links of interfaces first and the lookup link after them, then maps and directories. Returns
+    /// what was there.
     pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {
@@ -228,8 +228,8 @@ impl Pins {
             }
             Ok(())
         };
-        for interface in self.xdp_interfaces()? {
-            take(self.xdp_link(&interface), remove_pin)?;
+        for pin in self.nic_pins()? {
+            take(self.nic_pin(&pin), remove_pin)?;
         }
         take(self.lookup_link(), remove_pin)?;
         for map in names(&self.maps())? {

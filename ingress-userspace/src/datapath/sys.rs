@@ -4,16 +4,21 @@
 use std::{
     ffi::{CStr, CString},
     io,
-    mem::MaybeUninit,
     os::{
         fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
         unix::ffi::OsStrExt as _,
     },
     path::Path,
     ptr::NonNull,
+    time::Duration,
 };
 
 use aya::Pod;
+use nix::{
+    net::if_::if_nametoindex,
+    sys::statfs::{BPF_FS_MAGIC, statfs},
+    time::ClockId,
+};
 
 /// What a link is attached to, in the numbers of `enum bpf_attach_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,50 +372,37 @@ impl<T> Drop for Mapping<T> {
 
 /// `CLOCK_MONOTONIC`, the clock of `bpf_ktime_get_ns`.
 pub(super) fn now_ns() -> u64 {
-    let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: `time` is valid for writes.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
-    // SAFETY: zeroes or what the call wrote; both are valid.
-    let time = unsafe { time.assume_init() };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    let time = ClockId::CLOCK_MONOTONIC.now().map_or(Duration::ZERO, Duration::from);
+    time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }
 
 /// Whether `path` lies on a BPF file system.
 pub(super) fn is_bpffs(path: &Path) -> io::Result<bool> {
-    let path = c_path(path)?;
-    let mut stat = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the path ends in NUL, `stat` is valid for writes.
-    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has written it.
-    let stat = unsafe { stat.assume_init() };
-    Ok(stat.f_type == libc::BPF_FS_MAGIC as libc::__fsword_t)
+    Ok(statfs(path)?.filesystem_type() == BPF_FS_MAGIC)
 }
 
 /// Index of the interface `name` in this network namespace; `None` if there is none.
 pub(super) fn interface_index(name: &str) -> Option<u32> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: the name ends in NUL.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => None,
-        index => Some(index),
-    }
+    if_nametoindex(name).ok()
 }
 
 /// Name of the interface `index` in this network namespace; `None` if there is none.
 pub(super) fn interface_name(index: u32) -> Option<String> {
-    let mut name = [0_u8; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has room for the longest name and its NUL.
-    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
-    let name = (!found.is_null()).then(|| CStr::from_bytes_until_nul(&name).ok())??;
-    name.to_str().ok().map(str::to_owned)
+    name_of(index).ok()
 }
 
 /// Whether there is an interface of this index in this network namespace; `true` if the kernel does not say.
 pub(super) fn interface_exists(index: u32) -> bool {
-    let mut name: [libc::c_char; libc::IF_NAMESIZE] = [0; libc::IF_NAMESIZE];
+    !name_of(index).is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
+}
+
+/// As if_indextoname(3). Not nix's: up to 0.31 it takes the null of an interface that is gone for an empty name.
+fn name_of(index: u32) -> io::Result<String> {
+    let mut name = [0_u8; libc::IF_NAMESIZE];
     // SAFETY: the buffer has room for the longest name and its NUL.
-    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
-    !found.is_null() || io::Error::last_os_error().raw_os_error() != Some(libc::ENXIO)
+    if unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) }.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let name = CStr::from_bytes_until_nul(&name).map_err(io::Error::other)?;
+    Ok(name.to_string_lossy().into_owned())
 }

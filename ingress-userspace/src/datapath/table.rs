@@ -3,6 +3,7 @@
 use std::{
     io,
     marker::PhantomData,
+    ops::AddAssign,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
@@ -84,6 +85,16 @@ impl<K: Pod, V: Pod> Table<K, V> {
     #[inline]
     pub(super) fn try_set(&self, key: &K, value: &V) -> io::Result<()> {
         sys::update(self.fd(), key, std::slice::from_ref(value))
+    }
+
+    /// Sets the value of a key; `false` if there is no room for another.
+    pub(super) fn set_if_room(&self, key: &K, value: &V) -> Result<bool, Error> {
+        match self.try_set(key, value) {
+            Ok(()) => Ok(true),
+            // The one is said by hashes, the other by tries.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC)) => Ok(false),
+            Err(source) => Err(self.error("write", source)),
+        }
     }
 
     #[inline]
@@ -181,11 +192,7 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
 
     /// Sets the value of a prefix; `false` if there is no room for another.
     pub(super) fn set(&self, key: &K, value: &V) -> Result<bool, Error> {
-        match self.0.try_set(key, value) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => Ok(false),
-            Err(source) => Err(self.0.error("write", source)),
-        }
+        self.0.set_if_room(key, value)
     }
 
     pub(super) fn remove(&self, key: &K) -> Result<bool, Error> {
@@ -195,7 +202,7 @@ impl<K: Pod + Default, V: Pod + Default> Trie<K, V> {
 
 // === impl PerCpu ===
 
-impl<V: Pod + Default> PerCpu<V> {
+impl<V: Pod + Default + AddAssign> PerCpu<V> {
     /// Opens the pinned per-CPU array or hash `name`.
     pub(super) fn open(pins: &Pins, name: &'static str, access: Access) -> Result<Self, Error> {
         let (fd, info) = open(pins, name, access, false, (size_of::<u32>(), size_of::<V>()))?;
@@ -213,24 +220,24 @@ impl<V: Pod + Default> PerCpu<V> {
         self.id
     }
 
-    /// The first `count` entries of an array, the values of each over all CPUs folded into one.
-    pub(super) fn folded(&self, count: u32, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<V>, Error> {
+    /// The first `count` entries of an array, each summed over the CPUs.
+    pub(super) fn sums(&self, count: u32) -> Result<Vec<V>, Error> {
         let mut all = vec![V::default(); usize::try_from(count).unwrap_or(0)];
         let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, all.len(), |key, values| {
             if let Some(sum) = usize::try_from(*key).ok().and_then(|key| all.get_mut(key)) {
-                values.iter().for_each(|value| fold(sum, value));
+                values.iter().for_each(|value| *sum += *value);
             }
         });
         read.map_err(|source| self.error("read", source))?;
         Ok(all)
     }
 
-    /// Every entry of a hash with its key, as [`PerCpu::folded`].
-    pub(super) fn entries(&self, mut fold: impl FnMut(&mut V, &V)) -> Result<Vec<(u32, V)>, Error> {
+    /// Every entry of a hash with its key, summed over the CPUs.
+    pub(super) fn entries(&self) -> Result<Vec<(u32, V)>, Error> {
         let mut all = Vec::new();
         let read = scan::<u32, V, u32>(self.fd.as_fd(), self.cpus, usize::MAX, |key, values| {
             let mut sum = V::default();
-            values.iter().for_each(|value| fold(&mut sum, value));
+            values.iter().for_each(|value| sum += *value);
             all.push((*key, sum));
         });
         read.map_err(|source| self.error("read", source))?;

@@ -21,7 +21,7 @@ use super::{
     Applied, DenyConfig, DenyEntry,
     denials::{self, Entry, Origin},
     key4, key6,
-    plan::{DenyEntries, Plan, Present},
+    plan::{DenyEntries, Passing, Plan, Present},
     present,
 };
 
@@ -50,11 +50,8 @@ pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
     let denials = denials::end(maps, sys::now_ns())?;
     let config = DenyConfig::read(maps)?;
     let denied = config.denied().chain(denials.iter().map(|entry| entry.network));
-    let wanted = if config.spares() {
-        DenyEntries::with_all_trusted(denied, config.trusted())
-    } else {
-        DenyEntries::new(denied, config.trusted())
-    };
+    let passing = if config.spares() { Passing::All } else { Passing::Denied };
+    let wanted = DenyEntries::new(passing, denied, config.trusted());
     let (entries, applied) = bring_up_to(maps, &wanted)?;
     let of = |origin| denials.iter().filter(move |entry| entry.origin == origin).map(|entry| entry.network);
     let by_operators: BTreeSet<_> = of(Origin::Operator).collect();

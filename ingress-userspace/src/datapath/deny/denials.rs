@@ -1,12 +1,12 @@
 //! Denials beside those of the configuration: who asks for them, and when they end. Who is dropped because of them,
 //! `apply` finds out.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use ingress_common::{
     DenialKey, Reason,
     denial::{self, ORIGIN_ESCALATION, ORIGIN_OPERATOR},
-    map::{DENIALS, DENIALS_MAX},
+    map::DENIALS_MAX,
 };
 use ipnet::IpNet;
 
@@ -128,21 +128,12 @@ impl Entry {
 
     /// Enters it, in place of one of the same origin; `false` if there is no room.
     pub(super) fn set(&self, maps: &Maps) -> Result<bool, Error> {
-        match maps.denials.try_set(&self.key(), &self.value()) {
-            Ok(()) => Ok(true),
-            Err(error) if is_full(&error) => Ok(false),
-            Err(source) => Err(Error::kernel("write", format!("map {DENIALS}"), source)),
-        }
+        maps.denials.set_if_room(&self.key(), &self.value())
     }
 
     pub(super) fn remove(&self, maps: &Maps) -> Result<bool, Error> {
         maps.denials.remove(&self.key())
     }
-}
-
-/// A hash without room for another element says E2BIG.
-fn is_full(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::E2BIG)
 }
 
 /// Every entry, those among them that have ended.

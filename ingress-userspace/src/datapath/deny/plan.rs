@@ -25,9 +25,11 @@ pub(super) type Present = BTreeMap<IpNet, Option<DenyRule>>;
 
 /// Which of those that are trusted have an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passing {
+pub(super) enum Passing {
     /// Those that would be denied without one.
     Denied,
+    /// Each, also those that nothing would drop: whoever passes by an entry is not limited either
+    /// ([`super::super::ClientLimiter`]).
     All,
 }
 
@@ -45,20 +47,7 @@ pub(super) struct Plan {
 impl DenyEntries {
     /// Denies `denied`, but nobody of `trusted`, who speak for others: of whom, only the proxy finds out. Prefixes of
     /// either list may hold one another.
-    pub(super) fn new(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::naming(Passing::Denied, denied, trusted)
-    }
-
-    /// As [`DenyEntries::new`], but has an entry for each of `trusted`, also of those that nothing would drop: whoever
-    /// passes by an entry is not limited either ([`super::super::ClientLimiter`]).
-    pub(super) fn with_all_trusted(
-        denied: impl IntoIterator<Item = IpNet>,
-        trusted: impl IntoIterator<Item = IpNet>,
-    ) -> Self {
-        Self::naming(Passing::All, denied, trusted)
-    }
-
-    fn naming(
+    pub(super) fn new(
         passing: Passing,
         denied: impl IntoIterator<Item = IpNet>,
         trusted: impl IntoIterator<Item = IpNet>,
@@ -155,9 +144,17 @@ mod tests {
         shown.collect::<Vec<_>>().join(" ")
     }
 
+    #[track_caller]
+    fn check(passing: Passing, cases: &[(&str, &str, &str)]) {
+        for (denied, trusted, expect) in cases {
+            let entries = DenyEntries::new(passing, nets(denied), nets(trusted));
+            assert_eq!(shown(&entries.0), *expect, "{denied}, trusted {trusted}");
+        }
+    }
+
     #[test]
     fn nobody_who_speaks_for_others_is_denied() {
-        for (denied, trusted, expect) in [
+        let cases = [
             ("", "", ""),
             ("", "10.0.0.0/8", ""),
             ("10.0.0.0/8 2001:db8::/32", "", "10.0.0.0/8 2001:db8::/32"),
@@ -174,30 +171,27 @@ mod tests {
             ("0.0.0.0/0 ::/0", "0.0.0.0/0", "::/0"),
             ("0.0.0.0/0 ::/0", "0.0.0.0/0 ::/0", ""),
             ("10.1.2.3/8", "", "10.0.0.0/8"),
-        ] {
-            let entries = DenyEntries::new(nets(denied), nets(trusted));
-            assert_eq!(shown(&entries.0), expect, "{denied}, trusted {trusted}");
-        }
+        ];
+        check(Passing::Denied, &cases);
     }
 
     #[test]
     fn everybody_trusted_has_an_entry_where_that_is_asked_for() {
-        for (denied, trusted, expect) in [
+        let cases = [
             ("", "", ""),
             ("", "10.0.0.0/8 2001:db8::/32", "+10.0.0.0/8 +2001:db8::/32"),
             ("10.0.0.0/8", "10.1.0.0/16 192.0.2.0/24", "10.0.0.0/8 +10.1.0.0/16 +192.0.2.0/24"),
             // One within another, and what is denied within one, as ever.
             ("10.1.2.0/24", "10.0.0.0/8 10.1.0.0/16", "+10.0.0.0/8"),
             ("192.0.2.0/24", "0.0.0.0/0 ::/0", "+0.0.0.0/0 +::/0"),
-        ] {
-            let entries = DenyEntries::with_all_trusted(nets(denied), nets(trusted));
-            assert_eq!(shown(&entries.0), expect, "{denied}, trusted {trusted}");
-        }
+        ];
+        check(Passing::All, &cases);
     }
 
     #[test]
     fn what_finds_no_room_is_counted_and_never_a_hop() {
         let entries = DenyEntries::new(
+            Passing::Denied,
             nets("10.0.0.0/8 11.0.0.0/8 13.0.0.0/8 2001:db8::/32"),
             nets("10.0.0.1/32 13.0.0.1/32 2001:db8::1/128"),
         );
@@ -219,7 +213,7 @@ mod tests {
     }
 
     fn plan(present: &Present, denied: &str, trusted: &str) -> Plan {
-        Plan::new(present, &DenyEntries::new(nets(denied), nets(trusted)).0)
+        Plan::new(present, &DenyEntries::new(Passing::Denied, nets(denied), nets(trusted)).0)
     }
 
     #[test]
@@ -249,7 +243,7 @@ mod tests {
     #[test]
     fn prefixes_without_a_rule_of_their_own_share_one() {
         let wanted = (0..5000_u32).map(|n| IpNet::from(IpAddr::from(Ipv4Addr::from(n))));
-        let plan = Plan::new(&Present::new(), &DenyEntries::new(wanted, []).0);
+        let plan = Plan::new(&Present::new(), &DenyEntries::new(Passing::Denied, wanted, []).0);
         let rules: Vec<_> = plan.additions.iter().filter_map(|entry| entry.rule).collect();
         assert_eq!(rules.len(), 5000);
         let own: BTreeSet<_> = rules.iter().filter(|rule| **rule != DENY_OTHERS).collect();
@@ -276,7 +270,7 @@ mod tests {
         #[test]
         fn entries_deny_whom_the_list_holds_and_nobody_trusts(list in prefixes(), trusted in prefixes()) {
             let mut present = Present::new();
-            apply(&mut present, Plan::new(&Present::new(), &DenyEntries::new(list.clone(), trusted.clone()).0));
+            apply(&mut present, Plan::new(&Present::new(), &DenyEntries::new(Passing::Denied, list.clone(), trusted.clone()).0));
             let holds = |nets: &[IpNet], addr: IpAddr| nets.iter().any(|net| net.contains(&addr));
             for (addr, is_denied) in (0..SPACE).map(|addr| IpAddr::from(Ipv4Addr::from(addr))).zip(denied(&present)) {
                 prop_assert_eq!(is_denied, holds(&list, addr) && !holds(&trusted, addr), "{}", addr);
@@ -288,7 +282,7 @@ mod tests {
             lists in [prefixes(), prefixes()],
             trusted in [prefixes(), prefixes()],
         ) {
-            let [old, new] = [0, 1].map(|n| DenyEntries::new(lists[n].clone(), trusted[n].clone()).0);
+            let [old, new] = [0, 1].map(|n| DenyEntries::new(Passing::Denied, lists[n].clone(), trusted[n].clone()).0);
             let mut present = Present::new();
             apply(&mut present, Plan::new(&Present::new(), &old));
             let before = denied(&present);
