@@ -40,6 +40,7 @@ mod report;
 mod sys;
 mod table;
 mod tc;
+mod test_run;
 
 use std::{
     net::IpAddr,
@@ -52,7 +53,6 @@ use std::{
             Ordering::{AcqRel, Relaxed},
         },
     },
-    time::Duration,
 };
 
 use aya::Ebpf;
@@ -86,6 +86,7 @@ pub use self::{
     pinned::{Fill, Hook, LinkState, Pinned, PinnedLink, Process, Role},
     probe::probe,
     report::{Attachment, NicMode, NicReport, NicState, ProgramReport, Report, TcHook, TransmitState},
+    test_run::{RunOptions, RunResult, TestProgram, TransmitOptions},
 };
 
 /// The kernel side of this process.
@@ -110,54 +111,6 @@ struct Shared {
     life: Life,
     /// Connections that found no room in `flows` and are not yet in `totals`.
     flows_full: AtomicU64,
-}
-
-/// A program that [`Datapath::test_run`] can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TestProgram {
-    /// `ingress_xdp`.
-    Ingress,
-    /// `ingress_tc_in`, which is loaded at its first run.
-    Stack,
-    /// `return XDP_PASS`: what the other is measured against. Loaded only with [`Options::measure`].
-    Bare,
-}
-
-/// What [`Datapath::test_run`] feeds a program with.
-#[derive(Clone, Copy, Debug)]
-pub struct RunOptions<'a> {
-    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes. For [`TestProgram::Stack`]
-    /// the kernel may want whole IP headers.
-    pub frame: &'a [u8],
-    /// How often; counters count each.
-    pub repeat: u32,
-    /// Index of an interface that is to receive the frames in earnest: what the program passes goes on into the stack,
-    /// whose time is part of the result, and the verdict is not told (Linux 5.18, commit b530e9e1063e; not for
-    /// [`TestProgram::Stack`]). `None`: the program alone.
-    pub live: Option<u32>,
-}
-
-/// What [`Datapath::test_transmit`] feeds the transmit program with.
-#[derive(Clone, Copy, Debug)]
-pub struct TransmitOptions<'a> {
-    /// As [`RunOptions::frame`].
-    pub frame: &'a [u8],
-    /// As [`RunOptions::repeat`].
-    pub repeat: u32,
-    /// Index of the interface that is to send it; 0 means loopback, which is 1.
-    pub interface: u32,
-    /// Segments that the frame would be cut into; 0 for one that is not to be cut.
-    pub segments: u32,
-    /// Bytes of all of them, with their headers; at most 64 KiB. 0 for the frame's own.
-    pub wire_bytes: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunResult {
-    /// `XDP_*`, or `TCX_*` as a number without sign.
-    pub verdict: u32,
-    /// Mean time of one run.
-    pub each: Duration,
 }
 
 // === impl Datapath ===
@@ -364,25 +317,6 @@ impl Datapath {
     /// What the programs log; `None` unless [`Options::debug_log`] is on, and after the first call.
     pub const fn debug_log(&mut self) -> Option<DebugLog> {
         self.debug_log.take()
-    }
-
-    /// Runs a program on a frame as if it had been received (BPF_PROG_TEST_RUN); counters count it.
-    ///
-    /// # Errors
-    /// If the kernel refuses, for instance a frame of less than 14 bytes.
-    pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
-        if program == TestProgram::Stack {
-            object::load_stack(&mut self.nics_mut().object)?;
-        }
-        object::run(&self.nics().object, program, options)
-    }
-
-    /// Runs the transmit program on a packet as if an interface were to send it; counters count it.
-    ///
-    /// # Errors
-    /// As [`Datapath::test_run`], and if there is no such interface.
-    pub fn test_transmit(&self, options: TransmitOptions<'_>) -> Result<RunResult, Error> {
-        object::run_transmit(&self.nics().object, options)
     }
 }
 
