@@ -217,8 +217,6 @@ totals! {
     LimitedPacket = 9 "limited_packet",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
-    /// Event: SYN for which no choice could be left (`handoff` refused the entry); the default rule serves it.
-    HandoffFull = 17 "handoff_full",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor
     /// limited.
     HeartbeatStale = 18 "heartbeat_stale",

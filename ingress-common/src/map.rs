@@ -24,8 +24,9 @@ pub const NIC_NET: &str = "nic_net";
 pub const HOST_L7: &str = "host_l7";
 /// Host name → host id ([`crate::HostName`] → `u32`), hash.
 pub const HOST_IDS: &str = "host_ids";
-/// Connection → worker chosen by XDP, or by the default rule ([`crate::FlowKey`] → [`crate::Handoff`]), LRU hash.
-pub const HANDOFF: &str = "handoff";
+/// The worker that XDP, or the default rule, has chosen for each new connection, array of [`crate::HandoffEntry`] at
+/// one of the connection's [`crate::steer::handoff_places`].
+pub const HANDOFFS: &str = "handoffs";
 /// Slot → listening socket, sockmap.
 pub const LISTENERS: &str = "listeners";
 /// How busy each worker is ([`crate::WorkerLoad`]), memory-mappable array: process by process, see
@@ -68,8 +69,9 @@ pub const TOTALS_MAX: u32 = 64;
 pub const FLOWS_MAX: u32 = 1 << 20;
 /// Hosts with counters of their own unless `--host-capacity` says otherwise.
 pub const HOSTS_DEFAULT: u32 = 16_384;
-/// Most connections between the packet that chose a worker and the lookup that uses the choice.
-pub const HANDOFF_MAX: u32 = 65_536;
+/// Entries of [`HANDOFFS`]: far more than there are connections between the packet that chose a worker and the lookup
+/// that uses the choice. A power of two.
+pub const HANDOFFS_MAX: u32 = 65_536;
 /// Most listening sockets: (processes on the node share the slots) ports × workers.
 pub const LISTENERS_MAX: u32 = 256;
 /// Processes that may have entries of their own in [`WORKERS`] at one time: far more than follow each other while the

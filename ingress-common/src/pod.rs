@@ -1,8 +1,8 @@
 //! Permission for aya to copy the ABI structs to and from the kernel as plain bytes.
 
 use crate::{
-    Alive, Bucket, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HostL7, HostName,
-    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
+    Alive, Bucket, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HandoffEntry,
+    HostL7, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
 };
 
 macro_rules! pod {
@@ -14,6 +14,27 @@ macro_rules! pod {
 }
 
 pod!(
-    Alive, Bucket, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, Flow, FlowKey, Handoff, HostL7, HostName,
-    HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
+    Alive,
+    Bucket,
+    Client,
+    ClientKey,
+    Denial,
+    DenialKey,
+    DenyKey4,
+    DenyKey6,
+    Flow,
+    FlowKey,
+    Handoff,
+    HandoffEntry,
+    HostL7,
+    HostName,
+    HostNet,
+    Limits,
+    Nic,
+    NicNet,
+    NodeAddr,
+    PortKey,
+    PortRule,
+    Traffic,
+    WorkerLoad,
 );

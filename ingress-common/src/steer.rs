@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use crate::FlowKey;
+use crate::{FlowKey, map::HANDOFFS_MAX};
 
 /// Key of [`crate::map::PORTS`]. Aligned as [`FlowKey`] is, for the same reason.
 #[repr(C, align(4))]
@@ -70,14 +70,22 @@ pub const NIC_CLSACT: u32 = 4;
 /// No program of its own: what it receives comes by interfaces below it that have one, as the ports of a bond.
 pub const NIC_ABOVE: u32 = 5;
 
-/// Value of [`crate::map::HANDOFF`].
+/// Value of [`crate::map::HANDOFFS`]: a choice, and the connection that it is for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct HandoffEntry {
+    pub flow: FlowKey,
+    pub handoff: Handoff,
+}
+
+/// The choice of a worker.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Handoff {
     pub slot: u32,
     /// One of `CHOSEN_*`.
     pub chosen_by: u32,
-    /// `bpf_ktime_get_ns` of the SYN, or of the lookup that chose.
+    /// `bpf_ktime_get_ns` of the SYN, or of the lookup that chose; 0 for no choice.
     pub time_ns: u64,
 }
 
@@ -196,6 +204,27 @@ pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
     (mixed >> 16) % workers
 }
 
+/// Where the choice for a connection may stand in [`crate::map::HANDOFFS`]: in the one of two neighbours that had the
+/// older choice when it was made.
+///
+/// Connections that meet in one place are as rare as the ports of a client let them be, and lose no more than the
+/// choice: the default rule makes another one.
+#[must_use]
+#[inline(always)]
+pub const fn handoff_places(flow: &FlowKey) -> [u32; 2] {
+    let addr = u128::from_ne_bytes(flow.remote_addr);
+    let (high, low) = ((addr >> 64) as u64, addr as u64);
+    // As in `default_worker`; twice, because the high bits of the address are to move, too.
+    let mixed = (high.wrapping_mul(GOLDEN) ^ low).wrapping_mul(GOLDEN) >> 32 ^ flow.remote_port_be as u64;
+    let place = (mixed.wrapping_mul(GOLDEN) >> 48) as u32 % HANDOFFS_MAX;
+    [place, place ^ 1]
+}
+
+/// 2⁶⁴ divided by the golden ratio.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+const _: () = assert!(HANDOFFS_MAX.is_power_of_two() && HANDOFFS_MAX <= 1 << 16);
+const _: () = assert!(size_of::<HandoffEntry>() == 56 && align_of::<HandoffEntry>() == 8);
 const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 4);
 const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4);
 const _: () = assert!(size_of::<NodeAddr>() == 8 && align_of::<NodeAddr>() == 4);

@@ -1,7 +1,7 @@
 //! The pure half of the kernel programs: reads headers and decides; knows no maps, no helpers and no contexts.
 //!
 //! ```text
-//! frame ── parse ──> Segment ── decide, choose (ask a Node) ──> Decision ── receive.rs, tc_out.rs ──> counters, handoff
+//! frame ── parse ──> Segment ── decide, choose (ask a Node) ──> Decision ── receive.rs, tc_out.rs ──> counters, handoffs
 //!                                 └─ limit (of a client) ──> Draws ── clients.rs ──> clients
 //! ```
 //!

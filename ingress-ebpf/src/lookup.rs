@@ -2,17 +2,17 @@
 //! listener is bound to. Whatever is not ours is left to the stack untouched.
 
 use aya_ebpf::{
-    bindings::{BPF_ANY, bpf_sk_lookup, sk_action::SK_PASS},
+    bindings::{bpf_sk_lookup, sk_action::SK_PASS},
     macros::sk_lookup,
     programs::SkLookupContext,
 };
 use aya_log_ebpf::debug;
-use ingress_common::{FlowKey, Handoff, Total, flow::v4_mapped};
+use ingress_common::{FlowKey, Total, flow::v4_mapped};
 use ingress_ebpf::decide::{Choice, Node as _, Route, route};
 
 use crate::{
-    count,
-    maps::{HANDOFF, LISTENERS, NICS},
+    count, handoffs,
+    maps::{LISTENERS, NICS},
     node::{Maps, count_choice},
 };
 
@@ -28,7 +28,7 @@ fn ingress_lookup(ctx: SkLookupContext) -> u32 {
 
 #[inline(always)]
 fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
-    let (slot, event) = match route(&Maps, flow, || handoff(flow)) {
+    let (slot, event) = match route(&Maps, flow, || handoffs::find(flow)) {
         Route::Leave => return,
         Route::Chosen(slot) => (slot, Total::LookupDecided),
         Route::Late(slot) => (slot, Total::LookupLate),
@@ -62,21 +62,12 @@ fn by_default(ctx: &SkLookupContext, flow: &FlowKey) -> Total {
     if seen_before(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
 }
 
-/// Lets later lookups of the connection find the same worker. Where there is no room for that they choose anew, which
-/// concerns none but the ACK of a SYN cookie.
+/// Lets later lookups of the connection find the same worker.
 #[inline(always)]
 fn keep(flow: &FlowKey, choice: &Choice) {
     let Choice { worker, handoff } = choice;
-    if HANDOFF.insert(flow, handoff, u64::from(BPF_ANY)).is_ok() {
-        count_choice(*worker);
-    }
-}
-
-#[inline(always)]
-fn handoff(flow: &FlowKey) -> Option<Handoff> {
-    // SAFETY: this program does not write the map before it has copied the element. A program on another CPU may reuse
-    // it meanwhile; a torn copy is a slot that is checked against the rule, or a time that is stale.
-    unsafe { HANDOFF.get(flow) }.copied()
+    handoffs::leave(flow, handoff);
+    count_choice(*worker);
 }
 
 /// Whether the packet came in by an interface whose packets `ingress_xdp` or `ingress_tc_in` sees.

@@ -7,7 +7,7 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, Handoff, HostL7,
+    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HandoffEntry, HostL7,
     HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad, map,
 };
 
@@ -43,8 +43,9 @@ pub(crate) static HOST_L7: Array<HostL7, { map::HOSTS_DEFAULT as usize }, { BPF_
 pub(crate) static HOST_IDS: HashMap<HostName, u32, { map::HOSTS_DEFAULT as usize }, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
 
-#[btf_map(name = "handoff")]
-pub(crate) static HANDOFF: LruHashMap<FlowKey, Handoff, { map::HANDOFF_MAX as usize }> = LruHashMap::new();
+// Not a hash that forgets what is oldest, which a SYN waits for: ADR 0029.
+#[btf_map(name = "handoffs")]
+pub(crate) static HANDOFFS: Array<HandoffEntry, { map::HANDOFFS_MAX as usize }> = Array::new();
 
 #[btf_map(name = "listeners")]
 pub(crate) static LISTENERS: SockMap<{ map::LISTENERS_MAX as usize }> = SockMap::new();

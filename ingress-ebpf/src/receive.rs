@@ -2,7 +2,7 @@
 //! is for a steered port, and chooses the worker of a new connection. Has dropped what the deny list denies and what is
 //! above a client's limits, nothing else, and never changes a packet.
 
-use aya_ebpf::{EbpfContext, bindings::BPF_ANY};
+use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;
 use ingress_common::{FlowKey, Total};
 use ingress_ebpf::{
@@ -11,8 +11,7 @@ use ingress_ebpf::{
 };
 
 use crate::{
-    clients, count,
-    maps::HANDOFF,
+    clients, count, handoffs,
     node::{Maps, count_choice, host},
 };
 
@@ -77,13 +76,8 @@ fn leave(verdict: Total, bytes: u64) -> Fate {
 #[inline(always)]
 fn hand_off(packet: &impl Received, flow: &FlowKey, choice: &Choice, bytes: u64) {
     let Choice { worker, handoff } = choice;
-    let event = match HANDOFF.insert(flow, handoff, u64::from(BPF_ANY)) {
-        Ok(()) => {
-            count_choice(*worker);
-            Total::Decided
-        }
-        Err(_) => Total::HandoffFull,
-    };
-    count::total(event, bytes);
+    handoffs::leave(flow, handoff);
+    count_choice(*worker);
+    count::total(Total::Decided, bytes);
     debug!(packet, "receive: [{:i}]:{} to slot {}", flow.remote_addr, u16::from_be(flow.remote_port_be), handoff.slot);
 }

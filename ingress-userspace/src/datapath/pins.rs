@@ -32,7 +32,7 @@ pub(super) const MAPS: &[&str] = &[
     map::HOST_NET,
     map::HOST_L7,
     map::HOST_IDS,
-    map::HANDOFF,
+    map::HANDOFFS,
     map::LISTENERS,
     map::WORKERS,
     map::ALIVE,

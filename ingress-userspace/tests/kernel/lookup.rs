@@ -7,15 +7,13 @@ use std::{
 };
 
 use aya::maps::{HashMap, Map, MapData};
-use ingress_common::{
-    Handoff, Nic, Total,
-    flow::PROTO_TCP,
-    map::{HANDOFF, NICS},
-    steer::CHOSEN_BY_XDP,
-};
+use ingress_common::{Handoff, Nic, Total, flow::PROTO_TCP, map::NICS, steer::CHOSEN_BY_XDP};
 use ingress_userspace::datapath::{Datapath, Options, SteeredPort, flow_key};
 
-use crate::sandbox::{ip, sandboxed};
+use crate::{
+    handoffs::Handoffs,
+    sandbox::{ip, sandboxed},
+};
 
 const NODE4: &str = "198.51.100.7:80";
 const NODE6: &str = "[2001:db8::7]:80";
@@ -66,16 +64,14 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
             assert_eq!(peer.port(), from.local_addr().expect("an address").port());
             assert_eq!(stream.local_addr().expect("an address").port(), 80, "the port the client asked for");
         };
-        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(HANDOFF)).expect("pinned");
-        let mut handoff: HashMap<_, ingress_common::FlowKey, Handoff> =
-            Map::LruHashMap(pinned).try_into().expect("a hash");
+        let mut handoffs = Handoffs::pinned(sandbox);
         for node in [NODE4, NODE6] {
             for slot in [4, 5] {
                 let time_ns = datapath.maps().alive(0).expect("alive").heartbeat_ns;
                 let choice = Handoff { slot, chosen_by: CHOSEN_BY_XDP, time_ns };
                 let stream = connect(node, |from| {
                     let key = flow_key(from, node.parse().expect("an address"));
-                    handoff.insert(key, choice, 0).expect("laid");
+                    handoffs.lay(key, choice);
                 });
                 accepted_by(&listeners[slot as usize - 4], &stream.expect("connects"));
             }
@@ -101,7 +97,7 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         let node: SocketAddr = NODE4.parse().expect("an address");
         let late = connect_from([127, 0, 0, 9].into(), node, |from| {
             let choice = Handoff { slot: 5, chosen_by: CHOSEN_BY_XDP, time_ns: 1 };
-            handoff.insert(flow_key(from, node), choice, 0).expect("laid");
+            handoffs.lay(flow_key(from, node), choice);
         });
         accepted_by(&listeners[0], &late.expect("connects"));
         assert_eq!(lookups(&datapath), [4, 3, 1, 0, 0]);

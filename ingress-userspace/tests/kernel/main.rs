@@ -15,6 +15,7 @@ mod deny;
 mod drops;
 mod figures;
 mod frames;
+mod handoffs;
 mod limits;
 mod lookup;
 mod measure;

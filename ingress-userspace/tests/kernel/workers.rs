@@ -6,11 +6,10 @@ use std::{
     sync::atomic::Ordering::Relaxed,
 };
 
-use aya::maps::{HashMap, Map, MapData};
 use ingress_common::{
-    FlowKey, Handoff, Total, WorkerLoad,
+    Handoff, Total, WorkerLoad,
     flow::PROTO_TCP,
-    map::{HANDOFF, WORKER_GROUPS},
+    map::WORKER_GROUPS,
     steer::{CHOSEN_BY_LOOKUP, CHOSEN_BY_XDP, WORKER_ABSENT},
 };
 use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, flow_key};
@@ -20,6 +19,7 @@ use nix::{
 };
 
 use crate::{
+    handoffs::Handoffs,
     packets::{Packet, SYN},
     sandbox::{Sandbox, ip, sandboxed},
 };
@@ -65,18 +65,13 @@ fn on_one_cpu() -> u32 {
     u32::try_from(cpu).expect("few CPUs")
 }
 
-fn handoffs(sandbox: &Sandbox) -> HashMap<MapData, FlowKey, Handoff> {
-    let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(HANDOFF)).expect("pinned");
-    Map::LruHashMap(pinned).try_into().expect("a hash")
-}
-
 /// The worker that a SYN from `port` is given to.
-fn worker_of_syn(datapath: &Datapath, handoff: &HashMap<MapData, FlowKey, Handoff>, port: u16) -> u32 {
+fn worker_of_syn(datapath: &Datapath, handoffs: &Handoffs, port: u16) -> u32 {
     let packet = Packet::tcp(&format!("192.0.2.1:{port}"), NODE, SYN);
     let run = RunOptions { frame: &packet.frame(), repeat: 1, live: None };
     datapath.heartbeat().expect("beats");
     datapath.test_run(TestProgram::Ingress, run).expect("runs");
-    let note = handoff.get(&flow_key(packet.remote, packet.local), 0).expect("a note");
+    let note = handoffs.of(flow_key(packet.remote, packet.local));
     assert_eq!(note.chosen_by, CHOSEN_BY_XDP);
     note.slot - SLOT
 }
@@ -88,10 +83,10 @@ fn syns_that_one_cpu_takes_are_spread_over_all_workers_before_any_is_accepted() 
         let home = on_one_cpu() as usize % WORKERS;
         let datapath = serving(sandbox, 5);
         hold(&datapath, &[0; WORKERS]);
-        let handoff = handoffs(sandbox);
+        let handoffs = Handoffs::pinned(sandbox);
         let mut given = [0; WORKERS];
         for port in 10_000..10_500 {
-            given[worker_of_syn(&datapath, &handoff, port) as usize] += 1;
+            given[worker_of_syn(&datapath, &handoffs, port) as usize] += 1;
         }
         let loads = loads(&datapath, WORKERS);
         let chosen: Vec<u64> = loads.iter().map(|load| load.chosen).collect();
@@ -110,7 +105,7 @@ fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
     sandboxed(|sandbox| {
         let home = on_one_cpu() as usize % 4;
         let datapath = serving(sandbox, 4);
-        let handoff = handoffs(sandbox);
+        let handoffs = Handoffs::pinned(sandbox);
         // Beginning with the worker at hand, in the order in which they follow it.
         let cases: [([u64; 4], usize); 7] = [
             ([WORKER_ABSENT; 4], 0),
@@ -127,7 +122,7 @@ fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
                 held[(home + after) % 4] = open;
             }
             hold(&datapath, &held);
-            let chosen = worker_of_syn(&datapath, &handoff, 20_000 + number) as usize;
+            let chosen = worker_of_syn(&datapath, &handoffs, 20_000 + number) as usize;
             assert_eq!(chosen, (home + expected) % 4, "{open:?}, at hand {home}");
         }
         // Passed over until it is no longer above the mean by more than a quarter, and then chosen again.
@@ -136,7 +131,7 @@ fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
         let passed_over = (0_u16..100).find(|&port| {
             hold(&datapath, &held);
             held[home] -= 1;
-            worker_of_syn(&datapath, &handoff, 30_000 + port) as usize == home
+            worker_of_syn(&datapath, &handoffs, 30_000 + port) as usize == home
         });
         // 136 × 4 ≤ 436 × 1.25
         assert_eq!(passed_over, Some(200 - 136));
@@ -152,7 +147,7 @@ fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice(
         for (slot, listener) in (SLOT..).zip(&listeners) {
             datapath.register_listener(slot, listener.as_fd()).expect("registered");
         }
-        let mut handoff = handoffs(sandbox);
+        let mut handoffs = Handoffs::pinned(sandbox);
         // Open to the end, so that no segment comes after its connection is gone.
         let mut connections = Vec::new();
         let node: SocketAddr = NODE.parse().expect("an address");
@@ -164,7 +159,7 @@ fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice(
                 let local = stream.local_addr().expect("an address");
                 let (accepted, peer) = listeners[expected].accept().expect("accepts");
                 assert_eq!(peer.port(), local.port(), "{open:?}");
-                let note = handoff.get(&flow_key(local, node), 0).expect("a note");
+                let note = handoffs.of(flow_key(local, node));
                 assert_eq!((note.slot - SLOT) as usize, expected);
                 assert_eq!(note.chosen_by, CHOSEN_BY_LOOKUP);
                 connections.push((stream, accepted));
@@ -182,7 +177,7 @@ fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice(
         let local = socket.local_addr().expect("an address").as_socket().expect("of IP");
         // Of the future, which is fresh however long this takes.
         let kept = Handoff { slot: SLOT, chosen_by: CHOSEN_BY_LOOKUP, time_ns: u64::MAX };
-        handoff.insert(flow_key(local, node), kept, 0).expect("laid");
+        handoffs.lay(flow_key(local, node), kept);
         socket.connect(&node.into()).expect("connects");
         assert_eq!(listeners[0].accept().expect("accepts").1.port(), local.port());
         assert_eq!(datapath.totals().expect("totals").get(Total::LookupDefault).packets, 81);
