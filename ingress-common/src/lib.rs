@@ -21,8 +21,8 @@ pub use denial::{Denial, DenialKey, Reason};
 pub use flow::{Flow, FlowKey, HostId, HostName};
 pub use limit::{Bucket, Client, ClientKey, Limits};
 pub use steer::{
-    Alive, DenyKey4, DenyKey6, DenyRule, Handoff, HandoffEntry, Nic, NodeAddr, PortKey, PortRule, WorkerCell,
-    WorkerLoad,
+    Alive, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Handoff, HandoffEntry, Nic, NodeAddr, PortKey, PortRule,
+    WorkerCell, WorkerLoad,
 };
 
 #[cfg(feature = "user")]

@@ -41,6 +41,11 @@ pub const DENY4: &str = "deny4";
 pub const DENY6: &str = "deny6";
 /// Packets and bytes dropped per deny rule, per-CPU array of [`crate::Traffic`].
 pub const DENY_HITS: &str = "deny_hits";
+/// What the deny list has for addresses that have sent something lately, by [`crate::steer::deny_verdict_place`],
+/// per-CPU array of [`crate::DenyVerdict`].
+pub const DENY_VERDICTS: &str = "deny_verdicts";
+/// When the deny list was changed last (`u64`, `CLOCK_MONOTONIC`), array of one.
+pub const DENY_CHANGED: &str = "deny_changed";
 /// How many packets each client may send, array of one [`crate::Limits`].
 pub const LIMITS: &str = "limits";
 /// Token buckets of each client, and how often they were empty ([`crate::ClientKey`] → [`crate::Client`]), LRU hash.
@@ -89,6 +94,12 @@ pub const ALIVE_DRAINING: u32 = 1;
 pub const DENY_MAX: u32 = 100_000;
 /// Deny rules with a counter, [`crate::steer::DENY_OTHERS`] among them.
 pub const DENY_RULES_MAX: u32 = 4096;
+/// Entries of [`DENY_VERDICTS`] for each CPU, 64 KiB. A power of two.
+pub const DENY_VERDICTS_MAX: u32 = 2048;
+/// Entries of [`DENY_CHANGED`].
+pub const DENY_CHANGED_MAX: u32 = 1;
+/// The only one.
+pub const DENY_CHANGED_ALL: u32 = 0;
 /// Entries of [`LIMITS`].
 pub const LIMITS_MAX: u32 = 1;
 /// The only one.

@@ -2,7 +2,10 @@
 
 use core::sync::atomic::AtomicU64;
 
-use crate::{FlowKey, map::HANDOFFS_MAX};
+use crate::{
+    FlowKey,
+    map::{DENY_VERDICTS_MAX, HANDOFFS_MAX},
+};
 
 /// Key of [`crate::map::PORTS`]. Aligned as [`FlowKey`] is, for the same reason.
 #[repr(C, align(4))]
@@ -159,6 +162,8 @@ pub type DenyRule = u32;
 pub const DENY_OTHERS: DenyRule = 0;
 /// In the place of a rule: what comes from this prefix passes, although a shorter one is denied.
 pub const DENY_PASS: DenyRule = u32::MAX;
+/// In the place of a rule of [`DenyVerdict`]: no prefix holds the address.
+pub const DENY_NONE: DenyRule = u32::MAX - 1;
 
 /// Key of [`crate::map::DENY4`].
 #[repr(C)]
@@ -174,6 +179,20 @@ pub struct DenyKey4 {
 pub struct DenyKey6 {
     pub prefix_len: u32,
     pub addr: [u8; 16],
+}
+
+/// Value of [`crate::map::DENY_VERDICTS`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DenyVerdict {
+    /// IPv4 as v4-mapped.
+    pub addr: [u8; 16],
+    /// What [`crate::map::DENY_CHANGED`] had before the list was asked; as long as it has that the verdict holds. 0 for
+    /// no verdict.
+    pub changed_ns: u64,
+    /// The rule of the longest prefix that holds the address, [`DENY_PASS`] or [`DENY_NONE`].
+    pub rule: DenyRule,
+    pub pad: u32,
 }
 
 /// A heartbeat older than this counts as a hung proxy: limits and worker choice stop.
@@ -212,18 +231,32 @@ pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
 #[must_use]
 #[inline(always)]
 pub const fn handoff_places(flow: &FlowKey) -> [u32; 2] {
-    let addr = u128::from_ne_bytes(flow.remote_addr);
-    let (high, low) = ((addr >> 64) as u64, addr as u64);
-    // As in `default_worker`; twice, because the high bits of the address are to move, too.
-    let mixed = (high.wrapping_mul(GOLDEN) ^ low).wrapping_mul(GOLDEN) >> 32 ^ flow.remote_port_be as u64;
-    let place = (mixed.wrapping_mul(GOLDEN) >> 48) as u32 % HANDOFFS_MAX;
+    let place = mixed(&flow.remote_addr, flow.remote_port_be) % HANDOFFS_MAX;
     [place, place ^ 1]
 }
 
-/// 2⁶⁴ divided by the golden ratio.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Where the verdict on an address may stand in [`crate::map::DENY_VERDICTS`].
+#[must_use]
+#[inline(always)]
+pub const fn deny_verdict_place(addr: &[u8; 16]) -> u32 {
+    mixed(addr, 0) % DENY_VERDICTS_MAX
+}
+
+/// 16 bits that all bits of the address and of the port have a say in. Fibonacci hashing, as in [`default_worker`];
+/// thrice, because the high bits of a factor do not move the low ones of a product.
+#[inline(always)]
+const fn mixed(addr: &[u8; 16], port_be: u16) -> u32 {
+    /// 2⁶⁴ divided by the golden ratio.
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    let addr = u128::from_ne_bytes(*addr);
+    let (high, low) = ((addr >> 64) as u64, addr as u64);
+    let addr = (high.wrapping_mul(GOLDEN) ^ low).wrapping_mul(GOLDEN) >> 32;
+    ((addr ^ port_be as u64).wrapping_mul(GOLDEN) >> 48) as u32
+}
 
 const _: () = assert!(HANDOFFS_MAX.is_power_of_two() && HANDOFFS_MAX <= 1 << 16);
+const _: () = assert!(DENY_VERDICTS_MAX.is_power_of_two() && DENY_VERDICTS_MAX <= 1 << 16);
+const _: () = assert!(size_of::<DenyVerdict>() == 32 && align_of::<DenyVerdict>() == 8);
 const _: () = assert!(size_of::<HandoffEntry>() == 56 && align_of::<HandoffEntry>() == 8);
 const _: () = assert!(size_of::<PortKey>() == 4 && align_of::<PortKey>() == 4);
 const _: () = assert!(size_of::<PortRule>() == 16 && align_of::<PortRule>() == 4);

@@ -14,6 +14,8 @@ mod clients;
 #[cfg(target_arch = "bpf")]
 mod count;
 #[cfg(target_arch = "bpf")]
+mod deny;
+#[cfg(target_arch = "bpf")]
 mod handoffs;
 #[cfg(target_arch = "bpf")]
 mod linear;

@@ -7,8 +7,9 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use ingress_common::{
-    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, Flow, FlowKey, HandoffEntry, HostL7,
-    HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad, map,
+    Alive, Client, ClientKey, Denial, DenialKey, DenyKey4, DenyKey6, DenyRule, DenyVerdict, Flow, FlowKey,
+    HandoffEntry, HostL7, HostName, HostNet, Limits, Nic, NicNet, NodeAddr, PortKey, PortRule, Traffic, WorkerLoad,
+    map,
 };
 
 #[btf_map(name = "ports")]
@@ -66,6 +67,13 @@ pub(crate) static DENY6: LpmTrie<[u8; 16], DenyRule, { map::DENY_MAX as usize }>
 
 #[btf_map(name = "deny_hits")]
 pub(crate) static DENY_HITS: PerCpuArray<Traffic, { map::DENY_RULES_MAX as usize }> = PerCpuArray::new();
+
+#[btf_map(name = "deny_verdicts")]
+pub(crate) static DENY_VERDICTS: PerCpuArray<DenyVerdict, { map::DENY_VERDICTS_MAX as usize }> = PerCpuArray::new();
+
+/// Written by userspace alone.
+#[btf_map(name = "deny_changed")]
+pub(crate) static DENY_CHANGED: Array<u64, { map::DENY_CHANGED_MAX as usize }> = Array::new();
 
 #[btf_map(name = "limits")]
 pub(crate) static LIMITS: Array<Limits, { map::LIMITS_MAX as usize }> = Array::new();

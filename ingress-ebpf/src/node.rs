@@ -1,17 +1,15 @@
 //! Answers the questions of `decide` from maps and helpers, and whose a connection is.
 
-use aya_ebpf::{
-    btf_maps::lpm_trie::Key,
-    helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
-};
+use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use ingress_common::{
-    DenyRule, FlowKey, HostId, PortKey, PortRule, WorkerLoad,
-    flow::{UNATTRIBUTED, unmapped},
-    map::ALIVE_CURRENT,
+    DenyRule, FlowKey, HostId, PortKey, PortRule, WorkerLoad, flow::UNATTRIBUTED, map::ALIVE_CURRENT,
 };
 use ingress_ebpf::decide::Node;
 
-use crate::maps::{ALIVE, DENY4, DENY6, FLOWS, NODE_ADDRS, PORTS, WORKERS};
+use crate::{
+    deny,
+    maps::{ALIVE, FLOWS, NODE_ADDRS, PORTS, WORKERS},
+};
 
 /// This node as its maps describe it.
 pub(crate) struct Maps;
@@ -52,16 +50,7 @@ impl Node for Maps {
 
     #[inline(always)]
     fn deny_entry(&self, addr: &[u8; 16]) -> Option<DenyRule> {
-        match unmapped(addr) {
-            Some(addr) => {
-                let Key4 { key } = &Key4 { key: Key::new(32, addr) };
-                DENY4.get(key).copied()
-            }
-            None => {
-                let Key6 { _pad: _, key } = &Key6 { _pad: 0, key: Key::new(128, *addr) };
-                DENY6.get(key).copied()
-            }
-        }
+        deny::entry(addr)
     }
 
     #[inline(always)]
@@ -101,18 +90,4 @@ impl Node for Maps {
         // SAFETY: as `now_ns`.
         unsafe { bpf_get_smp_processor_id() }
     }
-}
-
-/// A key in the stack of the program, where the verifier wants aligned access and the compiler, left to itself, would
-/// give aya's packed key no alignment.
-#[repr(C, align(8))]
-struct Key4 {
-    key: Key<[u8; 4]>,
-}
-
-/// As [`Key4`]; padded so that the address, which is copied by words of eight bytes, stands at a multiple of eight.
-#[repr(C, align(8))]
-struct Key6 {
-    _pad: u32,
-    key: Key<[u8; 16]>,
 }

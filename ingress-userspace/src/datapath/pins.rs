@@ -39,6 +39,8 @@ pub(super) const MAPS: &[&str] = &[
     map::DENY4,
     map::DENY6,
     map::DENY_HITS,
+    map::DENY_VERDICTS,
+    map::DENY_CHANGED,
     map::LIMITS,
     map::CLIENTS,
     map::DENIALS,

@@ -2,7 +2,12 @@
 
 use std::{num::NonZeroU32, sync::atomic::Ordering::Relaxed, time::Instant};
 
-use ingress_common::{flow::PROTO_TCP, map::HOSTS_DEFAULT, steer::SLOTS_PER_PORT};
+use aya::maps::{Array, Map, MapData};
+use ingress_common::{
+    flow::PROTO_TCP,
+    map::{DENY_CHANGED, DENY_CHANGED_ALL, HOSTS_DEFAULT},
+    steer::SLOTS_PER_PORT,
+};
 use ingress_userspace::datapath::{
     ClientLimits, Datapath, DenyConfig, Options, PacketRate, RunOptions, SteeredPort, TestProgram, TransmitOptions,
 };
@@ -93,13 +98,24 @@ fn programs_stay_small_and_their_cost_is_printed() {
         let denied = Packet::tcp(&format!("{}:40000", denied::address(7)), "198.51.100.7:80", ACK);
         let ways = [
             ("deny list, bare pass", (TestProgram::Bare, v4(ACK))),
-            ("deny list, v4 denied", ingress(denied)),
+            ("deny list, v4 denied", ingress(denied.clone())),
             ("deny list, v4 with flow", ingress(v4(ACK))),
             ("deny list, v6 with flow", ingress(v6(ACK))),
             ("deny list, v4 SYN", ingress(v4(SYN))),
             ("deny list, v6 SYN", ingress(v6(SYN))),
         ];
         print_rounds(ROUNDS, &ways, receive);
+        // As if every packet were the first of its sender.
+        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(DENY_CHANGED)).expect("pinned");
+        let mut changed: Array<_, u64> = Map::Array(pinned).try_into().expect("an array");
+        let changed_ns = changed.get(&DENY_CHANGED_ALL, 0).expect("read");
+        changed.set(DENY_CHANGED_ALL, 0, 0).expect("written");
+        let ways = [
+            ("deny list, v4 denied, not remembered", ingress(denied)),
+            ("deny list, v4 with flow, not remembered", ingress(v4(ACK))),
+        ];
+        print_rounds(ROUNDS, &ways, receive);
+        changed.set(DENY_CHANGED_ALL, changed_ns, 0).expect("written");
 
         // More than anybody sends, so that all of them pass.
         let endless = Some(PacketRate { per_second: NonZeroU32::MAX, burst: NonZeroU32::MAX });

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ingress_common::{
     DenyRule, Traffic,
-    map::DENY_MAX,
+    map::{DENY_CHANGED_ALL, DENY_MAX},
     steer::{DENY_OTHERS, DENY_PASS, PORT_DENIES},
 };
 use ipnet::IpNet;
@@ -41,8 +41,9 @@ pub(super) struct State {
 /// is denied at all times, and so passes what passes before and after, unless a family's trie is full: then what is new
 /// waits for room, hops first. A prefix keeps its rule as long as it is listed.
 ///
-/// Reads the whole list, and changes what differs: one system call for each entry. To be called under the lock of the
-/// pins: two that change the list at one time would leave a mixture.
+/// Reads the whole list, and changes what differs: one system call for each entry. At its end the programs forget what
+/// they remember of the list; until then they may follow the list of before. To be called under the lock of the pins:
+/// two that change the list at one time would leave a mixture.
 ///
 /// # Errors
 /// [`Error::Kernel`], after which some of the changes are made; the next call makes the others.
@@ -52,7 +53,10 @@ pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
     let denied = config.denied().chain(denials.iter().map(|entry| entry.network));
     let passing = if config.spares() { Passing::All } else { Passing::Denied };
     let wanted = DenyEntries::new(passing, denied, config.trusted());
-    let (entries, applied) = bring_up_to(maps, &wanted)?;
+    let changed = bring_up_to(maps, &wanted);
+    // Also where nothing has changed, or not everything has: another process may have died before it came here.
+    maps.deny_changed.set(&DENY_CHANGED_ALL, &sys::now_ns())?;
+    let (entries, applied) = changed?;
     let of = |origin| denials.iter().filter(move |entry| entry.origin == origin).map(|entry| entry.network);
     let by_operators: BTreeSet<_> = of(Origin::Operator).collect();
     let is_asked_for = |network: &IpNet| config.denies(*network) || by_operators.contains(network);
