@@ -1,33 +1,30 @@
 //! `xdp-ingress clients`: shows how much each client may send to this node, and who has sent more, from the pinned
 //! maps. Changes nothing.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::Context as _;
 use ingress_userspace::datapath::{ClientLimits, LimitedClient, PacketRate, Pinned};
 use serde_json::{Value, json};
 
-use crate::config::inspect::{ClientsArgs, Output};
+use crate::{
+    config::inspect::{ClientsArgs, Output},
+    print::{self, Column},
+};
 
 /// Writes what is asked for to standard output.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read, or nobody takes the output.
+/// If nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { pins, limit, output } = args;
     let pinned = Pinned::open(&pins.bpffs)?;
     let limits = pinned.maps().client_limits()?;
     let clients = pinned.maps().limited_clients()?;
     let shown = &clients[..clients.len().min(limit)];
-    let mut out = io::stdout().lock();
     match output {
-        Output::Text => write_table(&mut out, limits, shown, clients.len()),
-        Output::Json => writeln!(out, "{:#}", json(limits, shown, clients.len())),
+        Output::Text => print::text(&text(limits, shown, clients.len())),
+        Output::Json => print::json(&json(limits, shown, clients.len())),
     }
-    .context("cannot write the answer")
 }
 
 /// What the limits are, in words.
@@ -44,19 +41,23 @@ pub(crate) fn words(limits: ClientLimits) -> String {
     }
 }
 
-fn write_table(out: &mut impl Write, limits: ClientLimits, shown: &[LimitedClient], all: usize) -> io::Result<()> {
-    writeln!(out, "{}", words(limits))?;
-    writeln!(out, "{} of {all} clients that sent more, since the limits are these", shown.len())?;
-    let names: Vec<_> = shown.iter().map(|client| client.client.to_string()).collect();
-    let width = names.iter().map(String::len).chain([CLIENT.len()]).max().unwrap_or_default();
-    writeln!(out, "{CLIENT:<width$}  {:>12}  {:>12}  {:>8}", "SYNS", "PACKETS", "AGO")?;
-    for (name, LimitedClient { client: _, syns, packets, ago }) in names.iter().zip(shown) {
-        writeln!(out, "{name:<width$}  {syns:>12}  {packets:>12}  {:>8}", seconds(*ago))?;
-    }
-    Ok(())
+fn text(limits: ClientLimits, shown: &[LimitedClient], all: usize) -> String {
+    format!(
+        "{}\n{} of {all} clients that sent more, since the limits are these\n{}",
+        words(limits),
+        shown.len(),
+        print::table(COLUMNS, &shown.iter().map(cells).collect::<Vec<_>>())
+    )
 }
 
-const CLIENT: &str = "CLIENT";
+const COLUMNS: [Column; 4] =
+    [Column::Words("CLIENT"), Column::Numbers("SYNS", 12), Column::Numbers("PACKETS", 12), Column::Numbers("AGO", 8)];
+
+/// In the order of [`COLUMNS`].
+fn cells(client: &LimitedClient) -> [String; COLUMNS.len()] {
+    let LimitedClient { client, syns, packets, ago } = client;
+    [client.to_string(), syns.to_string(), packets.to_string(), seconds(*ago)]
+}
 
 fn seconds(ago: Duration) -> String {
     format!("{} s", ago.as_secs())
@@ -102,9 +103,7 @@ mod tests {
     #[test]
     fn limits_are_said_and_whom_they_have_limited() {
         let limits = ClientLimits { syns: rate(50, 100), packets: None, is_dry_run: false };
-        let mut table = Vec::new();
         let clients = [limited("2001:db8:1:2::/64", 1200, 3), limited("192.0.2.7/32", 4, 0)];
-        write_table(&mut table, limits, &clients, 7).expect("written");
         let expect = "\
 each client may send 50 SYNs per second, 100 at once
 2 of 7 clients that sent more, since the limits are these
@@ -112,7 +111,7 @@ CLIENT                     SYNS       PACKETS       AGO
 2001:db8:1:2::/64          1200             3       2 s
 192.0.2.7/32                  4             0       2 s
 ";
-        assert_eq!(String::from_utf8(table).expect("text"), expect);
+        assert_eq!(text(limits, &clients, 7), expect);
     }
 
     #[test]

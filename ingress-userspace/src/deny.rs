@@ -1,14 +1,9 @@
 //! `xdp-ingress deny`: shows the deny list of this node and what it has dropped, and changes what an operator asks of
 //! it, by the pinned maps. It asks no process.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use ingress_common::{
     Traffic,
     steer::{DENY_OTHERS, DenyRule},
@@ -20,6 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     config::inspect::{DenyAddArgs, DenyCommand, DenyListArgs, DenyRemoveArgs, DenyTestArgs, Output, PinArgs},
     counters::OTHERS,
+    print::{self, Column},
 };
 
 /// A line of the list.
@@ -50,32 +46,32 @@ const SETTINGS: &str = "settings";
 /// Writes what is asked for to standard output.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read or changed, a denial is not to be had, or nobody takes the output.
+/// If nothing is pinned, the pins cannot be read or changed, a denial is not to be had, or standard output cannot be
+/// written.
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match command {
+    let answer = match command {
         DenyCommand::List(DenyListArgs { output, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
             let maps = pinned.maps();
             let rows = rows(&maps.deny_entries()?, &maps.deny_hits()?, &maps.deny_config()?, &maps.denials()?);
             match output {
-                Output::Text => write_table(&mut out, &rows),
-                Output::Json => writeln!(out, "{}", json(&rows)),
+                Output::Text => table(&rows),
+                Output::Json => json(&rows).to_string() + "\n",
             }
         }
         DenyCommand::Test(DenyTestArgs { address, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
-            writeln!(out, "{}", verdict(&pinned.maps().deny_entries()?, address))
+            verdict(&pinned.maps().deny_entries()?, address) + "\n"
         }
         DenyCommand::Add(DenyAddArgs { network, lasts, reason, pins: PinArgs { bpffs } }) => {
             let denial = Denial { network: network.trunc(), origin: Origin::Operator, lasts, reason };
-            writeln!(out, "{}", added(&denial, DenyEditor::open(&bpffs)?.add(&denial)?)?)
+            added(&denial, DenyEditor::open(&bpffs)?.add(&denial)?)? + "\n"
         }
         DenyCommand::Remove(DenyRemoveArgs { network, pins: PinArgs { bpffs } }) => {
-            writeln!(out, "{}", removed(&DenyEditor::open(&bpffs)?.remove(network)?)?)
+            removed(&DenyEditor::open(&bpffs)?.remove(network)?)? + "\n"
         }
-    }
-    .context("cannot write the answer")
+    };
+    print::text(&answer)
 }
 
 fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &[Denial]) -> Vec<Row> {
@@ -113,24 +109,19 @@ fn rows(entries: &[DenyEntry], hits: &[Traffic], config: &DenyConfig, denials: &
     rows.into_iter().map(|(_, row)| row).chain(is_used.then_some(others)).collect()
 }
 
-fn write_table(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
-    let lines: Vec<_> = rows.iter().map(Row::cells).collect();
-    let width = |column: usize| {
-        let cells = lines.iter().map(|line| line[column].len());
-        cells.chain([TITLES[column].len()]).max().unwrap_or_default()
-    };
-    let (prefix, origin) = (width(0), width(4));
-    for [network, rule, packets, bytes, from, left, reason] in
-        std::iter::once(TITLES.map(str::to_owned)).chain(lines.iter().cloned())
-    {
-        let line =
-            format!("{network:<prefix$}  {rule:>5}  {packets:>12}  {bytes:>15}  {from:<origin$}  {left:>6}  {reason}");
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+fn table(rows: &[Row]) -> String {
+    print::table(COLUMNS, &rows.iter().map(Row::cells).collect::<Vec<_>>())
 }
 
-const TITLES: [&str; 7] = ["PREFIX", "RULE", "PACKETS", "BYTES", "ORIGIN", "LEFT", "REASON"];
+const COLUMNS: [Column; 7] = [
+    Column::Words("PREFIX"),
+    Column::Numbers("RULE", 5),
+    Column::Numbers("PACKETS", 12),
+    Column::Numbers("BYTES", 15),
+    Column::Words("ORIGIN"),
+    Column::Numbers("LEFT", 6),
+    Column::Words("REASON"),
+];
 
 fn json(rows: &[Row]) -> Value {
     let origin = |Denial { network: _, origin, lasts, reason }: &Denial| {
@@ -156,8 +147,8 @@ fn json(rows: &[Row]) -> Value {
 }
 
 impl Row {
-    /// In the order of [`TITLES`].
-    fn cells(&self) -> [String; TITLES.len()] {
+    /// In the order of [`COLUMNS`].
+    fn cells(&self) -> [String; COLUMNS.len()] {
         let Self { prefix, effect, dropped, is_configured, denials } = self;
         let rule = match effect {
             Effect::Deny(rule) => rule.to_string(),
@@ -296,8 +287,6 @@ mod tests {
 
     #[test]
     fn each_prefix_has_a_line_and_what_is_shared_one_of_its_own() {
-        let mut table = Vec::new();
-        write_table(&mut table, &rows(&list(), &HITS, &config(), &denials())).expect("written");
         let expect = "\
 PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LEFT  REASON
 10.0.0.0/8           2            12             1000  settings+operator         -  ticket 4711
@@ -308,7 +297,7 @@ PREFIX            RULE       PACKETS            BYTES  ORIGIN                 LE
 2001:db8:1::/48      0             -                -  operator                  -
 (others)             0             1               60  -                         -
 ";
-        assert_eq!(String::from_utf8(table).expect("text"), expect);
+        assert_eq!(table(&rows(&list(), &HITS, &config(), &denials())), expect);
         assert!(rows(&[], &[], &DenyConfig::default(), &[]).is_empty());
         assert_eq!(rows(&[], &HITS, &DenyConfig::default(), &[]).len(), 1, "what was shared goes on to be shown");
     }

@@ -10,6 +10,7 @@ mod delivery;
 mod deny;
 mod inspect;
 mod node;
+mod print;
 mod privileges;
 mod probe;
 mod telemetry;

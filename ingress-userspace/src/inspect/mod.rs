@@ -15,13 +15,12 @@ mod selection;
 mod table;
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use ingress_userspace::datapath::{self, HostCounts, Pinned};
 
 pub(crate) use self::selection::Column;
@@ -33,6 +32,7 @@ use self::{
 use crate::{
     config::inspect::{Output, PinArgs, StatusArgs, TopArgs},
     counters::UNATTRIBUTED,
+    print,
 };
 
 /// How often a terminal is drawn unless `--interval` says otherwise.
@@ -41,7 +41,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Shows hosts and what is counted for them.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read, or there is no terminal to draw on.
+/// If nothing is pinned, the pins cannot be read, standard output cannot be written, or there is no terminal to draw
+/// on.
 pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
     let TopArgs { pins: PinArgs { bpffs }, once, output, interval, sort, filter, limit } = args;
     let selection = Selection { sort, reversed: false, filter, limit };
@@ -63,10 +64,10 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
         reading = later;
     }
     match output {
-        Output::Json => print(&format!("{:#}\n", json::top(&reading, rates.as_ref(), &selection))),
+        Output::Json => print::json(&json::top(&reading, rates.as_ref(), &selection)),
         Output::Text => {
             let amounts = rates.unwrap_or_else(|| reading.whole());
-            print(&(table::lines(&amounts, &selection, None).join("\n") + "\n"))
+            print::text(&(table::lines(&amounts, &selection, None).join("\n") + "\n"))
         }
     }
 }
@@ -74,13 +75,13 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
 /// Shows the state of the node.
 ///
 /// # Errors
-/// If nothing is pinned, or the pins cannot be read.
+/// If nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn status(args: StatusArgs) -> anyhow::Result<()> {
     let StatusArgs { pins: PinArgs { bpffs }, output } = args;
     let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
     match output {
-        Output::Json => print(&format!("{:#}\n", state.json())),
-        Output::Text => print(&state.text()),
+        Output::Json => print::json(&state.json()),
+        Output::Text => print::text(&state.text()),
     }
 }
 
@@ -99,13 +100,4 @@ fn read(bpffs: &Path) -> Result<Reading, datapath::Error> {
         hosts: maps.hosts()?.into_iter().map(host).collect(),
         totals: maps.totals()?.iter().map(|(total, name, traffic)| Counted { total, name, traffic }).collect(),
     })
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever reads has had enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to standard output"),
-    }
 }

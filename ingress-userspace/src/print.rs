@@ -1,0 +1,121 @@
+//! How commands print what they have to say: text, JSON or a table, on standard output. It knows nothing of nodes.
+
+use std::{
+    array,
+    io::{self, Write},
+    iter,
+};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// A column of a table, with its title.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    /// Aligned to the left.
+    Words(&'static str),
+    /// Aligned to the right, and at least so many characters wide.
+    Numbers(&'static str, usize),
+}
+
+/// Prints `text` as it is, all of it before this returns. Whoever reads may have had enough, as `head` has.
+///
+/// # Errors
+/// If standard output cannot be written for another reason.
+pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+    write(&mut io::stdout().lock(), text)
+}
+
+/// Prints `value` on several lines, indented.
+///
+/// # Errors
+/// As [`text()`] has them.
+pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
+    text(&format!("{value:#}\n"))
+}
+
+/// A line of titles and one for each row, each column as wide as its longest cell. No line ends with spaces.
+pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> String {
+    let titles = columns.map(|column| match column {
+        Column::Words(title) | Column::Numbers(title, _) => title.to_owned(),
+    });
+    let lines = || iter::once(&titles).chain(rows);
+    let widths: [usize; N] = array::from_fn(|at| {
+        let least = match columns[at] {
+            Column::Words(_) => 0,
+            Column::Numbers(_, least) => least,
+        };
+        lines().map(|cells| cells[at].chars().count()).fold(least, usize::max)
+    });
+    let mut text = String::new();
+    for cells in lines() {
+        let cells: [String; N] = array::from_fn(|at| {
+            let (cell, width) = (&cells[at], widths[at]);
+            match columns[at] {
+                Column::Words(_) => format!("{cell:<width$}"),
+                Column::Numbers(..) => format!("{cell:>width$}"),
+            }
+        });
+        text += cells.join("  ").trim_end();
+        text += "\n";
+    }
+    text
+}
+
+fn write(out: &mut impl Write, text: &str) -> anyhow::Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Read as _};
+
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [Column::Words("WHO"), Column::Numbers("MANY", 6), Column::Words("WHY")];
+
+    #[test]
+    fn columns_are_as_wide_as_their_longest_cells() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        for (rows, expect) in [
+            (vec![], "WHO    MANY  WHY\n"),
+            (
+                vec![row(["a", "1", "because"]), row(["bäcker", "23", ""]), row(["", "", ""])],
+                "\
+WHO       MANY  WHY
+a            1  because
+bäcker      23
+
+",
+            ),
+            (
+                vec![row(["a", "1", "x"]), row(["b", "1234567", "y"])],
+                "\
+WHO     MANY  WHY
+a          1  x
+b    1234567  y
+",
+            ),
+        ] {
+            assert_eq!(table(COLUMNS, &rows), expect);
+        }
+    }
+
+    #[test]
+    fn who_reads_no_further_is_no_error_and_a_full_disk_is() {
+        let (mut reader, mut writer) = io::pipe().expect("a pipe");
+        write(&mut writer, "read\n").expect("written");
+        let mut read = [0; 5];
+        reader.read_exact(&mut read).expect("what was written");
+        assert_eq!(&read, b"read\n");
+        drop(reader);
+        write(&mut writer, "not read\n").expect("nobody reads");
+
+        let mut full = File::options().write(true).open("/dev/full").expect("a full device");
+        let error = write(&mut full, "lost\n").expect_err("no space");
+        assert_eq!(error.to_string(), "cannot write to standard output");
+    }
+}
