@@ -7,7 +7,7 @@ use ingress_userspace::datapath::{ClientLimits, LimitedClient, PacketRate, Pinne
 use serde_json::{Value, json};
 
 use crate::{
-    config::inspect::{ClientsArgs, Output},
+    config::inspect::{ClientsArgs, Output, PinArgs, ShowArgs},
     print::{self, Column},
 };
 
@@ -16,8 +16,8 @@ use crate::{
 /// # Errors
 /// If nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
-    let ClientsArgs { pins, limit, output } = args;
-    let pinned = Pinned::open(&pins.bpffs)?;
+    let ClientsArgs { show: ShowArgs { pins: PinArgs { bpffs }, output }, limit } = args;
+    let pinned = Pinned::open(&bpffs)?;
     let limits = pinned.maps().client_limits()?;
     let clients = pinned.maps().limited_clients()?;
     let shown = &clients[..clients.len().min(limit)];

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::{
-    config::inspect::{DenyAddArgs, DenyCommand, DenyListArgs, DenyRemoveArgs, DenyTestArgs, Output, PinArgs},
+    config::inspect::{DenyAddArgs, DenyCommand, DenyRemoveArgs, DenyTestArgs, Output, PinArgs, ShowArgs},
     counters::OTHERS,
     print::{self, Column},
 };
@@ -50,7 +50,7 @@ const SETTINGS: &str = "settings";
 /// written.
 pub(crate) fn run(command: DenyCommand) -> anyhow::Result<()> {
     let answer = match command {
-        DenyCommand::List(DenyListArgs { output, pins: PinArgs { bpffs } }) => {
+        DenyCommand::List(ShowArgs { output, pins: PinArgs { bpffs } }) => {
             let pinned = Pinned::open(&bpffs)?;
             let maps = pinned.maps();
             let rows = rows(&maps.deny_entries()?, &maps.deny_hits()?, &maps.deny_config()?, &maps.denials()?);

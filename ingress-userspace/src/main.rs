@@ -22,7 +22,8 @@ use ingress_userspace::datapath;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::{
-    cli::{Cli, Command, UnloadArgs},
+    cli::{Cli, Command},
+    inspect::PinArgs,
     settings::{Settings, SettingsError},
 };
 
@@ -50,7 +51,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Clients(args) => clients::run(args),
         Command::Top(args) => inspect::top(args),
         Command::Status(args) => inspect::status(args),
-        Command::Unload(UnloadArgs { bpffs }) => {
+        Command::Unload(PinArgs { bpffs }) => {
             let removed = datapath::unload(&bpffs)?;
             if removed.is_empty() {
                 eprintln!("nothing of xdp-ingress is pinned under {}", bpffs.display());

@@ -1,4 +1,5 @@
-//! The command line of the commands that look at a node from outside, as it is typed.
+//! The command line of the commands that look at a node from outside, and of those that change its denials, as it is
+//! typed.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -12,12 +13,22 @@ use crate::inspect::Column;
 /// The shortest interval; each costs a reading of all hosts.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-// Without a description of its own: clap would put that in the place of what each command says of itself.
+// These two without descriptions of their own: clap would put them in the place of what each command says of itself.
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
     /// Where programs and maps are pinned; inside the pod, `/bpf/xdp-ingress`.
     #[arg(long, value_name = "DIR", default_value = BPFFS)]
     pub(crate) bpffs: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) pins: PinArgs,
+
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -51,16 +62,6 @@ pub(crate) struct TopArgs {
     pub(crate) limit: Option<usize>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    pub(crate) pins: PinArgs,
-
-    /// What to print.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum DenyCommand {
     /// List the prefixes, their rules, the packets and bytes that each has dropped, who asked for it, and for how long.
@@ -68,7 +69,7 @@ pub(crate) enum DenyCommand {
     /// `pass` marks a network of trusted proxies: within one that is denied, or any while clients are limited. `none`
     /// marks a denial without effect: it lies in such a network, or there is no room for it. Prefixes for which no rule
     /// was left share one, which is shown as `(others)`.
-    List(DenyListArgs),
+    List(ShowArgs),
     /// Say what becomes of packets from an address, and which prefix decides; exit code 0 either way.
     Test(DenyTestArgs),
     /// Drop the packets of a network to all of our ports on this node, from now on.
@@ -84,16 +85,6 @@ pub(crate) enum DenyCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DenyListArgs {
-    #[command(flatten)]
-    pub(crate) pins: PinArgs,
-
-    /// What to print.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct DenyTestArgs {
     /// The address that packets come from.
     #[arg(value_name = "IP")]
@@ -106,15 +97,11 @@ pub(crate) struct DenyTestArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ClientsArgs {
     #[command(flatten)]
-    pub(crate) pins: PinArgs,
+    pub(crate) show: ShowArgs,
 
     /// Show at most so many clients.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
-
-    /// What to print.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -217,7 +204,7 @@ mod tests {
         };
         let list = [(&["list"][..], Output::Text), (&["list", "--output", "json"], Output::Json)];
         for (line, expect) in list {
-            assert!(matches!(deny(line), Some(DenyCommand::List(DenyListArgs { output, .. })) if output == expect));
+            assert!(matches!(deny(line), Some(DenyCommand::List(ShowArgs { output, .. })) if output == expect));
         }
         let address: IpAddr = "2001:db8::1".parse().expect("an address");
         let test = deny(&["test", "2001:db8::1"]);
@@ -230,7 +217,7 @@ mod tests {
     #[test]
     fn a_few_clients_are_shown_unless_more_are_asked_for() {
         let clients = |line: &[&str]| match Cli::try_parse_from([&["xdp-ingress", "clients"], line].concat()) {
-            Ok(Cli { command: Command::Clients(args) }) => Some((args.limit, args.output)),
+            Ok(Cli { command: Command::Clients(args) }) => Some((args.limit, args.show.output)),
             _ => None,
         };
         assert_eq!(clients(&[]), Some((20, Output::Text)));

@@ -30,7 +30,7 @@ use self::{
     selection::Selection,
 };
 use crate::{
-    config::inspect::{Output, PinArgs, StatusArgs, TopArgs},
+    config::inspect::{Output, PinArgs, ShowArgs, TopArgs},
     counters::UNATTRIBUTED,
     print,
 };
@@ -76,8 +76,8 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If nothing is pinned, the pins cannot be read, or standard output cannot be written.
-pub(crate) fn status(args: StatusArgs) -> anyhow::Result<()> {
-    let StatusArgs { pins: PinArgs { bpffs }, output } = args;
+pub(crate) fn status(args: ShowArgs) -> anyhow::Result<()> {
+    let ShowArgs { pins: PinArgs { bpffs }, output } = args;
     let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
     match output {
         Output::Json => print::json(&state.json()),

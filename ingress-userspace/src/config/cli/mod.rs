@@ -5,10 +5,9 @@ mod run;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ingress_userspace::datapath::BPFFS;
 
 pub(crate) use self::run::{LogFormat, RunArgs, Steer, XdpMode};
-use super::inspect::{ClientsArgs, DenyCommand, StatusArgs, TopArgs};
+use super::inspect::{ClientsArgs, DenyCommand, PinArgs, ShowArgs, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -111,11 +110,11 @@ pub(crate) enum Command {
     /// Show the state of the node: processes, links, ports, addresses, maps, totals, and what needs attention.
     ///
     /// It reads what is pinned and asks no process, so it works with one that hangs or has died.
-    Status(StatusArgs),
+    Status(ShowArgs),
     /// Detach the kernel programs and remove their pins; counters are gone afterwards.
     ///
     /// Connections that a running process has accepted go on; new ones are refused until it is restarted.
-    Unload(UnloadArgs),
+    Unload(PinArgs),
 }
 
 #[derive(Debug, Args)]
@@ -141,13 +140,6 @@ pub(crate) enum Probe {
     Started,
     /// Should new connections come?
     Ready,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct UnloadArgs {
-    /// Where programs and maps are pinned.
-    #[arg(long, value_name = "DIR", default_value = BPFFS)]
-    pub(crate) bpffs: PathBuf,
 }
 
 fn fraction(text: &str) -> Result<Duration, String> {
