@@ -1,0 +1,150 @@
+//! What of a node's state somebody should look after, and what to do about it. Pure.
+
+use std::time::Duration;
+
+use ingress_common::{Total, map, steer::HEARTBEAT_STALE_NS};
+use ingress_userspace::datapath::{Hook, LinkState, PinnedLink, Process, Role};
+
+use super::{State, percent};
+use crate::delivery::{ADVICE, Delivery};
+
+/// From here on a map needs attention.
+const FULL_PERCENT: usize = 90;
+
+impl State {
+    /// What somebody should look after, one sentence each; nothing if all is well.
+    pub(super) fn attention(&self) -> Vec<String> {
+        let owner = self.processes.iter().find(|process| process.role != Role::Draining);
+        let mut attention: Vec<_> = match owner {
+            None => {
+                vec!["no process has taken this node over; see the log of `xdp-ingress run`, if it runs".to_owned()]
+            }
+            Some(Process { lives: Some(false), .. }) => vec![
+                "the process that owns this node has ended; new connections are refused until another takes over"
+                    .to_owned(),
+            ],
+            Some(Process { silence, .. }) if *silence > Duration::from_nanos(HEARTBEAT_STALE_NS) => vec![format!(
+                "the process that owns this node has given no heartbeat for {:.1} s: it hangs, or there is no CPU for \
+                 it; XDP chooses no worker, and the default rule delivers",
+                silence.as_secs_f64()
+            )],
+            Some(_) => Vec::new(),
+        };
+        attention.extend(self.links.iter().filter_map(loose));
+        attention.extend(self.fills.iter().filter(|fill| percent(fill) >= FULL_PERCENT).map(|fill| {
+            let what = match fill.map {
+                map::HOST_IDS => "further hosts count for host 0; raise `--host-capacity` after `xdp-ingress unload`",
+                map::FLOWS => "packets of further connections count for host 0",
+                map::DENY4 | map::DENY6 => {
+                    "further networks to be denied are left to the proxy, which refuses their requests; name larger \
+                     networks in `block-cidrs`"
+                }
+                map::DENIALS => "further denials are refused; take some back with `xdp-ingress deny remove`",
+                _ => "what finds no room there is left out, and the log of `xdp-ingress run` says so",
+            };
+            format!("map `{}` is {} % full: {what}", fill.map, percent(fill))
+        }));
+        attention.extend(self.limited.first().map(|most| {
+            let would = if self.limits.is_dry_run { "would have dropped" } else { "dropped" };
+            format!(
+                "limits {would} packets of {} clients within the last minute, most of {}; `xdp-ingress clients` lists \
+                 them, and `client-limits-dry-run` in the settings lets them through",
+                self.limited.len(),
+                most.client
+            )
+        }));
+        let packets = |total: Total| {
+            let counted = self.totals.iter().find(|counted| counted.total == total);
+            counted.map_or(0, |counted| counted.traffic.packets)
+        };
+        if let Some(requests) = Delivery::default().lost(packets) {
+            attention.push(format!(
+                "XDP has chosen workers for {requests} connection requests, and none has come to sk_lookup: {ADVICE}"
+            ));
+        }
+        attention
+    }
+}
+
+/// What to do about a link that does nothing here.
+fn loose(link: &PinnedLink) -> Option<String> {
+    match (&link.hook, link.state) {
+        (_, LinkState::Attached) => None,
+        (Hook::Xdp { interface, .. } | Hook::TcIn { interface } | Hook::TcOut { interface }, _) => Some(format!(
+            "interface `{interface}` has gone, and its program with it; `xdp-ingress run` attaches it when the interface \
+             is back, and its log says so"
+        )),
+        (Hook::Lookup, LinkState::Severed) => {
+            Some("the network namespace of sk_lookup has gone; run `xdp-ingress unload`".to_owned())
+        }
+        (Hook::Lookup, LinkState::Elsewhere) => Some(
+            "sk_lookup is attached to another network namespace than this command's; run it in that of the node"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ingress_common::Traffic;
+    use ingress_userspace::datapath::{ClientLimits, Fill};
+
+    use super::*;
+    use crate::inspect::{
+        node::tests::{limited, process, well},
+        reading::Counted,
+    };
+
+    #[test]
+    fn what_needs_attention_is_said_with_what_to_do() {
+        let fresh = Duration::from_millis(500);
+        let severed = |hook, state| PinnedLink { hook, state, link_id: 7, program_id: 8 };
+        let gone = Hook::Xdp { interface: "eth1".into(), mode: None };
+        let total = |total, packets| Counted { total, name: "", traffic: Traffic { packets, bytes: 0 } };
+        for (state, expected) in [
+            (State { processes: Vec::new(), ..well() }, "no process has taken this node over"),
+            (State { processes: vec![process(Role::Owner, fresh, Some(false))], ..well() }, "has ended"),
+            (State { processes: vec![process(Role::Owner, 4 * fresh, Some(true))], ..well() }, ""),
+            (
+                State { processes: vec![process(Role::Owner, 8 * fresh, Some(true))], ..well() },
+                "no heartbeat for 4.0 s: it hangs",
+            ),
+            (State { processes: vec![process(Role::Draining, fresh, Some(true))], ..well() }, "no process has taken"),
+            (State { links: vec![severed(gone, LinkState::Severed)], ..well() }, "interface `eth1` has gone"),
+            (State { links: vec![severed(Hook::Lookup, LinkState::Elsewhere)], ..well() }, "another network namespace"),
+            (State { links: vec![severed(Hook::Lookup, LinkState::Severed)], ..well() }, "xdp-ingress unload"),
+            (State { links: Vec::new(), ..well() }, ""),
+            (
+                State { totals: vec![total(Total::Decided, 40)], ..well() },
+                "workers for 40 connection requests, and none has come to sk_lookup: a rule of netfilter",
+            ),
+            (State { totals: vec![total(Total::Decided, 40), total(Total::LookupDecided, 1)], ..well() }, ""),
+            (
+                State { fills: vec![Fill { map: map::HOST_IDS, entries: 58, capacity: 64 }], ..well() },
+                "map `host_ids` is 90 % full: further hosts count for host 0; raise `--host-capacity`",
+            ),
+            (
+                State { fills: vec![Fill { map: map::DENY6, entries: 100_000, capacity: map::DENY_MAX }], ..well() },
+                "map `deny6` is 100 % full: further networks to be denied are left to the proxy",
+            ),
+            (
+                State { limited: limited(), ..well() },
+                "limits dropped packets of 2 clients within the last minute, most of 192.0.2.7/32; `xdp-ingress",
+            ),
+            (
+                State {
+                    limited: limited(),
+                    limits: ClientLimits { is_dry_run: true, ..ClientLimits::default() },
+                    ..well()
+                },
+                "limits would have dropped packets of 2 clients",
+            ),
+        ] {
+            let attention = state.attention().join("\n");
+            assert!(
+                attention.contains(expected) && attention.is_empty() == expected.is_empty(),
+                "{expected}: {attention}"
+            );
+        }
+    }
+}
