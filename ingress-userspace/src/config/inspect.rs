@@ -8,6 +8,7 @@ use ingress_common::{Reason, denial::REASON_MAX};
 use ingress_userspace::datapath::BPFFS;
 use ipnet::IpNet;
 
+use super::cli::fraction;
 use crate::inspect::Column;
 
 /// The shortest interval; each costs a reading of all hosts.
@@ -142,8 +143,7 @@ pub(crate) enum Output {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
-    let interval = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
+    let interval = fraction(text)?;
     if interval < INTERVAL_MIN { Err("give at least 0.1 seconds".to_owned()) } else { Ok(interval) }
 }
 

@@ -128,7 +128,7 @@ pub(crate) struct ProbeArgs {
     pub(crate) socket: PathBuf,
 
     /// Longest wait for the answer; fractions are allowed.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = fraction)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = patience)]
     pub(crate) timeout: Duration,
 }
 
@@ -142,9 +142,14 @@ pub(crate) enum Probe {
     Ready,
 }
 
-fn fraction(text: &str) -> Result<Duration, String> {
+/// A number of seconds, which may have a fraction.
+pub(super) fn fraction(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|error| format!("`{text}` is not a number of seconds: {error}"))?;
-    let time = Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| format!("`{text}`: {error}"))
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let time = fraction(text)?;
     if time.is_zero() { Err("no answer comes in no time; give more than 0".to_owned()) } else { Ok(time) }
 }
 
