@@ -1,4 +1,4 @@
-//! How counters are named and shown as JSON: alike on the admin address and by `xdp-ingress top`.
+//! How counters are named and shown as JSON: alike on the admin address and by the commands that read the pins.
 
 use ingress_common::{HostId, HostL7, HostNet, StatusClass, Traffic};
 use serde_json::{Map, Value, json};

@@ -98,6 +98,6 @@ fn read(bpffs: &Path) -> Result<Reading, datapath::Error> {
         at: Instant::now(),
         maps: maps.totals_id(),
         hosts: maps.hosts()?.into_iter().map(host).collect(),
-        totals: maps.totals()?.iter().map(|(total, name, traffic)| Counted { total, name, traffic }).collect(),
+        totals: Counted::all(&maps.totals()?),
     })
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use ingress_common::{HostId, HostL7, HostNet, StatusClass, Total, Traffic};
+use ingress_userspace::datapath::Totals;
 
 /// All counters of a node at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +85,15 @@ impl Reading {
     }
 }
 
+// === impl Counted ===
+
+impl Counted {
+    /// Every reason, also those for which nothing was counted.
+    pub(super) fn all(totals: &Totals) -> Vec<Self> {
+        totals.iter().map(|(total, name, traffic)| Self { total, name, traffic }).collect()
+    }
+}
+
 // === impl Counts ===
 
 impl Counts {
@@ -115,11 +125,11 @@ impl Counts {
 impl Amounts {
     /// Packets and bytes by the reasons that are `wanted`, together.
     pub(super) fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
-        let wanted = self.totals.iter().filter(|counted| wanted(counted.total));
-        wanted.fold(Traffic::default(), |sum, counted| Traffic {
-            packets: sum.packets + counted.traffic.packets,
-            bytes: sum.bytes + counted.traffic.bytes,
-        })
+        let mut sum = Traffic::default();
+        for counted in self.totals.iter().filter(|counted| wanted(counted.total)) {
+            sum += counted.traffic;
+        }
+        sum
     }
 }
 

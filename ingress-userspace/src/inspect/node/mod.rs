@@ -91,7 +91,7 @@ impl State {
             fills: pinned.fills()?,
             limits: maps.client_limits()?,
             limited,
-            totals: maps.totals()?.iter().map(|(total, name, traffic)| Counted { total, name, traffic }).collect(),
+            totals: Counted::all(&maps.totals()?),
         })
     }
 
