@@ -12,60 +12,60 @@ const SHARDS: usize = 64;
 /// Entries of a bucket.
 const WAYS: usize = 8;
 
-/// What is known of a client.
-pub(super) trait Entry: Copy {
-    /// That of a client of which nothing is known, which is as good as none.
-    fn unknown(key: u64) -> Self;
-
-    fn key(&self) -> u64;
-}
-
 /// `BUCKETS` in each of [`SHARDS`], which takes its part when it is first used.
 #[derive(Debug)]
-pub(super) struct Clients<E, const BUCKETS: usize> {
-    shards: [Mutex<Box<[[E; WAYS]]>>; SHARDS],
+pub(super) struct Clients<T, const BUCKETS: usize> {
+    shards: [Mutex<Box<[Bucket<T>]>>; SHARDS],
     forgotten: AtomicU64,
+}
+
+type Bucket<T> = [Entry<T>; WAYS];
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry<T> {
+    key: u64,
+    /// The default of a client of which nothing is known, which is as good as none.
+    known: T,
 }
 
 // === impl Clients ===
 
-impl<E: Entry, const BUCKETS: usize> Clients<E, BUCKETS> {
+impl<T: Copy + Default, const BUCKETS: usize> Clients<T, BUCKETS> {
     pub(super) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), forgotten: AtomicU64::new(0) }
     }
 
-    /// Changes the entry of `key`. If it has none, the one of its bucket with the least `weight` makes room, and counts as
-    /// forgotten if it `is_missed`.
+    /// Changes what is known of `key`. If it has no entry, the one of its bucket with the least `weight` makes room and
+    /// counts as forgotten, unless that is `None`: nobody misses it.
     #[inline]
     pub(super) fn change<W: Ord, R>(
         &self,
         key: u64,
-        weight: impl Fn(&E) -> W,
-        is_missed: impl Fn(&E) -> bool,
-        change: impl FnOnce(&mut E) -> R,
+        weight: impl Fn(&T) -> Option<W>,
+        change: impl FnOnce(&mut T) -> R,
     ) -> R {
         let mut shard = self.shard(key);
         if shard.is_empty() {
-            *shard = vec![[E::unknown(0); WAYS]; BUCKETS].into();
+            *shard = vec![Bucket::<T>::default(); BUCKETS].into();
         }
         let bucket = &mut shard[Self::bucket(key)];
-        let known = bucket.iter().position(|entry| entry.key() == key);
-        let at = known.unwrap_or_else(|| {
-            let least = (0..WAYS).min_by_key(|at| weight(&bucket[*at])).unwrap_or(0);
-            if is_missed(&bucket[least]) {
+        let found = bucket.iter().position(|entry| entry.key == key);
+        let at = found.unwrap_or_else(|| {
+            let least = (0..WAYS).min_by_key(|at| weight(&bucket[*at].known)).unwrap_or(0);
+            if weight(&bucket[least].known).is_some() {
                 self.forgotten.fetch_add(1, Relaxed);
             }
-            bucket[least] = E::unknown(key);
+            bucket[least] = Entry { key, known: T::default() };
             least
         });
-        change(&mut bucket[at])
+        change(&mut bucket[at].known)
     }
 
     /// Nothing is known of `key` any more.
     pub(super) fn forget(&self, key: u64) {
         let mut shard = self.shard(key);
         let entries = shard.get_mut(Self::bucket(key)).into_iter().flatten();
-        entries.filter(|entry| entry.key() == key).for_each(|entry| *entry = E::unknown(0));
+        entries.filter(|entry| entry.key == key).for_each(|entry| *entry = Entry::default());
     }
 
     /// Entries that were missed when they went.
@@ -73,7 +73,7 @@ impl<E: Entry, const BUCKETS: usize> Clients<E, BUCKETS> {
         self.forgotten.load(Relaxed)
     }
 
-    fn shard(&self, key: u64) -> MutexGuard<'_, Box<[[E; WAYS]]>> {
+    fn shard(&self, key: u64) -> MutexGuard<'_, Box<[Bucket<T>]>> {
         self.shards[key as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,7 +83,7 @@ impl<E: Entry, const BUCKETS: usize> Clients<E, BUCKETS> {
 }
 
 #[cfg(test)]
-impl<E: Entry, const BUCKETS: usize> Clients<E, BUCKETS> {
+impl<T: Copy + Default, const BUCKETS: usize> Clients<T, BUCKETS> {
     /// Entries that there is room for, in the shards that were used.
     pub(super) fn capacity(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().expect("unpoisoned").len() * WAYS).sum()

@@ -7,21 +7,18 @@
 
 use std::time::Duration;
 
-use super::super::clients::{self, Clients};
+use super::super::clients::Clients;
 use crate::model::filter::Rate;
 
-/// 131 072 entries of 24 bytes, 3 MiB in all.
+/// 131 072 entries of 24 bytes with the key, 3 MiB in all.
 #[derive(Debug)]
-pub(super) struct Rates(Clients<Entry, 256>);
+pub(super) struct Rates(Clients<Due, 256>);
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    key: u64,
-    /// Per rate, the moment in nanoseconds. An entry whose moments are past is as good as none.
-    due: [u64; 2],
-}
+/// Per rate, the moment in nanoseconds. Who has none that is to come is as good as unknown.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due([u64; 2]);
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<Due>() == 16);
 
 // === impl Rates ===
 
@@ -37,8 +34,8 @@ impl Rates {
     pub(super) fn admit(&self, key: u64, rates: [Option<Rate>; 2], now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
         let Self(clients) = self;
-        let admitted = clients.change(key, Entry::last, |entry| entry.last() > now, |entry| entry.admit(rates, now));
-        admitted.map_err(Duration::from_nanos)
+        let weight = |due: &Due| Some(due.last()).filter(|last| *last > now);
+        clients.change(key, weight, |due| due.admit(rates, now)).map_err(Duration::from_nanos)
     }
 
     /// Clients that had to go before their moments were past.
@@ -47,17 +44,18 @@ impl Rates {
     }
 }
 
-// === impl Entry ===
+// === impl Due ===
 
-impl Entry {
+impl Due {
     fn last(&self) -> u64 {
-        self.due[0].max(self.due[1])
+        let Self([one, other]) = *self;
+        one.max(other)
     }
 
     fn admit(&mut self, rates: [Option<Rate>; 2], now: u64) -> Result<(), u64> {
         let mut wait = 0;
-        let mut due = self.due;
-        for (due, rate) in due.iter_mut().zip(rates) {
+        let Self(mut moments) = *self;
+        for (due, rate) in moments.iter_mut().zip(rates) {
             let Some(rate) = rate else { continue };
             let interval = nanos(rate.interval());
             let early = (*due).saturating_sub(now);
@@ -67,18 +65,8 @@ impl Entry {
         if wait > 0 {
             return Err(wait);
         }
-        self.due = due;
+        *self = Self(moments);
         Ok(())
-    }
-}
-
-impl clients::Entry for Entry {
-    fn unknown(key: u64) -> Self {
-        Self { key, due: [0; 2] }
-    }
-
-    fn key(&self) -> u64 {
-        self.key
     }
 }
 
@@ -154,7 +142,7 @@ mod tests {
             }
         }
         assert_eq!(admitted, 11, "it stays, whoever comes");
-        assert_eq!(table.0.capacity(), Clients::<Entry, 256>::MAX);
+        assert_eq!(table.0.capacity(), Clients::<Due, 256>::MAX);
         assert!(table.forgotten() > 800_000, "{}", table.forgotten());
         // Whoever is over its time makes room without being missed.
         let before = table.forgotten();

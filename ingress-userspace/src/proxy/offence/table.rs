@@ -5,22 +5,21 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::super::clients::{self, Clients};
+use super::super::clients::Clients;
 
-/// 32 768 entries of 24 bytes, 768 KiB in all.
+/// 32 768 entries of 24 bytes with the key, 768 KiB in all.
 #[derive(Debug)]
-pub(super) struct Table(Clients<Entry, 64>);
+pub(super) struct Table(Clients<Count, 64>);
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    key: u64,
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
     /// When the first offence came, in milliseconds.
     began: u64,
     /// 0 if there is none.
-    count: u32,
+    offences: u32,
 }
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<Count>() == 16);
 
 // === impl Table ===
 
@@ -34,19 +33,14 @@ impl Table {
     pub(super) fn count(&self, key: u64, after: NonZeroU32, within: Duration, now: Duration) -> bool {
         let (within, now) = (millis(within), millis(now));
         let Self(clients) = self;
-        let weight = |entry: &Entry| (entry.live(within, now), entry.began);
-        clients.change(
-            key,
-            weight,
-            |entry| entry.live(within, now) > 0,
-            |entry| {
-                let count = entry.live(within, now).saturating_add(1);
-                let began = if count == 1 { now } else { entry.began };
-                let is_enough = count >= after.get();
-                *entry = Entry { key, began, count: if is_enough { 0 } else { count } };
-                is_enough
-            },
-        )
+        let weight = |count: &Count| NonZeroU32::new(count.live(within, now)).map(|live| (live, count.began));
+        clients.change(key, weight, |count| {
+            let offences = count.live(within, now).saturating_add(1);
+            let began = if offences == 1 { now } else { count.began };
+            let is_enough = offences >= after.get();
+            *count = Count { began, offences: if is_enough { 0 } else { offences } };
+            is_enough
+        })
     }
 
     /// Whatever was counted under `key` no longer is.
@@ -60,22 +54,12 @@ impl Table {
     }
 }
 
-// === impl Entry ===
+// === impl Count ===
 
-impl Entry {
+impl Count {
     /// How many still count.
     fn live(&self, within: u64, now: u64) -> u32 {
-        if now.saturating_sub(self.began) < within { self.count } else { 0 }
-    }
-}
-
-impl clients::Entry for Entry {
-    fn unknown(key: u64) -> Self {
-        Self { key, began: 0, count: 0 }
-    }
-
-    fn key(&self) -> u64 {
-        self.key
+        if now.saturating_sub(self.began) < within { self.offences } else { 0 }
     }
 }
 
@@ -120,7 +104,7 @@ mod tests {
     fn clients_count_apart_and_one_is_forgotten_alone() {
         let table = Table::new();
         // Of the same bucket.
-        let keys = [7, Clients::<Entry, 64>::neighbour(7)];
+        let keys = [7, Clients::<Count, 64>::neighbour(7)];
         let count = |key| table.count(key, after(2), WITHIN, Duration::ZERO);
         assert!(!count(keys[0]) && !count(keys[1]));
         table.forget(keys[0]);
@@ -156,7 +140,7 @@ mod tests {
         }
         // Its first offence after it was found weighs no more than one of the crowd.
         assert!(found >= 19, "it stays, whoever comes: {found}");
-        assert_eq!(table.0.capacity(), Clients::<Entry, 64>::MAX);
+        assert_eq!(table.0.capacity(), Clients::<Count, 64>::MAX);
         assert!(table.forgotten() > 160_000, "{}", table.forgotten());
         // Those whose time is over make room without being missed.
         let before = table.forgotten();
