@@ -107,7 +107,7 @@ impl Limiter {
     }
 }
 
-/// What clients are told apart by.
+/// What clients are told apart by: the network of an address, in fewer bytes to hash than an [`ipnet::IpNet`] has.
 fn subscriber(client: IpAddr) -> (bool, u64) {
     match client.to_canonical() {
         IpAddr::V4(address) => (false, address.to_bits().into()),

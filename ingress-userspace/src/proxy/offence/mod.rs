@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 use crate::model::Escalation;
 
@@ -184,11 +184,8 @@ impl Offences {
 /// What one client has: an address of IPv4, or a /64 of IPv6, which is what one subscriber has.
 fn client(peer: IpAddr) -> IpNet {
     match peer.to_canonical() {
-        IpAddr::V4(address) => Ipv4Net::from(address).into(),
-        IpAddr::V6(address) => {
-            let network = Ipv6Net::new(address, 64).map(|network| network.trunc());
-            network.unwrap_or_else(|_too_long| address.into()).into()
-        }
+        address @ IpAddr::V4(_) => address.into(),
+        address @ IpAddr::V6(_) => IpNet::new_assert(address, 64).trunc(),
     }
 }
 
