@@ -1,6 +1,6 @@
 //! Reads values of annotations and settings: text in, value out. It reports nothing; an error is what to write instead.
 
-use std::{borrow::Cow, ops::RangeInclusive, str::FromStr, time::Duration};
+use std::{borrow::Cow, num::NonZeroU32, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use crate::model::{Balance, Networks, Retry, Template, Variable};
 
@@ -102,6 +102,14 @@ pub(super) fn bytes(value: &str) -> Read<u64> {
 /// A limit in bytes; 0 is none.
 pub(super) fn limit(value: &str, field: &mut Option<u64>) -> Read {
     *field = Some(bytes(value)?).filter(|limit| *limit != 0);
+    Ok(())
+}
+
+/// A number up to `max`; 0 is none.
+pub(super) fn count(value: &str, max: u32, field: &mut Option<NonZeroU32>) -> Read {
+    let mut count = 0;
+    number(value, 0..=max, &mut count).ok_or_else(|| format!("a number up to {max}"))?;
+    *field = NonZeroU32::new(count);
     Ok(())
 }
 

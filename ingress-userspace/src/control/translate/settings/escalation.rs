@@ -6,8 +6,8 @@ use crate::model::Escalation;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AskedEscalation {
-    /// Never if 0.
-    pub(super) after: u32,
+    /// Never if `None`.
+    pub(super) after: Option<NonZeroU32>,
     pub(super) within: Duration,
     pub(super) lasts: Duration,
     pub(super) dry_run: bool,
@@ -15,13 +15,13 @@ pub(super) struct AskedEscalation {
 
 impl Default for AskedEscalation {
     fn default() -> Self {
-        Self { after: 0, within: Duration::from_secs(60), lasts: Duration::from_secs(600), dry_run: false }
+        Self { after: None, within: Duration::from_secs(60), lasts: Duration::from_secs(600), dry_run: false }
     }
 }
 
 impl AskedEscalation {
     pub(super) fn made(&self) -> Option<Escalation> {
         let Self { after, within, lasts, dry_run } = *self;
-        NonZeroU32::new(after).map(|after| Escalation { after, within, lasts, dry_run })
+        after.map(|after| Escalation { after, within, lasts, dry_run })
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::{
     super::{
-        super::values::{Read, boolean, number, span},
+        super::values::{Read, boolean, count, number, span},
         upkeep::Kind,
     },
     Key, key,
@@ -16,12 +16,7 @@ pub(super) const KEYS: &[Key] = &[
         "eject-after",
         "failures in a row after which a pod gets no requests for a while: no connection, a time-out, a connection \
          that is closed before an answer; `0` for never. Ours alone",
-        |value, asked| {
-            let mut after = 0;
-            number(value, 0..=1000, &mut after).ok_or("a number up to 1000")?;
-            asked.upkeep.ejection.after = NonZeroU32::new(after);
-            Ok(())
-        },
+        |value, asked| count(value, 1000, &mut asked.upkeep.ejection.after),
     )
     .default("1"),
     key("eject-on-5xx", "whether answers of 5xx are such failures, too. Ours alone", |value, asked| {

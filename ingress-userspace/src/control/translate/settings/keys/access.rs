@@ -1,9 +1,7 @@
 //! Who may come in, and how often.
 
-use std::num::NonZeroU32;
-
 use super::{
-    super::super::values::{Read, boolean, limit_scope, networks, number},
+    super::super::values::{Read, boolean, count, limit_scope, networks, number},
     Setting, prefixes, setting,
 };
 use crate::model::Texts;
@@ -39,28 +37,28 @@ pub(super) const SETTINGS: &[Setting] = &[
         "client-packet-burst",
         "packets that a client may send at once after a pause, with `client-packets-per-second`; `0` for as many as in \
          a second. Ours alone",
-        |value, globals| packets(value, &mut globals.settings.client_limits.packets.burst),
+        |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.packets.burst),
     )
     .default("0"),
     setting(
         "client-packets-per-second",
         "packets that each client, an IPv4 address or a /64, may send to our ports of one node; XDP drops what is \
          more. `0` for any number. Ours alone",
-        |value, globals| packets(value, &mut globals.settings.client_limits.packets.per_second),
+        |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.packets.per_second),
     )
     .default("0"),
     setting(
         "client-syn-burst",
         "TCP connections that a client may ask for at once after a pause, with `client-syns-per-second`; `0` for as many \
          as in a second. Ours alone",
-        |value, globals| packets(value, &mut globals.settings.client_limits.syns.burst),
+        |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.syns.burst),
     )
     .default("0"),
     setting(
         "client-syns-per-second",
         "TCP connections that each client, an IPv4 address or a /64, may ask for in a second; those that ask again count, \
          and XDP drops what is more. `0` for any number. Ours alone",
-        |value, globals| packets(value, &mut globals.settings.client_limits.syns.per_second),
+        |value, globals| count(value, PACKETS_MAX, &mut globals.settings.client_limits.syns.per_second),
     )
     .default("0"),
     setting(
@@ -136,16 +134,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
 ];
 
+/// Of a client in a second, or at once; the kernel part counts in nanoseconds.
+const PACKETS_MAX: u32 = 1_000_000;
+
 fn error_status(value: &str, field: &mut u16) -> Read {
     number(value, 400..=599, field).ok_or_else(|| "a number from 400 to 599".into())
-}
-
-/// Up to a million; the kernel part counts in nanoseconds.
-fn packets(value: &str, field: &mut Option<NonZeroU32>) -> Read {
-    let mut count = 0;
-    number(value, 0..=1_000_000, &mut count).ok_or("a number up to 1000000")?;
-    *field = NonZeroU32::new(count);
-    Ok(())
 }
 
 fn texts(value: &str, field: &mut Texts) -> Read {

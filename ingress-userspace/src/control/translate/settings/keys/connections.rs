@@ -1,9 +1,7 @@
 //! How long connections of clients may stay, how many, and how TLS and HTTP are spoken over them.
 
-use std::num::NonZeroU32;
-
 use super::{
-    super::super::values::{Read, boolean, number, seconds, span},
+    super::super::values::{Read, boolean, count, number, seconds, span},
     Setting, setting,
 };
 use crate::model::Versions;
@@ -41,13 +39,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "max-connections",
         "client connections that each worker has open at one time, more are closed; `0` for any number. Ours alone",
-        |value, globals| connections(value, &mut globals.settings.connections_max),
+        |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_max),
     )
     .default("65536"),
     setting(
         "max-connections-per-client",
         "the same for one client, on one node; `0` for any number. Ours alone",
-        |value, globals| connections(value, &mut globals.settings.connections_per_client),
+        |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_per_client),
     )
     .default("0"),
     setting(
@@ -108,9 +106,4 @@ fn versions(value: &str, field: &mut Versions) -> Read {
 
 const VERSIONS: &str = "`TLSv1.2`, `TLSv1.3` or both, as older versions are not safe and not implemented";
 
-fn connections(value: &str, field: &mut Option<NonZeroU32>) -> Read {
-    let mut count = 0;
-    number(value, 0..=10_000_000, &mut count).ok_or("a number up to 10000000")?;
-    *field = NonZeroU32::new(count);
-    Ok(())
-}
+const CONNECTIONS_MAX: u32 = 10_000_000;

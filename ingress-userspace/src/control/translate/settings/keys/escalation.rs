@@ -1,7 +1,7 @@
 //! When refusals of the proxy become a denial.
 
 use super::{
-    super::super::values::{boolean, number, seconds},
+    super::super::values::{boolean, count, seconds},
     Setting, setting,
 };
 
@@ -11,9 +11,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "escalate-after",
         "refusals of one client after which the node drops its packets, from 1 to 1000000; `0` for never. Ours alone, as \
          the others of `escalate-…`; docs/clients.md says which refusals count",
-        |value, globals| {
-            number(value, 0..=1_000_000, &mut globals.escalation.after).ok_or_else(|| "a number up to 1000000".into())
-        },
+        |value, globals| count(value, 1_000_000, &mut globals.escalation.after),
     )
     .default("0"),
     setting(
