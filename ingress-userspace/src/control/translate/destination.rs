@@ -111,17 +111,12 @@ fn behind(
     findings: &mut Vec<Finding>,
     context: &mut Context<'_>,
 ) -> Option<Upstream> {
-    let service = &context.service(name)?.object;
-    let found = Port::Number(number).find(service, Transport::Tcp);
-    match external_name(service) {
-        None => found.map(|port| match through {
+    match find(name, number, Transport::Tcp, context)? {
+        Found::Own { service, port } => Some(match through {
             Through::Pods => pods(name, port, findings, context),
             Through::Service => itself(name, service, port, context),
         }),
-        Some(external_name) => {
-            let port = found.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
-            outside(name, external_name, &port, findings, context)
-        }
+        Found::External { external_name, port } => outside(name, external_name, &port, findings, context),
     }
 }
 
@@ -193,13 +188,29 @@ fn stream_endpoints(
     findings: &mut Vec<Finding>,
     context: &mut Context<'_>,
 ) -> Option<Vec<Endpoint>> {
-    let service = &context.service(name)?.object;
-    let found = Port::Number(number).find(service, transport);
+    match find(name, number, transport, context)? {
+        Found::Own { service: _, port } => Some(listed(name, port, findings, context).0),
+        Found::External { external_name, port } => led_to(name, external_name, &port, findings, context),
+    }
+}
+
+/// A port, and the kind of service that has it.
+enum Found<'c> {
+    /// One with pods of its own.
+    Own { service: &'c Service, port: &'c ServicePort },
+    /// One that stands for an external name, and need not list its ports.
+    External { external_name: &'c str, port: Cow<'c, ServicePort> },
+}
+
+/// Port `number` of a service.
+fn find<'c>(name: &ObjectName, number: i32, transport: Transport, context: &mut Context<'c>) -> Option<Found<'c>> {
+    let service: &'c Service = &context.service(name)?.object;
+    let port = Port::Number(number).find(service, transport);
     match external_name(service) {
-        None => found.map(|port| listed(name, port, findings, context).0),
+        None => port.map(|port| Found::Own { service, port }),
         Some(external_name) => {
-            let port = found.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
-            led_to(name, external_name, &port, findings, context)
+            let port = port.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
+            Some(Found::External { external_name, port })
         }
     }
 }
