@@ -35,13 +35,18 @@ pub(super) const ZSTD: &[Setting] = coding!(zstd, 1..=12, "3", "256", ". Ours al
 
 /// Sorted by name.
 pub(super) const SETTINGS: &[Setting] = &[
-    setting("enable-brotli", "the same with brotli", |value, globals| {
-        boolean(value, &mut globals.asked.compression.brotli.enabled)
-    })
+    setting(
+        "enable-brotli",
+        "whether responses are compressed with brotli for clients that take it, where an Ingress does not say",
+        |value, globals| boolean(value, &mut globals.asked.compression.brotli.enabled),
+    )
     .default("false"),
-    setting("enable-zstd", "the same with zstd. Ours alone", |value, globals| {
-        boolean(value, &mut globals.asked.compression.zstd.enabled)
-    })
+    setting(
+        "enable-zstd",
+        "whether responses are compressed with zstd for clients that take it, where an Ingress does not say. \
+         Ours alone",
+        |value, globals| boolean(value, &mut globals.asked.compression.zstd.enabled),
+    )
     .default("false"),
     setting(
         "gzip-disable",

@@ -20,9 +20,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "statuses of pods' responses that are replaced, where an Ingress does not say: as the annotation",
         |value, globals| globals.asked.error_pages.statuses(value),
     ),
-    setting("disable-proxy-intercept-errors", "whether none is, where an Ingress does not say", |value, globals| {
-        boolean(value, &mut globals.asked.error_pages.disabled)
-    })
+    setting(
+        "disable-proxy-intercept-errors",
+        "whether no response of a pod is replaced, where an Ingress does not say",
+        |value, globals| boolean(value, &mut globals.asked.error_pages.disabled),
+    )
     .default("false"),
     setting(
         "global-allowed-response-headers",
