@@ -128,24 +128,16 @@ impl Reserve {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
     use http_body_util::{BodyExt, Empty};
-    use ingress_common::HostL7Cell;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::proxy::{
-        Options, Shared,
-        upstream::{self, Limits, Target, Transport},
-    };
+    use crate::proxy::upstream::{self, Limits, Target, Transport};
 
     /// A worker with one idle connection to an endpoint, whose end of it comes with it.
     async fn worker() -> (Rc<Worker>, TcpStream) {
-        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
-        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-        let worker = Worker::new(shared, 0, Options::default());
+        let worker = Worker::alone();
         let endpoint = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let connection = worker
             .pool

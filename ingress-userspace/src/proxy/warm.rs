@@ -79,19 +79,16 @@ impl Warm {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::SocketAddr, sync::Arc};
-
-    use ingress_common::HostL7Cell;
+    use std::net::SocketAddr;
 
     use super::*;
-    use crate::proxy::{Options, Shared, scan::Place, worker::Worker};
+    use crate::proxy::{scan::Place, worker::Worker};
 
     const MAX: usize = 3;
 
     /// A queue that is full, the connections in it, and one that has come to rest but is not in it yet.
     fn full() -> (Warm, [Rc<Conn>; MAX + 1]) {
-        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
-        let worker = Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, Options::default());
+        let worker = Worker::alone();
         let address = SocketAddr::from(([127, 0, 0, 1], 80));
         let conns = [(); MAX + 1].map(|()| {
             let conn = Conn::new(Rc::clone(&worker), address, address, false);

@@ -227,6 +227,15 @@ impl Worker {
     }
 }
 
+#[cfg(test)]
+impl Worker {
+    /// The only one of a process, which counts all hosts as one.
+    pub(super) fn alone() -> Rc<Self> {
+        let cells = Box::leak(Box::new([ingress_common::HostL7Cell::default()]));
+        Self::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, Options::default())
+    }
+}
+
 /// A connection known to its worker.
 pub(super) struct Entered {
     worker: Rc<Worker>,

@@ -291,16 +291,12 @@ mod tests {
         task::{Context, Waker},
     };
 
-    use ingress_common::HostL7Cell;
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::{
-        model::{
-            Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
-            UpstreamKey,
-        },
-        proxy::{Options, Shared},
+    use crate::model::{
+        Action, Authentication, HostId, PathMatch, RouteTable, Rule, Satisfy, Token, TokenPlace, Unavailable,
+        UpstreamKey,
     };
 
     fn server(target: &str) -> KeyServer {
@@ -414,8 +410,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_has_never_begun_keeps_nothing() {
-        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
-        let worker = Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, Options::default());
+        let worker = Worker::alone();
         let ring = Arc::new(Keyring::of(server("/jwks").into()));
         let tasks = LocalSet::new();
         {
