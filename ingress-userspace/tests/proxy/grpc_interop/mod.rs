@@ -1,6 +1,7 @@
 //! The public interoperability cases of gRPC, by their names, with tonic for the client and for the pod. What tonic
 //! does not let one say, `grpc.rs` says frame by frame.
 
+mod messages;
 mod pod;
 
 use std::{
@@ -20,9 +21,12 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use self::pod::{
-    EchoStatus, Empty, INITIAL, Payload, Pod, SimpleRequest, SimpleResponse, StreamingInputCallRequest,
-    StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse, TRAILING, output, size_of,
+use self::{
+    messages::{
+        EchoStatus, Empty, Payload, SimpleRequest, SimpleResponse, StreamingInputCallRequest,
+        StreamingInputCallResponse, StreamingOutputCallRequest, StreamingOutputCallResponse, output, size_of,
+    },
+    pod::{INITIAL, Pod, TRAILING},
 };
 use crate::support::{DEADLINE, Proxy, Table, until};
 
