@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A name is asked again when nine tenths of its time to live are over, at the soonest after [`MIN_TTL`] and at the
-//! latest after
-//! [`MAX_TTL`]. While DNS fails, the last answer stays for [`MAX_STALE`]; that a name does not exist is an answer.
+//! latest after [`MAX_TTL`]. While DNS fails, the last answer stays for [`MAX_STALE`]; that a name does not exist is an
+//! answer.
 //!
 //! Who can make Services can make names whose servers never answer, or late. So that they delay no other, names are
 //! asked for in places of three kinds (see [`Standing`]): such names wait for each other only.
