@@ -9,6 +9,7 @@ use crate::support::{Origin, wait_until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 const EVIL: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab";
 
 const BLOCK: (&str, &str) = ("block-user-agents", "evil");
 const LOCAL: (&str, &str) = ("proxy-real-ip-cidr", "127.0.0.0/8");
@@ -37,10 +38,9 @@ fn counted(site: &Site) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn what_happens_to_anybody_does_not_count() {
+fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
     let origin = Origin::answering("pod");
     let basic = [("auth-type", "basic"), ("auth-secret", "users")];
-    let long = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: {}\r\n\r\n", "a".repeat(200_000));
     for (annotations, requests, statuses, expect) in [
         (&[][..], &[GET, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"][..], &[200, 404][..], None),
         (&[], &["GET / HTTP/1.1\r\n\r\n"], &[400], Some(("malformed", 1))),
@@ -78,6 +78,7 @@ fn what_happens_to_anybody_does_not_count() {
         assert_eq!(counted(&site), Vec::from_iter(expect), "{requests:?}");
     }
     let site = serve(&[], &[("escalate-after", "1000")], &origin);
+    let long = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: {}\r\n\r\n", "a".repeat(200_000));
     let mut client = site.client();
     // It may be closed before all of it is sent.
     client.send(&long[..40_000]);
@@ -86,8 +87,6 @@ fn what_happens_to_anybody_does_not_count() {
     wait_until("the connection has ended", || site.proxy.shared.stats().connections == 0);
     assert!(counted(&site).is_empty());
 }
-
-const POST: &str = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab";
 
 #[test]
 fn who_is_refused_so_often_within_the_time_is_an_offender() {
