@@ -16,7 +16,7 @@ use nix::{
 use xtask::process::is_required;
 
 /// A load that the verifier gives up on takes up to 80 s.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 pub(crate) struct Sandbox {
     directory: tempfile::TempDir,
