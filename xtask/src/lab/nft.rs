@@ -1,28 +1,18 @@
 //! Rules of nftables, as what others would do in the place of our programs.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::Context as _;
 
 use super::Namespace;
 use crate::process;
 
-/// nft(8), if it is installed.
-#[must_use]
-pub fn program() -> Option<PathBuf> {
-    process::find_program("nft")
-}
-
 /// Writes rules to the file `path` and applies them inside `namespace`.
 ///
 /// # Errors
 /// If nft(8) is missing or refuses them.
 pub fn apply(namespace: &Namespace, path: &Path, rules: &str) -> anyhow::Result<()> {
-    let nft = program().context("`nft` is missing (package `nftables`)")?;
+    let nft = process::find_program("nft").context("`nft` is missing (package `nftables`)")?;
     fs::write(path, rules).with_context(|| format!("cannot write `{}`", path.display()))?;
     namespace.run(|| process::capture(Command::new(nft).arg("-f").arg(path))).map(drop)
 }
