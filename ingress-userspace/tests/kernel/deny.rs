@@ -23,8 +23,8 @@ use crate::{
     sandbox::{Sandbox, sandboxed},
 };
 
-const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
+pub(crate) const XDP_DROP: u32 = 1;
+pub(crate) const XDP_PASS: u32 = 2;
 
 pub(crate) fn nets(text: &str) -> Vec<IpNet> {
     text.split_whitespace().map(|net| net.parse().expect("a network")).collect()
@@ -67,7 +67,7 @@ fn packets(from: &str) -> [(&'static str, Vec<u8>); 3] {
     ]
 }
 
-fn run(datapath: &Datapath, frame: &[u8]) -> u32 {
+pub(crate) fn run(datapath: &Datapath, frame: &[u8]) -> u32 {
     datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs").verdict
 }
 

@@ -1,7 +1,7 @@
 //! Frames through `ingress_xdp` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its
 //! case names.
 
-use aya::maps::{Array, Map, MapData};
+use aya::maps::{Array, Map};
 use ingress_common::{
     Alive, HostId, HostNet, Total, Traffic,
     flow::{PROTO_TCP, PROTO_UDP},
@@ -292,8 +292,7 @@ fn stale_heartbeat_stops_steering_until_the_next_beat() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
         check(&datapath, &accepted("fresh", &syn4(), &[Total::Decided]));
-        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(ALIVE)).expect("pinned");
-        let mut alive: Array<_, Alive> = Map::Array(pinned).try_into().expect("an array");
+        let mut alive: Array<_, Alive> = Map::Array(sandbox.map(ALIVE)).try_into().expect("an array");
         let now = alive.get(&ALIVE_CURRENT, 0).expect("an entry");
         alive.set(ALIVE_CURRENT, Alive { heartbeat_ns: 1, ..now }, 0).expect("aged");
         check(&datapath, &accepted("stale", &syn4(), &[Total::HeartbeatStale]));

@@ -9,8 +9,7 @@ pub(crate) struct Handoffs(Array<MapData, HandoffEntry>);
 
 impl Handoffs {
     pub(crate) fn pinned(sandbox: &Sandbox) -> Self {
-        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(HANDOFFS)).expect("pinned");
-        Self(Map::Array(pinned).try_into().expect("an array"))
+        Self(Map::Array(sandbox.map(HANDOFFS)).try_into().expect("an array"))
     }
 
     /// The latest note for a connection.

@@ -19,17 +19,15 @@ use ingress_common::{
     map::{ALIVE, ALIVE_CURRENT, CLIENTS, CLIENTS_MAX, LIMITS, LIMITS_ALL},
     steer::{PORT_LIMITS_PACKETS, PORT_LIMITS_SYNS},
 };
-use ingress_userspace::datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, Pinned, RunOptions, TestProgram};
-use ipnet::IpNet;
+use ingress_userspace::datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, Pinned};
 
 use crate::{
+    deny::{XDP_DROP, XDP_PASS, nets, run},
     frames::{CLIENT4, CLIENT6, NODE4, NODE6, check_sum, serving_with},
     packets::{ACK, Packet, SYN},
     sandbox::{Sandbox, sandboxed},
 };
 
-const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// A node whose proxy never hangs, and what there is of limits in its kernel.
@@ -40,12 +38,8 @@ struct Node {
     alive: Array<MapData, Alive>,
 }
 
-fn pinned(sandbox: &Sandbox, name: &str) -> MapData {
-    MapData::from_pin(sandbox.bpffs().join("v1/maps").join(name)).expect("pinned")
-}
-
 fn array<V: Pod>(sandbox: &Sandbox, name: &str) -> Array<MapData, V> {
-    Map::Array(pinned(sandbox, name)).try_into().expect("an array")
+    Map::Array(sandbox.map(name)).try_into().expect("an array")
 }
 
 fn rate(per_second: u32, burst: u32) -> Option<PacketRate> {
@@ -64,10 +58,6 @@ fn key(addr: &str) -> ClientKey {
     })
 }
 
-fn nets(text: &str) -> Vec<IpNet> {
-    text.split_whitespace().map(|net| net.parse().expect("a network")).collect()
-}
-
 /// A packet of the family of `from`.
 fn packet(from: &str, flags: u8) -> Packet {
     let (from, to) =
@@ -78,7 +68,7 @@ fn packet(from: &str, flags: u8) -> Packet {
 impl Node {
     fn new(sandbox: &Sandbox) -> Self {
         let datapath = serving_with(&sandbox.options(&[]));
-        let clients = Map::LruHashMap(pinned(sandbox, CLIENTS)).try_into().expect("a hash");
+        let clients = Map::LruHashMap(sandbox.map(CLIENTS)).try_into().expect("a hash");
         let mut node = Self { datapath, limits: array(sandbox, LIMITS), clients, alive: array(sandbox, ALIVE) };
         node.set_heartbeat(u64::MAX);
         node
@@ -144,10 +134,6 @@ impl Node {
         flags.dedup();
         flags
     }
-}
-
-fn run(datapath: &Datapath, frame: &[u8]) -> u32 {
-    datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs").verdict
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
     os::fd::AsFd as _,
 };
 
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{HashMap, Map};
 use ingress_common::{Handoff, Nic, Total, flow::PROTO_TCP, map::NICS, steer::CHOSEN_BY_XDP};
 use ingress_userspace::datapath::{Datapath, Options, SteeredPort, flow_key};
 
@@ -83,8 +83,7 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
             accepted_by(&listeners[0], &connect(node, |_| ()).expect("connects"));
         }
         assert_eq!(lookups(&datapath), [4, 2, 0, 0, 0]);
-        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(NICS)).expect("pinned");
-        let mut nics: HashMap<_, u32, Nic> = Map::HashMap(pinned).try_into().expect("a hash");
+        let mut nics: HashMap<_, u32, Nic> = Map::HashMap(sandbox.map(NICS)).try_into().expect("a hash");
         nics.insert(1, Nic { mode: 1, pad: 0 }, 0).expect("loopback has the program, as it seems");
         // The node itself is no client of an interface, whatever interface its route names …
         accepted_by(&listeners[0], &connect(NODE4, |_| ()).expect("connects"));

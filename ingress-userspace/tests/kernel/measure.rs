@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::atomic::Ordering::Relaxed, time::Instant};
 
-use aya::maps::{Array, Map, MapData};
+use aya::maps::{Array, Map};
 use ingress_common::{
     flow::PROTO_TCP,
     map::{DENY_CHANGED, DENY_CHANGED_ALL, HOSTS_DEFAULT},
@@ -106,8 +106,7 @@ fn programs_stay_small_and_their_cost_is_printed() {
         ];
         print_rounds(ROUNDS, &ways, receive);
         // As if every packet were the first of its sender.
-        let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(DENY_CHANGED)).expect("pinned");
-        let mut changed: Array<_, u64> = Map::Array(pinned).try_into().expect("an array");
+        let mut changed: Array<_, u64> = Map::Array(sandbox.map(DENY_CHANGED)).try_into().expect("an array");
         let changed_ns = changed.get(&DENY_CHANGED_ALL, 0).expect("read");
         changed.set(DENY_CHANGED_ALL, 0, 0).expect("written");
         let ways = [

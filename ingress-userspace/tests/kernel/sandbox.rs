@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use aya::maps::MapData;
 use ingress_userspace::datapath::{Interfaces, Missing, Options, XdpMode, probe};
 use nix::{
     mount::{MsFlags, mount},
@@ -61,6 +62,12 @@ impl Sandbox {
 
     pub(crate) fn bpffs(&self) -> PathBuf {
         self.directory.path().join("xdp-ingress")
+    }
+
+    /// The map `name` that is pinned in this sandbox.
+    #[track_caller]
+    pub(crate) fn map(&self, name: &str) -> MapData {
+        MapData::from_pin(self.bpffs().join("v1/maps").join(name)).expect("pinned")
     }
 
     /// Options for pins in this sandbox.
