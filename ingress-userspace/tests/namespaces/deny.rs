@@ -37,6 +37,9 @@ pub(crate) const CLIENTS: [(Family, IpAddr, IpAddr); 2] = [
     (Family::V6, IpAddr::V6(CLIENT_V6), IpAddr::V6(BLOCKED_V6)),
 ];
 
+/// What the process logs when the kernel's list has become another.
+const CHANGED: &str = "the node's deny list changed";
+
 const BLOCK: &str = "block-cidrs: \"192.0.2.3, 2001:db8:1::3\"";
 pub(crate) const TRUST: &str = "use-forwarded-headers: \"true\", proxy-real-ip-cidr: \"192.0.2.0/24, 2001:db8:1::/64\"";
 
@@ -76,10 +79,12 @@ pub(crate) fn serving(name: &str, rows: &[&str]) -> Option<(Net, Process)> {
     Some((net, process))
 }
 
-/// Waits until the kernel's list has changed so often.
-fn wait_for_change(process: &Process, count: usize) {
-    let has_changed = || (process.log().matches("the node's deny list changed").count() >= count).then_some(());
-    until("the list changes", has_changed).unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+/// Waits until the process has logged `text` so often.
+#[track_caller]
+pub(crate) fn wait_for_log(process: &Process, text: &str, count: usize) {
+    let is_said = || (process.log().matches(text).count() >= count).then_some(());
+    until(&format!("`{text}` in the log, {count} times"), is_said)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
 }
 
 pub(crate) fn socket(net: &Net, from: IpAddr, kind: Type) -> Socket {
@@ -126,18 +131,24 @@ pub(crate) fn wait_for_drop(net: &Net, before: u64) {
     until("a packet is dropped", || (denied(net) > before).then_some(())).expect("the kernel drops it");
 }
 
-/// What `xdp-ingress` says to this.
-pub(crate) fn command(net: &Net, arguments: &[&str]) -> String {
+/// What `xdp-ingress` says to this; an error if it does not do it.
+pub(crate) fn run(net: &Net, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
     let output = command.args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+/// [`run`] that must be done.
+#[track_caller]
+pub(crate) fn command(net: &Net, arguments: &[&str]) -> String {
+    run(net, arguments).unwrap_or_else(|said| panic!("{said}"))
 }
 
 #[test]
 fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
     let Some((net, process)) = serving("deny", &[BLOCK]) else { return };
-    wait_for_change(&process, 1);
+    wait_for_log(&process, CHANGED, 1);
 
     for (family, client, blocked) in CLIENTS {
         until("a datagram is answered", || udp_services::ask(&datagrams(&net, client, family), "x"))
@@ -192,7 +203,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 
     // Whoever may speak for others is heard, and judged by whom it speaks for.
     settings(&net, &[BLOCK, TRUST]);
-    wait_for_change(&process, 2);
+    wait_for_log(&process, CHANGED, 2);
     for (family, _, blocked) in CLIENTS {
         assert_eq!(get(&net, blocked, family, "").expect("an answer"), 403);
         assert_eq!(get(&net, blocked, family, "x-forwarded-for: 198.51.100.9\r\n").expect("an answer"), 200);
@@ -220,7 +231,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 
     // The list holds for connections that are older than it, too.
     settings(&net, &[BLOCK]);
-    wait_for_change(&process, 3);
+    wait_for_log(&process, CHANGED, 3);
     for stream in &mut open {
         let before = denied(&net);
         stream.write_all(HEAD).expect("sent");

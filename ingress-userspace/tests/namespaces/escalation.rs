@@ -2,7 +2,7 @@
 //! takes that back; one that is refused less often, or speaks for others, is left alone. And what an operator adds by
 //! hand.
 
-use std::{net::IpAddr, process::Command};
+use std::net::IpAddr;
 
 use serde_json::Value;
 use socket2::Type;
@@ -12,7 +12,7 @@ use xtask::lab::{
 };
 
 use crate::{
-    deny::{BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, serving, settings, socket, wait_for_drop},
+    deny::{BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, run, serving, settings, socket, wait_for_drop},
     net::{Net, http},
 };
 
@@ -84,14 +84,6 @@ fn list(net: &Net) -> Vec<(String, Vec<String>)> {
 
 fn line(prefix: &str, origin: &str) -> (String, Vec<String>) {
     (prefix.to_owned(), vec![origin.to_owned()])
-}
-
-/// What `xdp-ingress` says to this; an error if it does not do it.
-fn run(net: &Net, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
-    let output = command.args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 #[test]

@@ -7,29 +7,24 @@ use ingress_common::Total;
 use serde_json::{Value, json};
 use socket2::{Socket, Type};
 use xtask::lab::{
-    Process,
     topology::{CLIENT_V4, Family},
     until,
 };
 
 use crate::{
-    deny::{CLIENTS, TRUST, command, get, serving, settings, socket},
+    deny::{CLIENTS, TRUST, command, get, serving, settings, socket, wait_for_log},
     net::{Net, http},
 };
 
 /// Far fewer than a client asks for that is in a hurry, on however slow a machine.
 const LIMIT: &str = "client-syns-per-second: \"1\", client-syn-burst: \"3\"";
 const DRY_RUN: &str = "client-limits-dry-run: \"true\"";
+/// What the process logs when the kernel's limits have become others.
+const CHANGED: &str = "the node's limits of clients";
 const HURRIED_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 3));
 
 fn count(net: &Net, total: Total) -> u64 {
     net.maps().read().expect("maps").total(total).packets
-}
-
-/// Waits until the kernel's limits have changed so often.
-fn wait_for_change(process: &Process, count: usize) {
-    let has_changed = || (process.log().matches("the node's limits of clients").count() >= count).then_some(());
-    until("the limits change", has_changed).unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
 }
 
 /// A connection that is asked for, and not waited for.
@@ -43,7 +38,7 @@ fn begin(net: &Net, from: IpAddr, family: Family) -> Socket {
 #[test]
 fn who_asks_for_too_many_connections_waits_and_nobody_else() {
     let Some((net, process)) = serving("limits", &[LIMIT]) else { return };
-    wait_for_change(&process, 1);
+    wait_for_log(&process, CHANGED, 1);
     for (family, _, hurried) in CLIENTS {
         let before = count(&net, Total::LimitedSyn);
         let mut begun = Vec::new();
@@ -73,7 +68,7 @@ fn who_asks_for_too_many_connections_waits_and_nobody_else() {
 
     // What would be dropped is counted, and answered.
     settings(&net, &[LIMIT, DRY_RUN]);
-    wait_for_change(&process, 2);
+    wait_for_log(&process, CHANGED, 2);
     let dropped = count(&net, Total::LimitedSyn);
     for (family, _, hurried) in CLIENTS {
         let before = count(&net, Total::WouldLimitSyn);
@@ -87,7 +82,7 @@ fn who_asks_for_too_many_connections_waits_and_nobody_else() {
 
     // Whoever may speak for others is many clients, and not limited.
     settings(&net, &[LIMIT, TRUST]);
-    wait_for_change(&process, 3);
+    wait_for_log(&process, CHANGED, 3);
     for (family, _, hop) in CLIENTS {
         for _ in 0..20 {
             assert_eq!(get(&net, hop, family, "").expect("an answer"), 200);
@@ -97,7 +92,7 @@ fn who_asks_for_too_many_connections_waits_and_nobody_else() {
     assert!(command(&net, &["deny", "test", "192.0.2.3"]).starts_with("passes by 192.0.2.0/24"));
 
     settings(&net, &[]);
-    wait_for_change(&process, 4);
+    wait_for_log(&process, CHANGED, 4);
     for _ in 0..20 {
         assert_eq!(get(&net, HURRIED_V4, Family::V4, "").expect("an answer"), 200);
     }
