@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    fs,
     io::{Read as _, Write as _},
     process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex},
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use aya::util::KernelVersion;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use xtask::lab::{
@@ -24,12 +26,21 @@ use crate::{
     net::{Net, http},
 };
 
-/// Runs the product in the node, with CAP_BPF and no other capability.
+/// The capabilities that reading pins takes, as an option of setpriv(1): none. Kernels before 5.19 want CAP_BPF for
+/// every bpf(2) if `kernel.unprivileged_bpf_disabled` is set (kernel commit c8644cd0efe7).
+fn least() -> &'static str {
+    let is_old = KernelVersion::current().expect("a release") < KernelVersion::new(5, 19, 0);
+    let is_set = |value: String| value.trim() != "0";
+    let wants_bpf = is_old && fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled").is_ok_and(is_set);
+    if wants_bpf { "--bounding-set=-all,+bpf" } else { "--bounding-set=-all" }
+}
+
+/// Runs the product in the node as root, with no more capabilities than it needs.
 fn run(net: &Net, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
     command.args(args).arg("--bpffs").arg(&net.bpffs);
-    let least = ["--bounding-set=-all,+bpf", "--inh-caps=-all", "--no-new-privs"].map(OsString::from);
-    let mut command = under("setpriv", &least, &command);
+    let setpriv = [least(), "--inh-caps=-all", "--no-new-privs"].map(OsString::from);
+    let mut command = under("setpriv", &setpriv, &command);
     net.topology.node.run(move || Ok(command.output()?)).expect("it runs")
 }
 
