@@ -10,7 +10,7 @@ use std::{process::Command, time::Duration};
 use ingress_common::Total;
 use ingress_userspace::datapath::{RunOptions, TestProgram};
 use xtask::{
-    lab::{Namespace, denied, nft},
+    lab::{Namespace, denied, nft, packet},
     process::capture,
 };
 
@@ -38,10 +38,10 @@ fn interface(name: &str) -> u32 {
 fn with_checksums(packet: &Packet) -> Vec<u8> {
     let mut frame = packet.frame();
     let (header, segment) = frame[14..].split_at_mut(20);
-    let checksum = denied::checksum(&[&*header]);
+    let checksum = packet::checksum(&[&*header]);
     header[10..12].copy_from_slice(&checksum);
     let pseudo_header = [0, 6, 0, u8::try_from(segment.len()).expect("a short one")];
-    let checksum = denied::checksum(&[&header[12..], &pseudo_header, &*segment]);
+    let checksum = packet::checksum(&[&header[12..], &pseudo_header, &*segment]);
     segment[16..18].copy_from_slice(&checksum);
     frame
 }

@@ -20,6 +20,7 @@ pub mod load;
 pub mod maps;
 mod namespace;
 pub mod nft;
+pub mod packet;
 pub mod pattern;
 mod process;
 mod registry;

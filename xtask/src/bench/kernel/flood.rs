@@ -1,7 +1,7 @@
 //! A flood of SYNs from denied networks, and what is left for a client that means well.
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, SocketAddrV4},
     os::fd::AsRawFd as _,
     path::Path,
     sync::{
@@ -29,6 +29,7 @@ use crate::{
         client::Ask,
         denied,
         load::{Connections, Load},
+        packet,
     },
 };
 
@@ -140,7 +141,9 @@ fn send(stop: &AtomicBool) -> anyhow::Result<u64> {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        match sendto(socket.as_raw_fd(), &denied::syn(number, to), &address, MsgFlags::empty()) {
+        let port = 1024 + (number / denied::COUNT % 60_000) as u16;
+        let syn = packet::syn(SocketAddrV4::new(denied::address(number), port), to);
+        match sendto(socket.as_raw_fd(), &syn, &address, MsgFlags::empty()) {
             Ok(_) => sent += 1,
             // What the link has no room for is lost, as on any other.
             Err(Errno::ENOBUFS) => {}
