@@ -150,6 +150,7 @@ impl Stage {
             target: Target { addr, protocol, trust: trust.clone() },
             ask: Ask::get(host, "/"),
             count: 2,
+            from: Vec::new(),
             connections,
             pause,
         };

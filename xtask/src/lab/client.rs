@@ -3,7 +3,12 @@
 //!
 //! It must be used inside a tokio runtime; its sockets belong to the namespace of the thread that opens the connection.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -17,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{RootCertStore, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     task::JoinHandle,
     time::timeout,
 };
@@ -145,13 +150,25 @@ impl Connection {
     /// # Errors
     /// If the connection is refused, times out, or TLS fails.
     pub async fn open(addr: SocketAddr, protocol: Protocol, name: &str, trust: &Trust) -> anyhow::Result<Self> {
-        let connecting = Self::connect(addr, protocol, name, trust);
-        timeout(DEADLINE, connecting).await.with_context(|| format!("no connection to `{addr}` within {DEADLINE:?}"))?
+        Self::open_from(None, addr, protocol, name, trust).await
     }
 
-    async fn connect(addr: SocketAddr, protocol: Protocol, name: &str, trust: &Trust) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(addr).await.with_context(|| format!("cannot connect to `{addr}`"))?;
-        stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+    /// [`Connection::open`] from this address of the namespace, or from the one that the kernel chooses.
+    ///
+    /// # Errors
+    /// As there, and if the namespace does not have the address.
+    pub async fn open_from(
+        from: Option<IpAddr>,
+        addr: SocketAddr,
+        protocol: Protocol,
+        name: &str,
+        trust: &Trust,
+    ) -> anyhow::Result<Self> {
+        let opening = async { Self::over(connect(from, addr).await?, protocol, name, trust).await };
+        timeout(DEADLINE, opening).await.with_context(|| format!("no connection to `{addr}` within {DEADLINE:?}"))?
+    }
+
+    async fn over(stream: TcpStream, protocol: Protocol, name: &str, trust: &Trust) -> anyhow::Result<Self> {
         let local = stream.local_addr().context("connection has no address")?;
         let (sender, driver) = match protocol {
             Protocol::Http1 => start_http1(stream).await?,
@@ -294,6 +311,27 @@ impl Answer {
     }
 }
 
+/// Connects from an address of the namespace, or from the one that the kernel chooses.
+pub(super) async fn connect(from: Option<IpAddr>, addr: SocketAddr) -> anyhow::Result<TcpStream> {
+    let connecting = async {
+        let socket = match addr {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        if let Some(from) = from {
+            socket.bind(SocketAddr::new(from, 0))?;
+        }
+        socket.connect(addr).await
+    };
+    let connected: io::Result<TcpStream> = connecting.await;
+    let stream = connected.with_context(|| match from {
+        Some(from) => format!("cannot connect to `{addr}` from `{from}`"),
+        None => format!("cannot connect to `{addr}`"),
+    })?;
+    stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+    Ok(stream)
+}
+
 async fn handshake(
     stream: TcpStream,
     name: &str,
@@ -339,4 +377,23 @@ where
 /// Those of `work`.
 pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_comes_from_the_address_that_is_named() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let named = Ipv4Addr::new(127, 0, 0, 2);
+        for (from, expect) in [(None, Ipv4Addr::LOCALHOST), (Some(named.into()), named)] {
+            let _open = block_on(connect(from, addr)).expect("connected");
+            let (_, peer) = listener.accept().expect("accepted");
+            assert_eq!(peer.ip(), expect);
+        }
+    }
 }

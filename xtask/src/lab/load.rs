@@ -2,7 +2,7 @@
 //! either answered as expected or a failure that is kept with its reason.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -13,12 +13,12 @@ use std::{
 
 use anyhow::Context as _;
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 use tokio_tungstenite::{client_async, tungstenite::Message};
 
 use super::{
     Namespace,
-    client::{Ask, Connection, Protocol, Trust, block_on},
+    client::{Ask, Connection, Protocol, Trust, block_on, connect},
     until,
 };
 
@@ -51,6 +51,8 @@ pub struct Clients {
     pub ask: Ask,
     /// How many ask at one time.
     pub count: usize,
+    /// Addresses of the namespace that they have in turn; of none, those that the kernel chooses.
+    pub from: Vec<IpAddr>,
     pub connections: Connections,
     /// Pause of each client between two requests.
     pub pause: Duration,
@@ -106,8 +108,8 @@ impl Load {
         clients: usize,
         connections: Connections,
     ) -> anyhow::Result<Self> {
-        let clients = Clients { target: target.into(), ask, count: clients, connections, pause: Duration::ZERO };
-        Self::of(namespace, clients)
+        let (target, from, pause) = (target.into(), Vec::new(), Duration::ZERO);
+        Self::of(namespace, Clients { target, ask, count: clients, from, connections, pause })
     }
 
     /// Starts `clients`, who ask as fast as they are answered and pause.
@@ -121,8 +123,9 @@ impl Load {
         let thread = namespace.thread("load", move || {
             block_on(async move {
                 let mut tasks = tokio::task::JoinSet::new();
-                for _ in 0..count {
-                    tasks.spawn(client(Arc::clone(&theirs), clients.clone()));
+                for number in 0..count {
+                    let from = clients.from.get(number % clients.from.len().max(1)).copied();
+                    tasks.spawn(client(Arc::clone(&theirs), clients.clone(), from));
                 }
                 let mut total = Report::default();
                 while let Some(report) = tasks.join_next().await {
@@ -197,15 +200,15 @@ impl Report {
     }
 }
 
-async fn client(shared: Arc<Shared>, clients: Clients) -> Report {
+async fn client(shared: Arc<Shared>, clients: Clients, from: Option<IpAddr>) -> Report {
     let mut report = Report::default();
     let mut kept = None;
     while !shared.stop.load(Ordering::Relaxed) {
         let result = match clients.connections {
-            Connections::WebSockets => converse(&shared, clients.target.addr, &clients.ask, &mut report).await,
+            Connections::WebSockets => converse(&shared, from, &clients, &mut report).await,
             Connections::Kept | Connections::New => {
                 let began = Instant::now();
-                let result = exchange(&mut kept, &clients).await;
+                let result = exchange(&mut kept, from, &clients).await;
                 if result.is_ok() {
                     report.answered += 1;
                     report.times.push(began.elapsed());
@@ -234,7 +237,7 @@ async fn client(shared: Arc<Shared>, clients: Clients) -> Report {
     report
 }
 
-async fn exchange(kept: &mut Option<Connection>, clients: &Clients) -> anyhow::Result<()> {
+async fn exchange(kept: &mut Option<Connection>, from: Option<IpAddr>, clients: &Clients) -> anyhow::Result<()> {
     let Clients { target: Target { addr, protocol, trust }, ask, .. } = clients;
     // A server that announced the end of a kept connection closes it between requests: the client opens another, as
     // every client does (RFC 9112, 9.6).
@@ -243,15 +246,14 @@ async fn exchange(kept: &mut Option<Connection>, clients: &Clients) -> anyhow::R
     {
         *kept = None;
     }
+    let open = || Connection::open_from(from, *addr, *protocol, &ask.host, trust);
     let connection = match kept {
         Some(connection) => connection,
-        None => kept.insert(Connection::open(*addr, *protocol, &ask.host, trust).await?),
+        None => kept.insert(open().await?),
     };
     let answer = match connection.send(ask).await {
         // The announcement came after the look and before the request, of which nothing was sent.
-        Err(error) if was_never_sent(&error) => {
-            kept.insert(Connection::open(*addr, *protocol, &ask.host, trust).await?).send(ask).await?
-        }
+        Err(error) if was_never_sent(&error) => kept.insert(open().await?).send(ask).await?,
         answer => answer?,
     };
     anyhow::ensure!(answer.status.is_success(), "answered {}", answer.status);
@@ -264,11 +266,10 @@ fn was_never_sent(error: &anyhow::Error) -> bool {
 }
 
 /// One WebSocket, from its handshake to its close by the client.
-async fn converse(shared: &Shared, addr: SocketAddr, ask: &Ask, report: &mut Report) -> anyhow::Result<()> {
-    let Ask { method: _, host, path, upload: _ } = ask;
+async fn converse(shared: &Shared, from: Option<IpAddr>, clients: &Clients, report: &mut Report) -> anyhow::Result<()> {
+    let Clients { target, ask: Ask { method: _, host, path, upload: _ }, .. } = clients;
     let began = Instant::now();
-    let stream = TcpStream::connect(addr).await.with_context(|| format!("cannot connect to `{addr}`"))?;
-    stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+    let stream = connect(from, target.addr).await?;
     let handshake = client_async(format!("ws://{host}{path}"), stream);
     let (mut socket, _) = timeout(MESSAGE_LIMIT, handshake).await.context("no answer to the handshake")??;
     while began.elapsed() < SOCKET_LIFE && !shared.stop.load(Ordering::Relaxed) {
