@@ -63,7 +63,7 @@ impl Spread {
 // === impl Limit ===
 
 impl Limit {
-    fn holds(self, value: f64) -> bool {
+    pub(super) fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(most) => value <= most,
             Self::Below(most) => value < most,

@@ -6,6 +6,7 @@
 //! elsewhere (tests and benches that hold the others) ────┼── figure: rows, verdicts
 //! costs (tests/kernel: TEST_RUN, live frames, nft) ──┬───┘
 //!                                                    └── record: docs/kernel-figures.md
+//! node ── flood: what others leave for clients that mean well, by itself
 //! ```
 
 mod costs;
@@ -32,13 +33,18 @@ const AFTER_HELP: &str = "\
 CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed by the kernel, on live frames
 (BPF_PROG_TEST_RUN), without a sender. Everything happens in namespaces that go with the run. Needs root.
 
+A flood comes from denied networks, from few addresses (each far over its limit) or from many (each sends once), as fast as
+a thread sends it. In its way are the deny list and limits of clients in XDP, the list alone, or nft in the place of both.
+What the first two are there to stop is to leave clients 90 % of their goodput, and their 99th percentile below twice what
+it is without a flood.
+
 Exit codes: 0 every figure that was measured is reached; 1 one is not.
 
 Examples:
   cargo xtask bench kernel                # figures 1 to 3 measured, the others cited; about six minutes
   cargo xtask bench kernel --all          # all of them
   cargo xtask bench kernel --record       # and write docs/kernel-figures.md
-  cargo xtask bench kernel --flood        # what a client has left within a flood of denied packets";
+  cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about eight minutes";
 
 /// Measure what the kernel part costs, beside plain bind and nft
 #[derive(Debug, clap::Args)]
@@ -50,7 +56,7 @@ pub(super) struct Args {
     /// Length of one measurement in seconds.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Instead: the goodput and the 99th percentile of a client within a flood of denied packets.
+    /// Instead: the goodput and the 99th percentile of clients within floods of SYNs, denied, limited or neither.
     #[arg(long, conflicts_with_all = ["all", "record"])]
     flood: bool,
     /// Also run the tests and the bench that hold the other figures.

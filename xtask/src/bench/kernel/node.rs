@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use ingress_common::map::CLIENTS_MAX;
+
 use super::cpu::Cpu;
 use crate::{
     bench::{Case, load, peers::Ports},
@@ -26,21 +28,25 @@ use crate::{
 const READY: Duration = Duration::from_secs(30);
 /// Where the node serves, whichever way.
 pub(super) const SERVED: (Ipv4Addr, u16) = (NODE_V4, 80);
+/// Connections that each client may ask for in a second, and at once, where that is limited.
+pub(super) const SYNS_PER_SECOND: u32 = 20;
 /// The host with a pod behind it.
 pub(super) const POD_HOST: &str = "pod.test";
 
-/// How connections come to the proxy, and what is done about denied networks.
+/// How connections come to the proxy, and what is done about floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// XDP and sk_lookup.
     Steered,
     /// As [`Way::Steered`], with the deny list in XDP.
     Denying,
+    /// As [`Way::Denying`], with the limits of clients.
+    Limiting,
     /// The proxy binds the port.
     Bound,
     /// The proxy binds another port, to which nft redirects.
     Redirected,
-    /// The proxy binds the port, and nft drops what is denied in `netdev` ingress.
+    /// The proxy binds the port, and nft drops in `netdev` ingress what [`Way::Limiting`] would.
     Filtered,
 }
 
@@ -59,6 +65,7 @@ impl Way {
         match self {
             Self::Steered => "steered",
             Self::Denying => "denying",
+            Self::Limiting => "limiting",
             Self::Bound => "bound",
             Self::Redirected => "redirected",
             Self::Filtered => "filtered",
@@ -67,17 +74,42 @@ impl Way {
 
     fn rules(self) -> Option<String> {
         match self {
-            Self::Steered | Self::Denying | Self::Bound => None,
+            Self::Steered | Self::Denying | Self::Limiting | Self::Bound => None,
             Self::Redirected => Some(
                 "table ip nat {\nchain prerouting {\ntype nat hook prerouting priority dstnat;\n\
                  tcp dport 80 redirect to :8080\n}\n}\n"
                     .into(),
             ),
+            // A set of as many as our map of clients holds. As there, whom a full one has no room for is not limited;
+            // it is time that makes room.
             Self::Filtered => Some(format!(
-                "table netdev filter {{\n{}\nchain ingress {{\ntype filter hook ingress device \"{NODE_NIC}\" priority 0;\n\
-                 ip saddr @denied drop\n}}\n}}\n",
+                "table netdev filter {{\n{}\n\
+                 set clients {{\ntype ipv4_addr; size {CLIENTS_MAX}; flags dynamic,timeout; timeout 1m;\n}}\n\
+                 chain ingress {{\ntype filter hook ingress device \"{NODE_NIC}\" priority 0;\n\
+                 ip saddr @denied drop\n\
+                 tcp dport 80 tcp flags & (fin | syn | rst | ack) == syn update @clients {{ \
+                 ip saddr limit rate over {SYNS_PER_SECOND}/second burst {SYNS_PER_SECOND} packets }} drop\n}}\n}}\n",
                 denied::nft_set()
             )),
+        }
+    }
+
+    /// Rows of the settings.
+    fn settings(self) -> Vec<String> {
+        let deny = || format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","));
+        match self {
+            Self::Steered | Self::Bound | Self::Redirected | Self::Filtered => Vec::new(),
+            Self::Denying => vec![deny()],
+            Self::Limiting => vec![deny(), format!("client-syns-per-second: \"{SYNS_PER_SECOND}\"")],
+        }
+    }
+
+    /// What the proxy logs when the kernel has its settings.
+    const fn announcements(self) -> &'static [&'static str] {
+        match self {
+            Self::Steered | Self::Bound | Self::Redirected | Self::Filtered => &[],
+            Self::Denying => &["deny list changed"],
+            Self::Limiting => &["deny list changed", "limits of clients changed"],
         }
     }
 }
@@ -93,27 +125,26 @@ impl Node {
             // More than there are by default, fewer than connection tracking remembers.
             client.sysctl("ipv4/ip_local_port_range", "20000 60000")?;
         }
+        // Who floods under somebody else's address is silent when it is answered, and so is this: a word that nobody is
+        // there (ICMP) would have the node forget what it was asked for.
+        topology.router.ip("route add blackhole default")?;
         if let Some(rules) = way.rules() {
             nft::apply(&topology.node, &lab.home().join("rules.nft"), &rules)?;
         }
         let manifests = lab.home().join("manifests");
         fs::create_dir_all(&manifests)?;
         fs::write(manifests.join("kernel.yaml"), include_str!("kernel.yaml"))?;
-        let data = if way == Way::Denying {
-            format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","))
-        } else {
-            String::new()
-        };
         let settings = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\n\
-             data: {{{data}}}\n"
+             data: {{{}}}\n",
+            way.settings().join(", ")
         );
         fs::write(manifests.join("settings.yaml"), settings)?;
         let bpffs = lab.bpffs()?.join("xdp-ingress");
         let mut options = Options::kernel(binary, &manifests, NODE_NIC, &bpffs);
         options.workers = 1;
         options.path = match way {
-            Way::Steered | Way::Denying => options.path,
+            Way::Steered | Way::Denying | Way::Limiting => options.path,
             Way::Bound | Way::Filtered => DataPath::Bind { http: 80, https: 443 },
             Way::Redirected => DataPath::Bind { http: 8080, https: 8443 },
         };
@@ -132,8 +163,8 @@ impl Node {
     fn wait(&mut self, way: Way) -> anyhow::Result<()> {
         let Self { process, topology, _lab: _ } = self;
         process.wait_until(READY, "the node serves", || serves(topology))?;
-        if way == Way::Denying {
-            until_within(READY, "the deny list", || process.log().contains("deny list changed").then_some(()))?;
+        for words in way.announcements() {
+            until_within(READY, words, || process.log().contains(words).then_some(()))?;
         }
         Ok(())
     }
