@@ -8,6 +8,7 @@
 
 mod balance;
 mod changes;
+mod combinations;
 mod deny;
 mod escalation;
 mod generation;

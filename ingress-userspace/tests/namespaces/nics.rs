@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How an interface receives; `None` if it is not shown.
-fn receives(net: &Net, name: &str) -> Option<String> {
+pub(crate) fn receives(net: &Net, name: &str) -> Option<String> {
     let shown = net.admin("/interfaces").ok()?.json().ok()?;
     let nic = shown.as_array()?.iter().find(|nic| nic["interface"] == name)?.clone();
     nic["receives"].as_str().map(str::to_owned)

@@ -1,35 +1,14 @@
-//! Which connections the proxy gets, which it must not get, and that every packet is counted once.
+//! What the proxy must not get, what must come through whole, and that every packet is counted once. Who is answered in
+//! which mode, and who counts it, is in `combinations.rs`.
 
 use std::net::SocketAddr;
 
 use ingress_common::Total;
-use xtask::lab::{
-    client::Ask,
-    echo::Echo,
-    topology::{CLIENT_V4, CLIENT_V6, Family},
-};
+use xtask::lab::{client::Ask, echo::Echo, topology::Family};
 
 use crate::net::{Net, http};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
-#[test]
-fn steered_connection_reaches_the_proxy_and_keeps_its_addresses() {
-    let Some((net, _proxy)) = Net::serving("steered") else { return };
-    for (family, client) in FAMILIES.into_iter().zip([CLIENT_V4.to_string(), CLIENT_V6.to_string()]) {
-        let (answer, _) = net.ask(&net.topology.client, http(family), &Ask::get("web.test", "/"));
-        assert_eq!(answer.status, 200);
-        let seen = answer.json().expect("the pod answers with JSON");
-        assert_eq!(seen["headers"]["x-forwarded-port"], "80", "getsockname of the accepted connection");
-        assert_eq!(seen["headers"]["x-forwarded-for"], client.as_str(), "getpeername of the accepted connection");
-    }
-    let counts = net.settled();
-    // More where a SYN was sent again, or a segment came after its connection was gone.
-    assert!(counts.total(Total::LookupDecided).packets >= 2);
-    assert!(counts.total(Total::Decided).packets >= 2);
-    assert_eq!(counts.total(Total::LookupDefault).packets, 0);
-    assert_eq!(counts.total(Total::Undecided).packets, 0);
-}
 
 #[test]
 fn transit_and_other_ports_are_untouched() {
@@ -50,23 +29,6 @@ fn transit_and_other_ports_are_untouched() {
     assert_eq!(counts.total(Total::Accepted).packets, 0);
     assert!(counts.total(Total::Transit).packets >= 10, "{:?}", counts.totals);
     assert!(counts.total(Total::OtherPort).packets >= 5, "{:?}", counts.totals);
-}
-
-#[test]
-fn node_local_and_pod_to_node_are_served() {
-    let Some((net, _proxy)) = Net::serving("local") else { return };
-    let pod = net.topology.pods[0].namespace.clone();
-    for from in [&net.topology.node, &pod] {
-        for family in FAMILIES {
-            let (answer, _) = net.ask(from, http(family), &Ask::get("web.test", "/"));
-            assert_eq!(answer.status, 200, "from {} by {family:?}", from.name());
-        }
-    }
-    let counts = net.settled();
-    assert!(counts.total(Total::LookupDefault).packets >= 4);
-    assert_eq!(counts.total(Total::LookupDecided).packets, 0);
-    assert_eq!(counts.total(Total::Undecided).packets, 0);
-    assert_eq!(counts.hosts["web.test"].l7.requests.success, 4);
 }
 
 #[test]

@@ -39,10 +39,20 @@ pub struct Options {
 /// How packets reach it.
 #[derive(Clone, Debug)]
 pub enum DataPath {
-    /// XDP and sk_lookup on this interface, pinned below this directory; ports 80 and 443.
-    Kernel { interface: String, bpffs: PathBuf },
+    /// A program in this place on this interface, and sk_lookup, pinned below this directory; ports 80 and 443.
+    Kernel { mode: XdpMode, interface: String, bpffs: PathBuf },
+    /// sk_lookup alone, pinned below this directory; ports 80 and 443.
+    Lookup { bpffs: PathBuf },
     /// Ordinary listeners on these ports, no programs.
     Bind { http: u16, https: u16 },
+}
+
+/// Where the program is that sees what an interface receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    Native,
+    Generic,
+    Tcx,
 }
 
 /// A running controller. Dropping it ends it.
@@ -65,7 +75,7 @@ impl Options {
             manifests: manifests.into(),
             workers: 2,
             admin: (Ipv4Addr::LOCALHOST, 9110).into(),
-            path: DataPath::Kernel { interface: interface.into(), bpffs: bpffs.into() },
+            path: DataPath::Kernel { mode: XdpMode::Native, interface: interface.into(), bpffs: bpffs.into() },
         }
     }
 
@@ -77,9 +87,12 @@ impl Options {
         command.env("NO_COLOR", "1").arg("run").arg("--manifests").arg(manifests);
         command.args(["--workers", &workers.to_string(), "--admin-addr", &admin.to_string()]);
         match path {
-            DataPath::Kernel { interface, bpffs } => {
-                command.args(["--steer", "auto", "--xdp-mode", "native", "--interface", interface]);
+            DataPath::Kernel { mode, interface, bpffs } => {
+                command.args(["--steer", "auto", "--xdp-mode", mode.name(), "--interface", interface]);
                 command.arg("--bpffs").arg(bpffs)
+            }
+            DataPath::Lookup { bpffs } => {
+                command.args(["--steer", "auto", "--xdp-mode", "off"]).arg("--bpffs").arg(bpffs)
             }
             DataPath::Bind { http, https } => {
                 command.args(["--steer", "bind", "--xdp-mode", "off"]);
@@ -87,6 +100,20 @@ impl Options {
             }
         };
         command
+    }
+}
+
+// === impl XdpMode ===
+
+impl XdpMode {
+    /// As `--xdp-mode` and `/interfaces` of the admin address have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Tcx => "tcx",
+        }
     }
 }
 

@@ -62,7 +62,10 @@ const HOLDERS: [Holder; 7] = [
         by: By::Tests(&[
             "three_megabytes_cross_the_small_mtu_hop_both_ways",
             "transit_and_other_ports_are_untouched",
-            "node_local_and_pod_to_node_are_served",
+            "native_xdp_serves_and_counts_whoever_asks",
+            "generic_xdp_serves_and_counts_whoever_asks",
+            "tcx_serves_and_counts_whoever_asks",
+            "sk_lookup_alone_serves_whoever_asks",
             "datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked",
         ]),
         says: None,
