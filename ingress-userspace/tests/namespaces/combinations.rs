@@ -1,6 +1,6 @@
-//! Whoever asks is answered, over either family and in each `--xdp-mode`, under an address of its own, and counted by whom
-//! docs/lifecycle.md says: by the program of a NIC, or by sk_lookup alone. Each test starts one process and asks it six
-//! times.
+//! Whoever asks is answered, over either family and in each `--xdp-mode`, under an address of its own, and counted by
+//! whom docs/lifecycle.md says: by the program of a NIC, or by sk_lookup alone. Each test starts one process and asks it
+//! six times.
 
 use std::net::IpAddr;
 

@@ -33,10 +33,10 @@ const AFTER_HELP: &str = "\
 CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed by the kernel, on live frames
 (BPF_PROG_TEST_RUN), without a sender. Everything happens in namespaces that go with the run. Needs root.
 
-A flood comes from denied networks, from few addresses (each far over its limit) or from many (each sends once), as fast as
-a thread sends it. In its way are the deny list and limits of clients in XDP, the list alone, or nft in the place of both.
-What the first two are there to stop is to leave clients 90 % of their goodput, and their 99th percentile below twice what
-it is without a flood.
+A flood comes from denied networks, from few addresses (each far over its limit) or from many (each sends once), as
+fast as a thread sends it. In its way are the deny list and limits of clients in XDP, the list alone, or nft in the
+place of both. What the first two are there to stop is to leave clients 90 % of their goodput, and to make their 99th
+percentile no more than twice what it is without a flood.
 
 Exit codes: 0 every figure that was measured is reached; 1 one is not.
 

@@ -1,5 +1,5 @@
-//! Floods of SYNs, and what is left for clients that mean well: with the deny list and the limits of clients in XDP, with
-//! the list alone, and with nft in the place of both.
+//! Floods of SYNs, and what is left for clients that mean well: with the deny list and the limits of clients in XDP,
+//! with the list alone, and with nft in the place of both.
 //!
 //! ```text
 //! senders (whose SYNs; a thread sends them) ──┐
@@ -60,9 +60,10 @@ pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
         println!("{row}");
     }
     println!(
-        "\nMedians of {} rounds of {} s; what is kept is a flooded figure relative to the quiet one of its round, goodput {GOODPUT}\n\
-         and p99 {P99} being the target. In brackets: what nothing of ours is in the way of, and nft. The flood comes from one\n\
-         thread, which on a link within one machine also receives what it sends: the cheaper a drop, the more it can send.",
+        "\nMedians of {} rounds of {} s. What is kept is a flooded figure relative to the quiet one of its round; the\n\
+         target is goodput {GOODPUT} and p99 {P99}. In brackets: what nothing of ours is in the way of, and nft. The\n\
+         flood comes from one thread, which on a link within one machine also receives what it sends: the cheaper a\n\
+         drop, the more it can send.",
         args.rounds, args.seconds
     );
     let missed = rows.iter().filter(|row| row.is_promised() && row.verdict() == Verdict::Missed);

@@ -84,7 +84,8 @@ impl fmt::Display for Row {
         let verdict = if self.is_promised() { verdict.to_string() } else { format!("({verdict})") };
         write!(
             f,
-            "| {} | {} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} | {goodput_kept:.2} | {p99_kept:.2} | {verdict} |",
+            "| {} | {} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} | {goodput_kept:.2} | {p99_kept:.2} \
+             | {verdict} |",
             senders.name(),
             in_the_way(*way),
             quiet.goodput,
