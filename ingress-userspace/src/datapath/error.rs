@@ -8,7 +8,11 @@ pub enum Error {
     /// This machine cannot run the datapath at all; nothing was changed.
     #[error("the datapath cannot run here: {}", list(.0))]
     Unsupported(Vec<Missing>),
-    #[error("pinned map `{}` has another layout ({found}; this version needs {expected}); remove it with `xdp-ingress unload`", path.display())]
+    #[error(
+        "pinned map `{}` has another layout ({found}; this version needs {expected}); use the version of xdp-ingress \
+         that has made it, or remove all that is pinned, its counters too, with `xdp-ingress unload`",
+        path.display()
+    )]
     Layout { path: PathBuf, found: String, expected: String },
     #[error(
         "nothing of xdp-ingress is pinned below `{}`; start `xdp-ingress run` with its kernel part on this node, or \
@@ -32,8 +36,9 @@ pub enum Error {
     )]
     ForeignNamespace { path: PathBuf },
     #[error(
-        "interface `{interface}` has an XDP program of somebody else; remove it (`ip link set dev {interface} xdp off`), or \
-         run with `--xdp-mode auto` or `tcx`, which leave it there"
+        "interface `{interface}` has an XDP program of somebody else; run with `--xdp-mode auto` or `tcx`, which leave \
+         it there, or have whoever attached it take it off (`bpftool net` shows it; one without a link goes by \
+         `ip link set dev {interface} xdp off`)"
     )]
     Busy { interface: String },
     #[error("there is no interface `{0}` in this network namespace; `ip link` lists those there are")]
@@ -74,7 +79,7 @@ pub enum Missing {
     Kernel { running: String, needed: &'static str },
     /// The kernel has no support for programs of this type, or forbids them.
     ProgramType(&'static str),
-    /// The kernel takes no BTF, which the map definitions need.
+    /// The kernel takes no BTF, which the map definitions need. Its own, `/sys/kernel/btf`, is needed for nothing.
     Btf,
     /// No BPF file system is mounted where the pins go.
     Bpffs(PathBuf),
@@ -92,21 +97,63 @@ impl fmt::Display for Missing {
             Self::Programs => {
                 f.write_str("this binary was built without kernel programs; build it with `cargo xtask build`")
             }
-            Self::Capability(name) => write!(f, "the process lacks `{name}`; run it as root or grant the capability"),
+            Self::Capability(name) => write!(
+                f,
+                "the process lacks `{name}`; run it as root, or give it that capability (a container by \
+                 `securityContext.capabilities.add`)"
+            ),
             Self::Kernel { running, needed } => {
                 write!(f, "kernel `{running}` is too old; `{needed}` or later is needed")
             }
-            Self::ProgramType(name) => write!(f, "the kernel does not load `{name}` programs (is bpf(2) restricted?)"),
-            Self::Btf => {
-                f.write_str("the kernel takes no BTF; it needs `CONFIG_BPF_SYSCALL` and `CONFIG_DEBUG_INFO_BTF`")
-            }
-            Self::Bpffs(path) => {
-                write!(f, "no BPF file system at `{0}`; mount one with `mount -t bpf bpf {0}`", path.display())
-            }
+            Self::ProgramType(name) => write!(
+                f,
+                "the kernel does not load `{name}` programs; let the process use bpf(2) (seccomp, SELinux, AppArmor), \
+                 or take a kernel with `CONFIG_BPF_SYSCALL`"
+            ),
+            Self::Btf => f.write_str(
+                "the kernel takes no BTF from the process; let it use bpf(2) (seccomp, SELinux, AppArmor), or take a \
+                 kernel with `CONFIG_BPF_SYSCALL`",
+            ),
+            Self::Bpffs(path) => write!(
+                f,
+                "no BPF file system at `{0}`; mount one with `mkdir -p {0} && mount -t bpf bpf {0}` (for a pod, on the \
+                 node: `mount -t bpf bpf /sys/fs/bpf`)",
+                path.display()
+            ),
         }
     }
 }
 
 fn list(missing: &[Missing]) -> String {
     missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_documented_is_what_is_said() {
+        const DOCS: &str = include_str!("../../../docs/lifecycle.md");
+        let missing = [
+            Missing::Capability("CAP_BPF"),
+            Missing::Kernel { running: "5.10.0-32-amd64".to_owned(), needed: "5.18" },
+            Missing::ProgramType("xdp"),
+            Missing::Btf,
+            Missing::Bpffs("/sys/fs/bpf".into()),
+        ];
+        let errors = [
+            Error::Layout {
+                path: "/sys/fs/bpf/xdp-ingress/v1/maps/ports".into(),
+                found: "4 → 24 bytes".to_owned(),
+                expected: "4 → 16 bytes".to_owned(),
+            },
+            Error::Busy { interface: "eth0".to_owned() },
+            Error::NothingPinned("/sys/fs/bpf/xdp-ingress".into()),
+        ];
+        let said = missing.iter().map(ToString::to_string).chain(errors.iter().map(ToString::to_string));
+        for said in said {
+            assert!(DOCS.contains(&said), "docs/lifecycle.md does not say: {said}");
+        }
+    }
 }

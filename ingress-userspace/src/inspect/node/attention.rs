@@ -20,12 +20,14 @@ impl State {
                 vec!["no process has taken this node over; see the log of `xdp-ingress run`, if it runs".to_owned()]
             }
             Some(Process { lives: Some(false), .. }) => vec![
-                "the process that owns this node has ended; new connections are refused until another takes over"
+                "the process that owns this node has ended; new connections are refused until another takes over: \
+                 start `xdp-ingress run`, and see at the end of its log why the last one ended"
                     .to_owned(),
             ],
             Some(Process { silence, .. }) if *silence > Duration::from_nanos(HEARTBEAT_STALE_NS) => vec![format!(
                 "the process that owns this node has given no heartbeat for {:.1} s: it hangs, or there is no CPU for \
-                 it; XDP chooses no worker, and the default rule delivers",
+                 it; XDP chooses no worker and limits nobody, the default rule delivers, and clients may wait: restart \
+                 it if it does not go on",
                 silence.as_secs_f64()
             )],
             Some(_) => Vec::new(),
@@ -34,7 +36,10 @@ impl State {
         attention.extend(self.fills.iter().filter(|fill| percent(fill) >= FULL_PERCENT).map(|fill| {
             let what = match fill.map {
                 map::HOST_IDS => "further hosts count for host 0; raise `--host-capacity` after `xdp-ingress unload`",
-                map::FLOWS => "packets of further connections count for host 0",
+                map::FLOWS => {
+                    "packets of further connections count for host 0, and all are served; there is room again when \
+                     connections end"
+                }
                 map::DENY4 | map::DENY6 => {
                     "further networks to be denied are left to the proxy, which refuses their requests; name larger \
                      networks in `block-cidrs`"
@@ -145,6 +150,29 @@ mod tests {
                 attention.contains(expected) && attention.is_empty() == expected.is_empty(),
                 "{expected}: {attention}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_documented_is_what_is_said() {
+        const DOCS: &str = include_str!("../../../../docs/lifecycle.md");
+        let full = |map, capacity: u32| Fill { map, entries: usize::try_from(capacity).expect("some"), capacity };
+        let fills = vec![
+            full(map::HOST_IDS, map::HOSTS_DEFAULT),
+            full(map::FLOWS, map::FLOWS_MAX),
+            full(map::DENY4, map::DENY_MAX),
+            full(map::DENIALS, map::DENIALS_MAX),
+        ];
+        let hung = process(Role::Owner, Duration::from_secs(4), Some(true));
+        let ended = Process { lives: Some(false), ..hung };
+        for state in [
+            State { processes: vec![hung], ..well() },
+            State { processes: vec![ended], ..well() },
+            State { fills, ..well() },
+        ] {
+            for said in state.attention() {
+                assert!(DOCS.contains(&said), "docs/lifecycle.md does not say: {said}");
+            }
         }
     }
 }
