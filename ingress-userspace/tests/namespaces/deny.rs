@@ -18,6 +18,7 @@ use xtask::lab::{
 };
 
 use crate::{
+    inspect::attention,
     net::{Net, http},
     udp_services,
 };
@@ -240,4 +241,45 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
         let silence = stream.read(&mut [0; 64]).expect_err("no answer");
         assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
     }
+}
+
+#[test]
+fn who_finds_no_room_in_the_list_is_left_to_the_proxy() {
+    let Some((net, process)) = serving("deny-full", &[]) else { return };
+    // Every other address, for neighbours would be one network; all of them stand before the client.
+    let filler: String = (0..DENY_MAX).map(|n| format!("a::{:x}:{:x} ", n >> 15, (n & 0x7fff) * 2)).collect();
+    let full = format!("block-cidrs: \"{filler}192.0.2.3 2001:db8:1::3\"");
+    settings(&net, &[full.as_str()]);
+    let is_told = || {
+        let log = process.log();
+        log.lines().find(|line| line.contains("than the kernel part has room for")).map(str::to_owned)
+    };
+    let said = until_within(READY, "a full list", is_told)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    assert!(said.contains("left_out=1") && said.contains("merge or remove networks"), "{said}");
+    let said = attention(&net);
+    let words =
+        "map `deny6` is 100 % full: further networks to be denied are left to the proxy, which refuses their requests";
+    assert!(said.contains(words) && said.contains("name larger networks in `block-cidrs`"), "{said}");
+
+    let [(_, client_v4, dropped), (_, client_v6, left_out)] = CLIENTS;
+    assert_eq!(get(&net, left_out, Family::V6, "").expect("an answer of the proxy"), 403);
+    until("a datagram is answered", || udp_services::ask(&datagrams(&net, left_out, Family::V6), "x"))
+        .expect("services of UDP serve all that the kernel lets in");
+    assert_eq!(get(&net, client_v4, Family::V4, "").expect("an answer"), 200);
+    assert_eq!(get(&net, client_v6, Family::V6, "").expect("an answer"), 200);
+    let is_shut_out = |from, family| {
+        let before = denied(&net);
+        let shut_out = socket(&net, from, Type::STREAM);
+        shut_out.set_nonblocking(true).expect("non-blocking");
+        assert!(shut_out.connect(&http(family).into()).is_err(), "in progress");
+        wait_for_drop(&net, before);
+        assert!(shut_out.peer_addr().is_err());
+    };
+    is_shut_out(dropped, Family::V4);
+
+    settings(&net, &[BLOCK]);
+    wait_for_log(&process, CHANGED, 2);
+    is_shut_out(left_out, Family::V6);
+    assert_eq!(attention(&net), "");
 }

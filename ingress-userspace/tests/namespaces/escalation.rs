@@ -4,6 +4,12 @@
 
 use std::net::IpAddr;
 
+use ingress_common::{
+    Denial, DenialKey,
+    denial::ORIGIN_OPERATOR,
+    flow::v4_mapped,
+    map::{DENIALS, DENIALS_MAX},
+};
 use serde_json::Value;
 use socket2::Type;
 use xtask::lab::{
@@ -12,7 +18,12 @@ use xtask::lab::{
 };
 
 use crate::{
-    deny::{BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, run, serving, settings, socket, wait_for_drop},
+    deny::{
+        BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, run, serving, settings, socket, wait_for_drop,
+        wait_for_log,
+    },
+    full,
+    inspect::attention,
     net::{Net, http},
 };
 
@@ -211,4 +222,35 @@ fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
     assert!(command(&net, &["deny", "test", "192.0.2.77"]).starts_with("denied by 192.0.2.0/25"));
     command(&net, &["deny", "remove", "192.0.2.0/25"]);
     assert_eq!(list(&net), [line("2001:db8:1::3/128", "operator")]);
+}
+
+#[test]
+fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
+    let Some((net, process)) = serving("denials-full", &[BLOCK, ESCALATE]) else { return };
+    // As an operator's, of 10.0.0.0, 10.0.0.1 and so on, until they are removed.
+    full::fill(&mut full::pinned(&net, DENIALS), DENIALS_MAX, |number| {
+        let [_, a, b, c] = number.to_be_bytes();
+        (DenialKey { origin: ORIGIN_OPERATOR, prefix_len: 128, addr: v4_mapped([10, a, b, c]) }, Denial::default())
+    });
+    for _ in 0..3 {
+        offend(&net, OFFENDER, Family::V4);
+    }
+    wait_for_escalation(&net, "failed", 1.0);
+    let words = "could not deny a client that was refused too often; unless an error stands above, there is no room: \
+                 remove denials, or merge networks of `block-cidrs`";
+    wait_for_log(&process, words, 1);
+    offend(&net, OFFENDER, Family::V4);
+    is_served(&net, OFFENDER, Family::V4);
+    let said = run(&net, &["deny", "add", "192.0.2.3"]).expect_err("there is no room");
+    let words =
+        format!("there are {DENIALS_MAX} denials already; remove some of those that `xdp-ingress deny list` shows");
+    assert!(said.contains(&words), "{said}");
+    let said = attention(&net);
+    let words =
+        "map `denials` is 100 % full: further denials are refused; take some back with `xdp-ingress deny remove`";
+    assert!(said.contains(words), "{said}");
+
+    command(&net, &["deny", "remove", "10.0.0.1"]);
+    command(&net, &["deny", "add", "192.0.2.3"]);
+    is_shut_out(&net, OFFENDER, Family::V4);
 }

@@ -36,7 +36,7 @@ fn least() -> &'static str {
 }
 
 /// Runs the product in the node as root, with no more capabilities than it needs.
-fn run(net: &Net, args: &[&str]) -> Output {
+pub(crate) fn run(net: &Net, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
     command.args(args).arg("--bpffs").arg(&net.bpffs);
     let setpriv = [least(), "--inh-caps=-all", "--no-new-privs"].map(OsString::from);
@@ -55,7 +55,7 @@ fn top(net: &Net, args: &[&str]) -> Value {
     json_of(net, &[&["top", "--once", "--output", "json"], args].concat())
 }
 
-fn status(net: &Net) -> Value {
+pub(crate) fn status(net: &Net) -> Value {
     json_of(net, &["status", "--output", "json"])
 }
 

@@ -2,20 +2,27 @@
 
 use std::{
     fs,
+    io::{ErrorKind, Read as _, Write as _},
     process::Command,
     time::{Duration, Instant},
 };
 
 use ingress_common::{Total, map};
+use nix::sys::signal::Signal;
 use xtask::lab::{
     client::{Ask, Connection, Protocol, Trust, block_on},
     controller::Controller,
     load::{Connections, Load},
-    topology::Family,
-    until,
+    topology::{CLIENT_V4, Family},
+    until, until_within,
 };
 
-use crate::net::{Net, http};
+use crate::{
+    deny::connect,
+    generation::Generation,
+    inspect::attention,
+    net::{Net, http},
+};
 
 #[test]
 fn restart_adopts_pinned_state() {
@@ -32,6 +39,11 @@ fn restart_adopts_pinned_state() {
     let refused = until("a refusal", || net.try_ask(&net.topology.client, http(Family::V4), &web).err());
     let (refused, refused_after) = (refused.expect("a dead proxy refuses"), killed.elapsed());
     assert!(format!("{refused:#}").contains("refused"), "refused, not hanging: {refused:#}");
+    let said = attention(&net);
+    assert!(
+        said.contains("has ended; new connections are refused") && said.contains("start `xdp-ingress run`"),
+        "{said}"
+    );
     let meanwhile = net.maps().read().expect("pinned maps are readable without a process");
     assert_eq!(meanwhile.hosts["web.test"].l7.requests, before.hosts["web.test"].l7.requests);
     assert!(meanwhile.total(Total::SlotEmpty).packets > 0);
@@ -49,6 +61,40 @@ fn restart_adopts_pinned_state() {
         refused_after.as_millis(),
         served_after.as_millis()
     );
+}
+
+#[test]
+fn clients_of_a_process_that_hangs_wait_and_whoever_looks_is_told() {
+    let Some(net) = Net::build("stopped") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let process = Generation::start(&net, "stopped", &[]);
+    process.process.signal(Signal::SIGSTOP).expect("it is stopped");
+    until_within(Duration::from_secs(30), "a stale heartbeat", || {
+        attention(&net).contains("has given no heartbeat for").then_some(())
+    })
+    .expect("it is told");
+    let said = attention(&net);
+    assert!(said.contains("it hangs, or there is no CPU for it") && said.contains("restart it"), "{said}");
+    let said = process.probe("live").expect_err("it hangs");
+    assert!(said.contains("the process hangs or is still starting"), "{said}");
+
+    let stale = || net.maps().read().expect("maps").total(Total::HeartbeatStale).packets;
+    let before = stale();
+    let mut waiting = connect(&net, CLIENT_V4.into(), Family::V4).expect("accepted by the kernel, not refused");
+    assert!(stale() > before, "XDP has left the choice to the default rule");
+    waiting.write_all(b"GET / HTTP/1.1\r\nhost: web.test\r\nconnection: close\r\n\r\n").expect("sent");
+    waiting.set_nonblocking(true).expect("non-blocking");
+    let silence = waiting.read(&mut [0; 64]).expect_err("no answer");
+    assert_eq!(silence.kind(), ErrorKind::WouldBlock, "and no end of the connection");
+
+    process.process.signal(Signal::SIGCONT).expect("it goes on");
+    waiting.set_nonblocking(false).expect("blocking");
+    let mut answer = String::new();
+    waiting.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    until_within(Duration::from_secs(30), "a heartbeat", || attention(&net).is_empty().then_some(()))
+        .expect("all is well");
+    until("the probe", || process.probe("live").ok()).expect("it is well again");
 }
 
 #[test]
@@ -87,6 +133,8 @@ fn a_node_goes_back_to_the_process_that_is_left() {
     until("the first process serves again", || net.try_ask(&net.topology.client, http(Family::V4), &web).ok())
         .expect("it takes the node back");
     println!("owner killed: its predecessor serves again after {} ms", killed.elapsed().as_millis());
+    let said = first.process.log();
+    assert!(said.contains("the process that owned the node has died or ends; took the node back"), "{said}");
     // New hosts are numbered and served by it as well.
     net.write("late.yaml", &net.site("late", &[2]));
     let late = Ask::get("late.test", "/");

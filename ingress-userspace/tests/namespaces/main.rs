@@ -1,5 +1,5 @@
-//! The product as a process, on real links with real XDP: laws about steering, counting, restarts, changes and
-//! interfaces.
+//! The product as a process, on real links with real XDP: laws about steering, counting, restarts, changes, interfaces
+//! and faults.
 //!
 //! Each test builds its own network (`xtask::lab`) and removes it. They need root and a kernel from 5.18 on; elsewhere
 //! they are skipped loudly, and `REQUIRE_KERNEL=1` makes that an error. Run them one after the other
@@ -11,6 +11,8 @@ mod changes;
 mod combinations;
 mod deny;
 mod escalation;
+mod faults;
+mod full;
 mod generation;
 mod handover;
 mod health;

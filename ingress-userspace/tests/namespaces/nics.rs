@@ -1,16 +1,24 @@
 //! The process follows the interfaces of its node, and tells when somebody else's rule takes its connections.
 
-use std::io::{Write as _, stderr};
+use std::{
+    io::{Write as _, stderr},
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
 
+use ingress_common::Total;
+use ingress_userspace::datapath::{self, Datapath, Interfaces, XdpMode};
 use xtask::lab::{
     Process,
     client::Ask,
     nft,
-    topology::{Family, NODE_V4},
-    until,
+    topology::{Family, NODE_NIC, NODE_V4},
+    until, until_within,
 };
 
 use crate::{
+    faults::{failed_start, is_refused, none_failed, steady},
     generation::Generation,
     inspect::attention,
     net::{Net, http},
@@ -108,4 +116,57 @@ fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
     let said = attention(&net);
     assert!(said.contains("and none has come to sk_lookup: a rule of netfilter takes or drops them"), "{said}");
     assert!(said.contains("nft list ruleset"), "{said}");
+}
+
+/// Somebody else's XDP program on the interface of the node, held by a link that is pinned below this directory.
+fn somebody_else(net: &Net) -> PathBuf {
+    let bpffs = net.lab.bpffs().expect("mounted").join("somebody-else");
+    let options = datapath::Options {
+        bpffs: bpffs.clone(),
+        interfaces: Interfaces { names: vec![NODE_NIC.to_owned()], above: Vec::new() },
+        xdp_mode: XdpMode::Native,
+        lookup: false,
+        host_capacity: 1,
+        ..datapath::Options::default()
+    };
+    let theirs = net.topology.node.run(|| Ok(Datapath::open(&options)?)).expect("it is first");
+    // What it has pinned stays.
+    drop(theirs);
+    bpffs
+}
+
+#[test]
+fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
+    let Some(net) = Net::build("busy") else { return };
+    net.write("web.yaml", &net.site("web", &[0, 1]));
+    let theirs = somebody_else(&net);
+    let said = failed_start(&net, "native", net.options("native", 9110).command());
+    let busy = "interface `eth0` has an XDP program of somebody else";
+    let words = [busy, "run with `--xdp-mode auto` or `tcx`", "`bpftool net`"];
+    assert!(words.iter().all(|words| said.contains(words)), "{said}");
+    is_refused(&net);
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
+    command.env("NO_COLOR", "1").args(["run", "--workers", "2", "--admin-addr", "127.0.0.1:9110"]);
+    command.args(["--xdp-mode", "auto", "--interface", NODE_NIC, "--manifests"]).arg(&net.manifests);
+    command.arg("--bpffs").arg(&net.bpffs);
+    let process = net.lab.spawn(&net.topology.node, "auto", command).expect("it can be run");
+    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success()).then_some(());
+    until_within(Duration::from_secs(30), "readiness", is_ready)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    becomes(&net, &process, NODE_NIC, Some("tcx"));
+    let log = process.log();
+    let is_told = |line: &str| line.contains("this interface is in no better mode") && line.contains(busy);
+    assert!(log.lines().any(|line| line.contains("WARN") && is_told(line)), "{log}");
+    let load = steady(&net);
+    load.pass(50).expect("clients are served");
+    let counts = net.maps().read().expect("maps");
+    assert!(counts.total(Total::Decided).packets > 0 && counts.hosts["web.test"].net.rx_packets > 0, "{counts:?}");
+
+    // Theirs goes, and something changes.
+    net.topology.node.run(|| Ok(datapath::unload(&theirs)?)).expect("it goes");
+    net.topology.node.ip("link add eth1 type veth peer name far1").expect("an interface comes");
+    becomes(&net, &process, NODE_NIC, Some("native"));
+    load.pass(50).expect("clients are served");
+    none_failed(load);
 }
