@@ -6,7 +6,7 @@ use std::{ffi::OsString, fs, process::Command, time::Duration};
 use ingress_common::map;
 use xtask::lab::{
     client::Ask,
-    controller::DataPath,
+    controller::{DataPath, XdpMode},
     load::{Connections, Load},
     topology::{Family, NODE_NIC},
     until_within,
@@ -65,7 +65,8 @@ fn without_capability(net: &Net, name: &str) -> Command {
 /// The product with its pins where no BPF file system is.
 fn without_bpffs(net: &Net) -> Command {
     let mut options = net.options("faulty", 9111);
-    options.path = DataPath::Kernel { interface: NODE_NIC.into(), bpffs: net.lab.home().join("plain") };
+    options.path =
+        DataPath::Kernel { mode: XdpMode::Native, interface: NODE_NIC.into(), bpffs: net.lab.home().join("plain") };
     options.command()
 }
 

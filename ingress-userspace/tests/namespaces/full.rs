@@ -34,7 +34,7 @@ fn map(net: &Net, name: &str) -> Map {
 /// Gives a hash that has room for `capacity` one element after the other, until it takes no more.
 pub(crate) fn fill<K: Pod, V: Pod>(map: &mut HashMap<MapData, K, V>, capacity: u32, element: impl Fn(u32) -> (K, V)) {
     let is_full = |result: Result<(), MapError>| match result {
-        Err(MapError::SyscallError(error)) => error.io_error.raw_os_error() == Some(nix::libc::E2BIG),
+        Err(MapError::SyscallError(error)) => error.io_error.raw_os_error() == Some(libc::E2BIG),
         // Other errors are those of a kernel that has to fetch memory first; the next one is taken again.
         Ok(()) | Err(_) => false,
     };
@@ -82,11 +82,13 @@ fn hosts_for_which_there_is_no_number_are_served_and_counted_as_unattributed() {
 fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
     let Some((net, mut first)) = Net::serving("full-flows") else { return };
     is_served(&net, "web.test");
+    let mut flows = pinned::<FlowKey, Flow>(&net, FLOWS);
+    until("its end", || flows.keys().next().is_none().then_some(())).expect("the proxy forgets the connection");
     let before = net.settled();
     // Flows of a process that lives are spared by every sweep.
     let epoch = status(&net)["processes"][0]["epoch"].as_u64().and_then(|epoch| u32::try_from(epoch).ok());
     let flow = Flow { host_id: before.hosts["web.test"].id, epoch: epoch.expect("an owner") };
-    fill(&mut pinned(&net, FLOWS), FLOWS_MAX, |number| (flow_key(number), flow));
+    fill(&mut flows, FLOWS_MAX, |number| (flow_key(number), flow));
     (0..3).for_each(|_| is_served(&net, "web.test"));
     until("what had no room is counted", || {
         (net.maps().read().ok()?.total(Total::FlowsFull).packets >= 3).then_some(())

@@ -35,8 +35,8 @@ use super::{
 
 /// Longest wait for a connection or for the next piece of an answer.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Bodies up to this length are kept as text as well as counted.
-const TEXT_MAX: usize = 64 * 1024;
+/// Bodies up to this length are kept as text as well as counted: metrics of a full deny list are half a megabyte.
+const TEXT_MAX: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
