@@ -215,6 +215,9 @@ totals! {
     LimitedSyn = 8 "limited_syn",
     /// Verdict: packet above what its client may send ([`crate::Limits::packets`]); dropped.
     LimitedPacket = 9 "limited_packet",
+    /// Verdict: SYN for a port that packets get on this node in the place of another
+    /// ([`crate::steer::PORT_REWRITTEN`]), which no client may ask for; dropped.
+    RewrittenPort = 10 "rewritten_port",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor

@@ -25,7 +25,12 @@ pub struct PortRule {
     /// Number of slots; 0 counts the port's packets without steering them.
     pub workers: u32,
     /// Bits of `PORT_*`.
-    pub flags: u32,
+    pub flags: u16,
+    /// Of a port that clients know: the one that their packets get in its place, 0 for none. With [`PORT_REWRITTEN`]:
+    /// the one that clients know. In network byte order; of TCP alone.
+    ///
+    /// On little-endian machines this is the upper half of what was once all flags, of which no version used a bit.
+    pub rewrite_be: u16,
     /// Index in [`crate::map::WORKERS`] of the worker whose listener is in `first_slot`; those of the others follow.
     pub first_worker: u32,
 }
@@ -35,14 +40,32 @@ pub struct PortRule {
 pub const SLOTS_PER_PORT: u32 = 64;
 
 /// Count this port's packets but leave delivery to the stack (a bound UDP socket).
-pub const PORT_COUNT_ONLY: u32 = 1;
+pub const PORT_COUNT_ONLY: u16 = 1;
 /// Look the sources of this port's packets up in the deny list. Set while that holds anything, so that an empty list
 /// costs a packet one branch.
-pub const PORT_DENIES: u32 = 2;
+pub const PORT_DENIES: u16 = 2;
 /// Limit how many SYNs each client sends to this port. Set while there is such a limit, so that none costs one branch.
-pub const PORT_LIMITS_SYNS: u32 = 4;
+pub const PORT_LIMITS_SYNS: u16 = 4;
 /// As [`PORT_LIMITS_SYNS`], of packets.
-pub const PORT_LIMITS_PACKETS: u32 = 8;
+pub const PORT_LIMITS_PACKETS: u16 = 8;
+/// This is the port that packets for another one get on this node ([`PortRule::rewrite_be`]); no client may ask for it.
+pub const PORT_REWRITTEN: u16 = 16;
+
+impl PortRule {
+    /// The port that packets for this one are to get on their way in, in network byte order.
+    #[must_use]
+    #[inline(always)]
+    pub const fn rewritten(&self) -> Option<u16> {
+        if self.rewrite_be == 0 || self.flags & PORT_REWRITTEN != 0 { None } else { Some(self.rewrite_be) }
+    }
+
+    /// The port that clients know this one by, if that is another one, in network byte order.
+    #[must_use]
+    #[inline(always)]
+    pub const fn public(&self) -> Option<u16> {
+        if self.flags & PORT_REWRITTEN != 0 { Some(self.rewrite_be) } else { None }
+    }
+}
 
 /// Value of [`crate::map::NODE_ADDRS`].
 #[repr(C)]
@@ -57,9 +80,10 @@ pub struct NodeAddr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Nic {
-    /// One of `NIC_*`.
+    /// One of [`NIC_NATIVE`], [`NIC_GENERIC`], [`NIC_TCX`], [`NIC_CLSACT`] and [`NIC_ABOVE`].
     pub mode: u32,
-    pub pad: u32,
+    /// 0 or [`NIC_TRANSMITS`].
+    pub flags: u32,
 }
 
 /// `ingress_xdp` in the driver.
@@ -72,6 +96,9 @@ pub const NIC_TCX: u32 = 3;
 pub const NIC_CLSACT: u32 = 4;
 /// No program of its own: what it receives comes by interfaces below it that have one, as the ports of a bond.
 pub const NIC_ABOVE: u32 = 5;
+
+/// `ingress_tc_out` sees what the interface sends: what is rewritten on its way in is put right on its way out.
+pub const NIC_TRANSMITS: u32 = 1;
 
 /// Value of [`crate::map::HANDOFFS`]: a choice, and the connection that it is for.
 #[repr(C)]

@@ -91,7 +91,7 @@ mod tests {
 
     fn with_workers(loads: Vec<WorkerLoad>) -> (Workers, PortRule) {
         let workers = u32::try_from(loads.len()).expect("few");
-        (Workers(loads), PortRule { first_slot: 64, workers, flags: 0, first_worker: FIRST })
+        (Workers(loads), PortRule { first_slot: 64, workers, flags: 0, rewrite_be: 0, first_worker: FIRST })
     }
 
     fn holding(open: &[u64]) -> (Workers, PortRule) {

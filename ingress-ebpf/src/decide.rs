@@ -10,7 +10,10 @@ use ingress_common::{
     },
 };
 
-use crate::{choose::choose, parse::Segment};
+use crate::{
+    choose::choose,
+    parse::{Quoted, Segment},
+};
 
 /// What decisions rest on. Asked lazily, cheapest question first; every answer is of this moment.
 pub trait Node {
@@ -33,12 +36,10 @@ pub trait Node {
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Not for this ingress: count the verdict and pass.
-    Leave(Total),
     /// Its sender may not talk to us: count as denied, for this rule and for no host, and drop.
     Deny(DenyRule),
-    /// Its sender has sent too much: count the verdict, for no host, and drop.
-    Limit(Total),
+    /// Its sender has sent too much, or asks for what no client may ask for: count the verdict, for no host, and drop.
+    Drop(Total),
     /// Count as accepted, for its host, and pass.
     Accept,
     /// As [`Decision::Accept`], and leave this choice of a worker for the lookup.
@@ -54,6 +55,15 @@ pub struct Choice {
     pub worker: u32,
     /// The note that says so.
     pub handoff: Handoff,
+}
+
+/// A packet that a steered port of this node sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its connection, named as the packets of its client name it.
+    pub flow: FlowKey,
+    /// The port that the client knows, as the packet is to have it in place of its own.
+    pub public_be: Option<u16>,
 }
 
 /// Where a lookup goes.
@@ -73,26 +83,42 @@ pub enum Route {
     Default(Choice),
 }
 
-/// The verdict on one packet. `limited` is asked what becomes of a packet that its client's limits hold for, at the
-/// time that it is given, and takes account of it.
+/// The rule for packets of a connection, or the verdict on those of one that is not for this ingress: to be passed on.
+///
+/// # Errors
+/// [`Total::OtherPort`] or [`Total::Transit`].
+#[inline(always)]
+pub fn ours(node: &impl Node, flow: &FlowKey) -> Result<PortRule, Total> {
+    let rule = node.rule(&port_key(flow)).ok_or(Total::OtherPort)?;
+    if node.holds(&flow.local_addr) { Ok(rule) } else { Err(Total::Transit) }
+}
+
+/// What becomes of one packet, for which `rule` is. `limited` is asked what becomes of a packet that its client's
+/// limits hold for, at the time that it is given, and takes account of it.
 ///
 /// Limits do not hold for those that the deny list lets pass, who speak for others, nor while the proxy hangs: then
 /// nobody knows any more whether they are what an operator wants.
 #[inline(always)]
-pub fn decide(node: &impl Node, segment: &Segment, limited: impl FnOnce(u64) -> Option<Total>) -> Decision {
-    let Segment { flow, tcp_flags: _ } = segment;
-    let Some(rule) = node.rule(&port_key(flow)) else { return Decision::Leave(Total::OtherPort) };
-    if !node.holds(&flow.local_addr) {
-        return Decision::Leave(Total::Transit);
+pub fn decide(
+    node: &impl Node,
+    rule: &PortRule,
+    segment: &Segment,
+    limited: impl FnOnce(u64) -> Option<Total>,
+) -> Decision {
+    let Segment { flow, tcp_flags: _, offset: _ } = segment;
+    // Without a request nobody comes to it. Others go on: the port may be one that a masquerade of the node's has
+    // chosen for a connection of a pod's.
+    if rule.public().is_some() && segment.is_request() {
+        return Decision::Drop(Total::RewrittenPort);
     }
     // Whatever the packet is, also one of a connection that is older than the rule, and whether or not the heart beats.
     let entry = if rule.flags & PORT_DENIES != 0 { node.deny_entry(&flow.remote_addr) } else { None };
     let is_limited = match entry {
         Some(DENY_PASS) => false,
         Some(rule) => return Decision::Deny(rule),
-        None => limits(&rule, segment),
+        None => limits(rule, segment),
     };
-    let is_steered = segment.is_request() && steers(&rule);
+    let is_steered = segment.is_request() && steers(rule);
     if !is_limited && !is_steered {
         return Decision::Accept;
     }
@@ -101,27 +127,39 @@ pub fn decide(node: &impl Node, segment: &Segment, limited: impl FnOnce(u64) -> 
         return if is_steered { Decision::Stale } else { Decision::Accept };
     }
     if is_limited && let Some(verdict) = limited(now) {
-        return Decision::Limit(verdict);
+        return Decision::Drop(verdict);
     }
     if !is_steered {
         return Decision::Accept;
     }
-    let worker = choose(node, &rule, node.cpu() % rule.workers);
-    Decision::Steer(choice(&rule, worker, CHOSEN_BY_XDP, now))
+    let worker = choose(node, rule, node.cpu() % rule.workers);
+    Decision::Steer(choice(rule, worker, CHOSEN_BY_XDP, now))
 }
 
-/// The connection of a packet that leaves, named as its received packets name it; `None` unless a steered port of this
-/// node sends it.
+/// What a packet that leaves is; `None` unless a steered port of this node sends it.
 #[inline(always)]
-pub fn sent(node: &impl Node, segment: &Segment) -> Option<FlowKey> {
-    let flow = segment.flow.reversed();
-    let is_ours = node.rule(&port_key(&flow)).is_some() && node.holds(&flow.local_addr);
-    is_ours.then_some(flow)
+pub fn sent(node: &impl Node, segment: &Segment) -> Option<Sent> {
+    let mut flow = segment.flow.reversed();
+    let public_be = ours(node, &flow).ok()?.public();
+    if let Some(port_be) = public_be {
+        flow.local_port_be = port_be;
+    }
+    Some(Sent { flow, public_be })
 }
 
-/// Where the lookup for `flow` goes; `handoff` is asked only for a connection that is ours.
+/// The port that is to stand in an ICMP error about a segment in place of the one that does, so that the stack finds
+/// the connection; `None` if that is as it should be.
 #[inline(always)]
-pub fn route(node: &impl Node, flow: &FlowKey, handoff: impl FnOnce() -> Option<Handoff>) -> Route {
+pub fn rewritten(node: &impl Node, quoted: &Quoted) -> Option<u16> {
+    let Quoted { sender, port_be, place: _ } = quoted;
+    let port_be = node.rule(&PortKey { port_be: *port_be, proto: PROTO_TCP, pad: 0 })?.rewritten()?;
+    node.holds(sender).then_some(port_be)
+}
+
+/// Where the lookup for `flow` goes, which is given the port that its client knows; `handoff` is asked only for a
+/// connection that is ours.
+#[inline(always)]
+pub fn route(node: &impl Node, flow: &mut FlowKey, handoff: impl FnOnce(&FlowKey) -> Option<Handoff>) -> Route {
     if flow.proto != PROTO_TCP {
         return Route::Leave;
     }
@@ -129,9 +167,12 @@ pub fn route(node: &impl Node, flow: &FlowKey, handoff: impl FnOnce() -> Option<
     if !steers(&rule) || !node.holds(&flow.local_addr) {
         return Route::Leave;
     }
+    if let Some(port_be) = rule.public() {
+        flow.local_port_be = port_be;
+    }
     let now = node.now_ns();
     let home = default_worker(flow, rule.workers);
-    if let Some(Handoff { slot, chosen_by, time_ns }) = handoff() {
+    if let Some(Handoff { slot, chosen_by, time_ns }) = handoff(flow) {
         // The slot is checked because the ports may have been laid out anew since the SYN.
         let holds = slot.wrapping_sub(rule.first_slot) < rule.workers && fresh(now, time_ns, HANDOFF_FRESH_NS);
         match (chosen_by, holds) {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! frame ── parse ──> Segment ── decide, choose (ask a Node) ──> Decision ── receive.rs, tc_out.rs ──> counters, handoffs
-//!                                 └─ limit (of a client) ──> Draws ── clients.rs ──> clients
+//!            │                    └─ limit (of a client) ──> Draws ── clients.rs ──> clients
+//!            └─────> Quoted, Place ── checksum ── rewrite.rs ──> frame
 //! ```
 //!
 //! The same code runs under the verifier, where [`parse::Frame`] is a pair of packet pointers and [`decide::Node`] the
@@ -10,6 +11,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod checksum;
 mod choose;
 pub mod decide;
 pub mod limit;

@@ -2,7 +2,7 @@
 
 use aya_ebpf::programs::TcContext;
 use ingress_common::Total;
-use ingress_ebpf::parse::{Frame, Segment, parse};
+use ingress_ebpf::parse::{self, Frame, Quoted, Segment, parse};
 
 /// Bytes that are brought into the linear part of a packet whose headers are not in it: two VLAN tags, an IP header
 /// with more options or extensions than anybody sends, and a TCP header.
@@ -45,4 +45,12 @@ pub(crate) fn segment(ctx: &TcContext) -> Result<Segment, Total> {
         }
         parsed => parsed,
     }
+}
+
+/// What an ICMP error of the stack says of a segment. Such errors are rare, so that what they quote is always brought
+/// into the linear part.
+#[inline(always)]
+pub(crate) fn quoted(ctx: &TcContext) -> Option<Quoted> {
+    ctx.pull_data(ctx.len().min(HEADERS)).ok()?;
+    parse::quoted(&Linear::new(ctx.data(), ctx.data_end()))
 }

@@ -18,8 +18,8 @@ use crate::{
 
 #[sk_lookup]
 fn ingress_lookup(ctx: SkLookupContext) -> u32 {
-    if let Some(flow) = flow(&ctx) {
-        deliver(&ctx, &flow);
+    if let Some(mut flow) = flow(&ctx) {
+        deliver(&ctx, &mut flow);
     }
     // Also for an empty slot: the stack finds no socket and refuses the connection at once, where SK_DROP would be
     // silent.
@@ -27,8 +27,8 @@ fn ingress_lookup(ctx: SkLookupContext) -> u32 {
 }
 
 #[inline(always)]
-fn deliver(ctx: &SkLookupContext, flow: &FlowKey) {
-    let (slot, event) = match route(&Maps, flow, || handoffs::find(flow)) {
+fn deliver(ctx: &SkLookupContext, flow: &mut FlowKey) {
+    let (slot, event) = match route(&Maps, flow, handoffs::find) {
         Route::Leave => return,
         Route::Chosen(slot) => (slot, Total::LookupDecided),
         Route::Late(slot) => (slot, Total::LookupLate),

@@ -28,6 +28,8 @@ mod node;
 #[cfg(target_arch = "bpf")]
 mod receive;
 #[cfg(target_arch = "bpf")]
+mod rewrite;
+#[cfg(target_arch = "bpf")]
 mod tc_in;
 #[cfg(target_arch = "bpf")]
 mod tc_out;

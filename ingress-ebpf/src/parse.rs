@@ -23,6 +23,26 @@ pub struct Segment {
     pub flow: FlowKey,
     /// The flags of a TCP header, 0 for UDP.
     pub tcp_flags: u8,
+    /// Where in the frame the TCP or UDP header begins.
+    pub offset: usize,
+}
+
+/// Where a port stands in a frame, and the checksum that covers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub port: usize,
+    pub checksum: usize,
+}
+
+/// What an ICMP error says of a TCP segment that somebody has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quoted {
+    /// Who has; IPv4 as v4-mapped.
+    pub sender: [u8; 16],
+    /// From which port, as it stands in the packet.
+    pub port_be: u16,
+    /// Where that port stands, and the checksum of the error.
+    pub place: Place,
 }
 
 impl Segment {
@@ -36,7 +56,27 @@ impl Segment {
         const ACK: u8 = 0x10;
         self.tcp_flags & (FIN | SYN | RST | ACK) == SYN
     }
+
+    /// Where the port stands from which a TCP segment comes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn source_port(&self) -> Place {
+        Place { port: self.offset, checksum: self.offset + TCP_CHECKSUM }
+    }
+
+    /// Where the port stands to which a TCP segment goes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn destination_port(&self) -> Place {
+        Place { port: self.offset + 2, checksum: self.offset + TCP_CHECKSUM }
+    }
 }
+
+/// Where the checksum stands in a TCP header (RFC 9293, 3.1).
+const TCP_CHECKSUM: usize = 16;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
 
 /// What remains to be read once the network layer is known.
 struct Transport {
@@ -58,8 +98,6 @@ const UNANNOUNCED: usize = usize::MAX;
 /// [`Total::Fragment`] or [`Total::OtherProtocol`].
 #[inline(always)]
 pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
-    const IPV4: u16 = 0x0800;
-    const IPV6: u16 = 0x86dd;
     let (ethertype, offset) = link(frame)?;
     let transport = match ethertype {
         IPV4 => ipv4(frame, offset)?,
@@ -67,6 +105,75 @@ pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
         _ => return Err(Total::NotIp),
     };
     segment(frame, &transport)
+}
+
+/// Reads an ICMP error about a TCP segment; `None` for everything else. Behind IPv6 extension headers nothing is looked
+/// for: neither do routers put their errors there, nor this node its segments.
+#[inline(always)]
+pub fn quoted(frame: &impl Frame) -> Option<Quoted> {
+    let (ethertype, offset) = link(frame).ok()?;
+    match ethertype {
+        IPV4 => quoted_by_icmp(frame, offset),
+        IPV6 => quoted_by_icmpv6(frame, offset),
+        _ => None,
+    }
+}
+
+/// RFC 792; also the errors of RFC 1191.
+#[inline(always)]
+fn quoted_by_icmp(frame: &impl Frame, offset: usize) -> Option<Quoted> {
+    const ICMP: u8 = 1;
+    const UNREACHABLE: u8 = 3;
+    const REDIRECT: u8 = 5;
+    const TIME_EXCEEDED: u8 = 11;
+    const PARAMETER_PROBLEM: u8 = 12;
+    let outer = ipv4(frame, offset).ok()?;
+    if outer.proto != ICMP {
+        return None;
+    }
+    let [kind, ..] = frame.bytes::<ICMP_HEADER>(outer.offset)?;
+    if !matches!(*kind, UNREACHABLE | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM) {
+        return None;
+    }
+    let inner = ipv4(frame, outer.offset + ICMP_HEADER).ok()?;
+    quoted_segment(frame, outer.offset, inner.offset, inner.proto, inner.remote_addr)
+}
+
+/// RFC 4443.
+#[inline(always)]
+fn quoted_by_icmpv6(frame: &impl Frame, offset: usize) -> Option<Quoted> {
+    const ICMPV6: u8 = 58;
+    const HEADER: usize = 40;
+    let (proto, _) = plain_ipv6(frame, offset)?;
+    let message = offset + HEADER;
+    let [kind, ..] = frame.bytes::<ICMP_HEADER>(message)?;
+    // 2.1: what is below 128 is an error.
+    if proto != ICMPV6 || *kind >= 128 {
+        return None;
+    }
+    let inner = message + ICMP_HEADER;
+    let (proto, sender) = plain_ipv6(frame, inner)?;
+    quoted_segment(frame, message, inner + HEADER, proto, sender)
+}
+
+/// Bytes of an ICMP error before what it quotes, in both families.
+const ICMP_HEADER: usize = 8;
+
+/// What follows an IPv6 header, and whom the packet is from.
+#[inline(always)]
+fn plain_ipv6(frame: &impl Frame, offset: usize) -> Option<(u8, [u8; 16])> {
+    let start: &[u8; 8] = frame.bytes(offset)?;
+    let source: &[u8; 16] = frame.bytes(offset + 8)?;
+    (start[0] >> 4 == 6).then_some((start[6], *source))
+}
+
+/// The segment at `offset`, of which the error at `message` need not have more than the first eight bytes.
+#[inline(always)]
+fn quoted_segment(frame: &impl Frame, message: usize, offset: usize, proto: u8, sender: [u8; 16]) -> Option<Quoted> {
+    const ICMP_CHECKSUM: usize = 2;
+    let port: &[u8; 2] = frame.bytes(offset)?;
+    let place = Place { port: offset, checksum: message + ICMP_CHECKSUM };
+    (proto == PROTO_TCP).then_some(Quoted { sender, port_be: u16::from_ne_bytes(*port), place })
 }
 
 /// The EtherType behind the VLAN tags, and the offset of what follows.
@@ -202,7 +309,7 @@ fn segment(frame: &impl Frame, transport: &Transport) -> Result<Segment, Total> 
         proto,
         pad: [0; 3],
     };
-    Ok(Segment { flow, tcp_flags })
+    Ok(Segment { flow, tcp_flags, offset })
 }
 
 #[cfg(test)]

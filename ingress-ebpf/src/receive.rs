@@ -1,18 +1,20 @@
 //! What becomes of a packet that an interface receives, whichever program sees it: counts it once, for its host if it
-//! is for a steered port, and chooses the worker of a new connection. Has dropped what the deny list denies and what is
-//! above a client's limits, nothing else, and never changes a packet.
+//! is for a steered port, and chooses the worker of a new connection. Has dropped what the deny list denies, what is
+//! above a client's limits and who asks for a rewritten port, nothing else, and changes nothing but ports that are to
+//! be rewritten.
 
 use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;
 use ingress_common::{FlowKey, Total};
 use ingress_ebpf::{
-    decide::{Choice, Decision, decide},
-    parse::Segment,
+    decide::{Choice, Decision, decide, ours, rewritten},
+    parse::{Place, Quoted, Segment},
 };
 
 use crate::{
     clients, count, handoffs,
     node::{Maps, count_choice, host},
+    rewrite,
 };
 
 /// A packet that is being received, as the context of a program shows it.
@@ -23,13 +25,17 @@ pub(crate) trait Received: EbpfContext {
     fn bytes(&self) -> u64;
     /// What it is about, or the verdict on one that is of no TCP or UDP.
     fn segment(&self) -> Result<Segment, Total>;
+    /// What it says of a segment, if it is an ICMP error.
+    fn quoted(&self) -> Option<Quoted>;
+    /// Puts a port in the place of the one that stands there, and mends the checksum.
+    fn rewrite(&self, place: Place, from_be: u16, to_be: u16);
 }
 
 /// What the kernel is to do with a packet.
 #[derive(Clone, Copy)]
 pub(crate) enum Fate {
     Pass,
-    /// The deny list denies its sender, or that has sent too much.
+    /// The deny list denies its sender, or that has sent too much, or asks for what no client may ask for.
     Drop,
 }
 
@@ -39,21 +45,39 @@ pub(crate) fn receive(packet: &impl Received) -> Fate {
     let bytes = packet.bytes();
     match packet.segment() {
         Ok(segment) => act(packet, &segment, bytes),
-        Err(verdict) => leave(verdict, bytes),
+        Err(verdict) => {
+            if verdict == Total::OtherProtocol && rewrite::is_on(packet.nic()) {
+                rewrite_quoted(packet);
+            }
+            leave(verdict, bytes)
+        }
+    }
+}
+
+/// Has an ICMP error about a segment that has got another port on its way out name the one that the stack knows.
+#[inline(always)]
+fn rewrite_quoted(packet: &impl Received) {
+    if let Some(quoted) = packet.quoted()
+        && let Some(port_be) = rewritten(&Maps, &quoted)
+    {
+        packet.rewrite(quoted.place, quoted.port_be, port_be);
     }
 }
 
 /// Carries out the decision on a TCP or UDP packet.
 #[inline(always)]
 fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
-    let Segment { flow, tcp_flags: _ } = segment;
-    match decide(&Maps, segment, |now_ns| clients::limited(flow, segment.is_request(), now_ns, bytes)) {
-        Decision::Leave(verdict) => return leave(verdict, bytes),
+    let Segment { flow, tcp_flags: _, offset: _ } = segment;
+    let rule = match ours(&Maps, flow) {
+        Ok(rule) => rule,
+        Err(verdict) => return leave(verdict, bytes),
+    };
+    match decide(&Maps, &rule, segment, |now_ns| clients::limited(flow, segment.is_request(), now_ns, bytes)) {
         Decision::Deny(rule) => {
             count::denied(rule, bytes);
             return Fate::Drop;
         }
-        Decision::Limit(verdict) => {
+        Decision::Drop(verdict) => {
             count::total(verdict, bytes);
             return Fate::Drop;
         }
@@ -62,6 +86,11 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
     count::accepted(packet.nic(), host(flow), bytes);
+    if let Some(port_be) = rule.rewritten()
+        && rewrite::is_on(packet.nic())
+    {
+        packet.rewrite(segment.destination_port(), flow.local_port_be, port_be);
+    }
     Fate::Pass
 }
 

@@ -11,11 +11,12 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::Segment;
+use ingress_ebpf::parse::{Place, Quoted, Segment};
 
 use crate::{
     linear,
     receive::{Fate, Received, receive},
+    rewrite,
 };
 
 #[classifier]
@@ -44,5 +45,15 @@ impl Received for TcContext {
     #[inline(always)]
     fn segment(&self) -> Result<Segment, Total> {
         linear::segment(self)
+    }
+
+    #[inline(always)]
+    fn quoted(&self) -> Option<Quoted> {
+        linear::quoted(self)
+    }
+
+    #[inline(always)]
+    fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
+        rewrite::by_tc(self, place, from_be, to_be);
     }
 }

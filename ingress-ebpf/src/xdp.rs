@@ -8,11 +8,12 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Segment, parse};
+use ingress_ebpf::parse::{Place, Quoted, Segment, parse, quoted};
 
 use crate::{
     linear::Linear,
     receive::{Fate, Received, receive},
+    rewrite,
 };
 
 #[xdp(frags)]
@@ -41,6 +42,16 @@ impl Received for XdpContext {
     fn segment(&self) -> Result<Segment, Total> {
         // The first buffer holds all headers (kernel commit f45d5b6ce2e8, `xdp.frags`).
         parse(&Linear::new(self.data(), self.data_end()))
+    }
+
+    #[inline(always)]
+    fn quoted(&self) -> Option<Quoted> {
+        quoted(&Linear::new(self.data(), self.data_end()))
+    }
+
+    #[inline(always)]
+    fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
+        rewrite::by_xdp(self, place, from_be, to_be);
     }
 }
 

@@ -1,13 +1,18 @@
-//! What becomes of packets and lookups, for nodes that know this or that.
+//! What becomes of packets, lookups and errors, for nodes that know this or that.
 
-use ingress_common::flow::{PROTO_UDP, v4_mapped};
+use ingress_common::{
+    flow::{PROTO_UDP, v4_mapped},
+    steer::PORT_REWRITTEN,
+};
 
 use super::*;
+use crate::parse::Place;
 
 const NOW: u64 = 100_000_000_000;
-const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, first_worker: 64 };
+const RULE: PortRule = PortRule { first_slot: 8, workers: 4, flags: 0, rewrite_be: 0, first_worker: 64 };
 const BUSY: WorkerLoad = WorkerLoad { open: 9, settled: 0, chosen: 0 };
 
+#[derive(Clone, Copy)]
 struct Fake {
     rule: Option<PortRule>,
     holds: bool,
@@ -61,15 +66,29 @@ fn flow(proto: u8) -> FlowKey {
     }
 }
 
+fn segment(proto: u8, tcp_flags: u8) -> Segment {
+    Segment { flow: flow(proto), tcp_flags, offset: 34 }
+}
+
+/// What becomes of a packet; an error is the verdict on one that is not for this ingress.
+fn fate(node: &Fake, segment: &Segment, limited: impl FnOnce(u64) -> Option<Total>) -> Result<Decision, Total> {
+    ours(node, &segment.flow).map(|rule| decide(node, &rule, segment, limited))
+}
+
+#[track_caller]
+fn check_fate(node: &Fake, tcp_flags: u8, expected: Result<Decision, Total>) {
+    let limited = |_| -> Option<Total> { panic!("without limits nobody is asked about a client") };
+    assert_eq!(fate(node, &segment(PROTO_TCP, tcp_flags), limited), expected);
+}
+
 #[track_caller]
 fn check_packet(node: &Fake, tcp_flags: u8, expected: Decision) {
-    let limited = |_| -> Option<Total> { panic!("without limits nobody is asked about a client") };
-    assert_eq!(decide(node, &Segment { flow: flow(PROTO_TCP), tcp_flags }, limited), expected);
+    check_fate(node, tcp_flags, Ok(expected));
 }
 
 #[track_caller]
 fn check_lookup(node: &Fake, proto: u8, handoff: Option<Handoff>, expected: Route) {
-    assert_eq!(route(node, &flow(proto), || handoff), expected);
+    assert_eq!(route(node, &mut flow(proto), |_| handoff), expected);
 }
 
 const SYN: u8 = 0x02;
@@ -89,8 +108,8 @@ fn by_default(worker: u32) -> Route {
 
 #[test]
 fn port_is_asked_before_address() {
-    check_packet(&Fake { rule: None, holds: false, ..serving() }, SYN, Decision::Leave(Total::OtherPort));
-    check_packet(&Fake { holds: false, ..serving() }, SYN, Decision::Leave(Total::Transit));
+    check_fate(&Fake { rule: None, holds: false, ..serving() }, SYN, Err(Total::OtherPort));
+    check_fate(&Fake { holds: false, ..serving() }, SYN, Err(Total::Transit));
 }
 
 #[test]
@@ -154,40 +173,39 @@ fn who_is_denied_is_denied_whatever_comes() {
             }
         }
     }
-    let udp = Segment { flow: flow(PROTO_UDP), tcp_flags: 0 };
     let node = Fake { rule: Some(uncounted), deny_entry: Some(3), ..serving() };
-    assert_eq!(decide(&node, &udp, |_| panic!("nor about one that is denied")), Decision::Deny(3));
+    let fate = fate(&node, &segment(PROTO_UDP, 0), |_| panic!("nor about one that is denied"));
+    assert_eq!(fate, Ok(Decision::Deny(3)));
 }
 
 #[test]
 fn limits_hold_for_the_packets_that_they_are_about() {
-    const SYNS: u32 = PORT_LIMITS_SYNS;
-    const PACKETS: u32 = PORT_LIMITS_PACKETS;
-    let segment = |proto, tcp_flags| Segment { flow: flow(proto), tcp_flags };
+    const SYNS: u16 = PORT_LIMITS_SYNS;
+    const PACKETS: u16 = PORT_LIMITS_PACKETS;
     let (syn, ack, udp) = (segment(PROTO_TCP, SYN), segment(PROTO_TCP, ACK), segment(PROTO_UDP, 0));
     let (syns, packets) = (Some(Total::LimitedSyn), Some(Total::LimitedPacket));
     for (flags, segment, answer, expected) in [
-        (SYNS, &syn, Some(syns), Decision::Limit(Total::LimitedSyn)),
+        (SYNS, &syn, Some(syns), Decision::Drop(Total::LimitedSyn)),
         (SYNS, &syn, Some(None), steer(0)),
         (SYNS, &ack, None, Decision::Accept),
         (SYNS, &udp, None, Decision::Accept),
-        (PACKETS, &syn, Some(packets), Decision::Limit(Total::LimitedPacket)),
-        (PACKETS, &ack, Some(packets), Decision::Limit(Total::LimitedPacket)),
-        (PACKETS, &udp, Some(packets), Decision::Limit(Total::LimitedPacket)),
+        (PACKETS, &syn, Some(packets), Decision::Drop(Total::LimitedPacket)),
+        (PACKETS, &ack, Some(packets), Decision::Drop(Total::LimitedPacket)),
+        (PACKETS, &udp, Some(packets), Decision::Drop(Total::LimitedPacket)),
         (PACKETS, &ack, Some(None), Decision::Accept),
         (SYNS | PACKETS, &syn, Some(None), steer(0)),
         // A port that is only counted is limited, too, as the deny list holds for it.
-        (SYNS | PORT_COUNT_ONLY, &syn, Some(syns), Decision::Limit(Total::LimitedSyn)),
+        (SYNS | PORT_COUNT_ONLY, &syn, Some(syns), Decision::Drop(Total::LimitedSyn)),
         (PACKETS | PORT_COUNT_ONLY, &syn, Some(None), Decision::Accept),
         // The list is asked first, and has nothing to say.
-        (PACKETS | PORT_DENIES, &ack, Some(packets), Decision::Limit(Total::LimitedPacket)),
+        (PACKETS | PORT_DENIES, &ack, Some(packets), Decision::Drop(Total::LimitedPacket)),
     ] {
         let node = Fake { rule: Some(PortRule { flags, ..RULE }), ..serving() };
         let limited = |now| {
             assert_eq!(now, NOW);
             answer.expect("asked only about what is limited")
         };
-        assert_eq!(decide(&node, segment, limited), expected, "{flags:#x} {segment:?}");
+        assert_eq!(fate(&node, segment, limited), Ok(expected), "{flags:#x} {segment:?}");
     }
 }
 
@@ -196,18 +214,18 @@ fn limits_spare_hops_and_end_with_the_heartbeat() {
     let unasked = |_| -> Option<Total> { panic!("no limit holds") };
     let flags = PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS;
     let rule = Some(PortRule { flags: flags | PORT_DENIES, ..RULE });
-    let segment = |tcp_flags| Segment { flow: flow(PROTO_TCP), tcp_flags };
+    let of = |node: &Fake, tcp_flags| fate(node, &segment(PROTO_TCP, tcp_flags), unasked);
     let hop = Fake { rule, deny_entry: Some(DENY_PASS), ..serving() };
-    assert_eq!(decide(&hop, &segment(SYN), unasked), steer(0));
-    assert_eq!(decide(&hop, &segment(ACK), unasked), Decision::Accept);
+    assert_eq!(of(&hop, SYN), Ok(steer(0)));
+    assert_eq!(of(&hop, ACK), Ok(Decision::Accept));
     let denied = Fake { rule, deny_entry: Some(3), ..serving() };
-    assert_eq!(decide(&denied, &segment(SYN), unasked), Decision::Deny(3));
+    assert_eq!(of(&denied, SYN), Ok(Decision::Deny(3)));
     let rule = Some(PortRule { flags, ..RULE });
     let hung = Fake { rule, heartbeat_ns: NOW - HEARTBEAT_STALE_NS - 1, ..serving() };
-    assert_eq!(decide(&hung, &segment(SYN), unasked), Decision::Stale);
-    assert_eq!(decide(&hung, &segment(ACK), unasked), Decision::Accept);
+    assert_eq!(of(&hung, SYN), Ok(Decision::Stale));
+    assert_eq!(of(&hung, ACK), Ok(Decision::Accept));
     let elsewhere = Fake { rule, holds: false, ..serving() };
-    assert_eq!(decide(&elsewhere, &segment(SYN), unasked), Decision::Leave(Total::Transit));
+    assert_eq!(of(&elsewhere, SYN), Err(Total::Transit));
 }
 
 #[test]
@@ -221,22 +239,81 @@ fn what_no_rule_denies_goes_on_as_ever() {
     }
     // The fake refuses to be asked in either case.
     check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(0));
-    check_packet(&Fake { rule, holds: false, deny_entry: Some(1), ..serving() }, SYN, Decision::Leave(Total::Transit));
+    check_fate(&Fake { rule, holds: false, deny_entry: Some(1), ..serving() }, SYN, Err(Total::Transit));
     let default = by_default(default_worker(&flow(PROTO_TCP), 4));
     check_lookup(&Fake { rule, deny_entry: Some(1), ..serving() }, PROTO_TCP, None, default);
 }
 
 #[test]
 fn what_leaves_is_known_by_its_source_and_named_by_its_client() {
-    let answer = |proto| Segment { flow: flow(proto).reversed(), tcp_flags: ACK };
+    let answer = |proto| Segment { flow: flow(proto).reversed(), ..segment(proto, ACK) };
     let counted = Fake { rule: Some(PortRule { workers: 0, flags: PORT_COUNT_ONLY, ..RULE }), ..serving() };
     for node in [serving(), counted, Fake { heartbeat_ns: 0, ..serving() }] {
         for proto in [PROTO_TCP, PROTO_UDP] {
-            assert_eq!(sent(&node, &answer(proto)), Some(flow(proto)));
+            assert_eq!(sent(&node, &answer(proto)), Some(Sent { flow: flow(proto), public_be: None }));
         }
     }
     assert_eq!(sent(&Fake { rule: None, ..serving() }, &answer(PROTO_TCP)), None);
     assert_eq!(sent(&Fake { holds: false, ..serving() }, &answer(PROTO_TCP)), None);
+}
+
+/// The rules of port 80 and of the one that its packets get.
+fn rewriting() -> [PortRule; 2] {
+    let (public, inner) = (80_u16.to_be(), 10_080_u16.to_be());
+    [PortRule { rewrite_be: inner, ..RULE }, PortRule { rewrite_be: public, flags: PORT_REWRITTEN, ..RULE }]
+}
+
+fn at_rewritten_port() -> FlowKey {
+    FlowKey { local_port_be: 10_080_u16.to_be(), ..flow(PROTO_TCP) }
+}
+
+#[test]
+fn nobody_asks_for_a_rewritten_port_from_outside() {
+    let [public, inner] = rewriting();
+    check_packet(&Fake { rule: Some(public), ..serving() }, SYN, steer(0));
+    let inner = Fake { rule: Some(inner), ..serving() };
+    check_packet(&inner, SYN, Decision::Drop(Total::RewrittenPort));
+    check_packet(&Fake { heartbeat_ns: 0, ..inner }, SYN, Decision::Drop(Total::RewrittenPort));
+    check_fate(&Fake { holds: false, ..inner }, SYN, Err(Total::Transit));
+    // What a masquerade may have sent for is not lost, and nobody evades the deny list there.
+    for tcp_flags in [ACK, SYN | ACK] {
+        check_packet(&inner, tcp_flags, Decision::Accept);
+    }
+    let flags = PORT_REWRITTEN | PORT_DENIES;
+    let rule = inner.rule.map(|rule| PortRule { flags, ..rule });
+    check_packet(&Fake { rule, deny_entry: Some(3), ..inner }, ACK, Decision::Deny(3));
+}
+
+#[test]
+fn connections_are_named_by_the_port_that_their_clients_know() {
+    let [public, inner] = rewriting();
+    let inner = Fake { rule: Some(inner), ..serving() };
+    let expected = Handoff { slot: 9, chosen_by: CHOSEN_BY_XDP, time_ns: NOW };
+    let mut looked_up = at_rewritten_port();
+    let asked = |flow: &FlowKey| (*flow == self::flow(PROTO_TCP)).then_some(expected);
+    assert_eq!(route(&inner, &mut looked_up, asked), Route::Chosen(9));
+    assert_eq!(looked_up, flow(PROTO_TCP));
+
+    let answer = Segment { flow: at_rewritten_port().reversed(), ..segment(PROTO_TCP, ACK) };
+    let public_be = Some(80_u16.to_be());
+    assert_eq!(sent(&inner, &answer), Some(Sent { flow: flow(PROTO_TCP), public_be }));
+    // Node-local, or by an interface that does not rewrite.
+    let public = Fake { rule: Some(public), ..serving() };
+    let answer = Segment { flow: flow(PROTO_TCP).reversed(), ..segment(PROTO_TCP, ACK) };
+    assert_eq!(sent(&public, &answer), Some(Sent { flow: flow(PROTO_TCP), public_be: None }));
+}
+
+#[test]
+fn errors_are_about_the_port_that_the_stack_knows() {
+    let [public, inner] = rewriting();
+    let quoted =
+        Quoted { sender: flow(PROTO_TCP).local_addr, port_be: 80_u16.to_be(), place: Place { port: 62, checksum: 36 } };
+    let public = Fake { rule: Some(public), ..serving() };
+    assert_eq!(rewritten(&public, &quoted), Some(10_080_u16.to_be()));
+    assert_eq!(rewritten(&Fake { holds: false, ..public }, &quoted), None, "somebody else's segment");
+    for rule in [None, Some(RULE), Some(inner)] {
+        assert_eq!(rewritten(&Fake { rule, ..serving() }, &quoted), None, "{rule:?}");
+    }
 }
 
 #[test]

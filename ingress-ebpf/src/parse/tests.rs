@@ -217,3 +217,85 @@ fn frame_cut_anywhere_in_its_headers_is_malformed() {
         }
     }
 }
+
+#[test]
+fn ports_and_checksum_are_where_they_are_said_to_be() {
+    let header = tcp(15, 40);
+    let extensions = [(0, options(0)), (60, options(1)), (44, fragment(0))];
+    for frame in [
+        v4(&header),
+        ethernet(&[0x88a8, 0x8100], 0x0800, &ipv4(12, 0, 6, &header)),
+        ethernet(&[0x8100], 0x86dd, &ipv6(&extensions, 6, &header)),
+    ] {
+        let begins = frame.len() - header.len();
+        let segment = parse(&&*frame).expect("a segment");
+        assert_eq!(segment.source_port(), Place { port: begins, checksum: begins + 16 });
+        assert_eq!(segment.destination_port(), Place { port: begins + 2, checksum: begins + 16 });
+    }
+}
+
+/// An ICMP error: its kind, and what it quotes.
+fn icmp(kind: u8, quote: &[u8]) -> Vec<u8> {
+    [&[kind, 0, 0xab, 0xcd, 0, 0, 0, 0][..], quote].concat()
+}
+
+/// What `quoted` finds: the port, and the bytes where it says that port and checksum stand.
+fn found(frame: &[u8]) -> Option<(u16, [u8; 4])> {
+    let Quoted { sender, port_be, place: Place { port, checksum } } = quoted(&frame)?;
+    // The packets that are quoted are those of the other tests, which `192.0.2.1` and `2001:db8::1` send.
+    assert!(
+        [v4_mapped([192, 0, 2, 1]), "2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets()].contains(&sender)
+    );
+    Some((u16::from_be(port_be), [frame[port], frame[port + 1], frame[checksum], frame[checksum + 1]]))
+}
+
+/// Of a segment from port 40000.
+const FOUND: Option<(u16, [u8; 4])> = Some((40_000, [0x9c, 0x40, 0xab, 0xcd]));
+
+#[test]
+fn errors_about_segments_are_read() {
+    let quote4 = ipv4(0, 0, 6, &tcp(5, 0));
+    for kind in [3, 5, 11, 12] {
+        let packet = ipv4(0, 0, 1, &icmp(kind, &quote4));
+        assert_eq!(found(&ethernet(&[], 0x0800, &packet)), FOUND, "{kind}");
+        assert_eq!(found(&ethernet(&[0x88a8, 0x8100], 0x0800, &packet)), FOUND, "{kind}");
+    }
+    // Options of both, and no more of the segment than RFC 792 asks for.
+    let least = ipv4(8, 0, 1, &icmp(3, &ipv4(4, 0x4000, 6, &tcp(5, 0)[..8])));
+    assert_eq!(found(&ethernet(&[0x8100], 0x0800, &least)), FOUND);
+    let quote6 = ipv6(&[], 6, &tcp(5, 0));
+    for kind in [1, 2, 3, 4] {
+        let packet = ipv6(&[], 58, &icmp(kind, &quote6));
+        assert_eq!(found(&ethernet(&[], 0x86dd, &packet)), FOUND, "{kind}");
+        assert_eq!(found(&ethernet(&[0x8100], 0x86dd, &packet)), FOUND, "{kind}");
+    }
+}
+
+#[test]
+fn what_is_no_error_about_a_segment_is_none() {
+    let (quote4, quote6) = (ipv4(0, 0, 6, &tcp(5, 0)), ipv6(&[], 6, &tcp(5, 0)));
+    for (what, ethertype, packet) in [
+        ("echo request", 0x0800, ipv4(0, 0, 1, &icmp(8, &quote4))),
+        ("echo reply", 0x0800, ipv4(0, 0, 1, &icmp(0, &quote4))),
+        ("about UDP", 0x0800, ipv4(0, 0, 1, &icmp(3, &ipv4(0, 0, 17, &udp())))),
+        ("about a later fragment", 0x0800, ipv4(0, 0, 1, &icmp(3, &ipv4(0, 7, 6, &tcp(5, 0))))),
+        ("itself a later fragment", 0x0800, ipv4(0, 7, 1, &icmp(3, &quote4))),
+        ("ESP", 0x0800, ipv4(0, 0, 50, &icmp(3, &quote4))),
+        ("v6 about v4", 0x86dd, ipv6(&[], 58, &icmp(1, &quote4))),
+        ("v6 echo request", 0x86dd, ipv6(&[], 58, &icmp(128, &quote6))),
+        ("v6 neighbour", 0x86dd, ipv6(&[], 58, &icmp(135, &quote6))),
+        ("v6 about UDP", 0x86dd, ipv6(&[], 58, &icmp(1, &ipv6(&[], 17, &udp())))),
+        ("ARP", 0x0806, ipv4(0, 0, 1, &icmp(3, &quote4))),
+    ] {
+        assert_eq!(found(&ethernet(&[], ethertype, &packet)), None, "{what}");
+    }
+    for whole in [
+        ethernet(&[0x8100], 0x0800, &ipv4(0, 0, 1, &icmp(3, &ipv4(0, 0, 6, &tcp(5, 0)[..2])))),
+        ethernet(&[0x8100], 0x86dd, &ipv6(&[], 58, &icmp(2, &ipv6(&[], 6, &tcp(5, 0)[..2])))),
+    ] {
+        assert_eq!(found(&whole), FOUND);
+        for length in 0..whole.len() {
+            assert_eq!(found(&whole[..length]), None, "cut at {length}");
+        }
+    }
+}

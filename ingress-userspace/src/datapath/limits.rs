@@ -127,13 +127,13 @@ impl ClientLimiter {
     }
 
     /// The flags of a port, with what the limits say of it.
-    pub(super) fn flags(&self, flags: u32) -> u32 {
+    pub(super) fn flags(&self, flags: u16) -> u16 {
         self.flags.apply(flags)
     }
 }
 
 /// What the programs are to look at.
-const fn flags(limits: ClientLimits) -> u32 {
+const fn flags(limits: ClientLimits) -> u16 {
     let syns = if limits.syns.is_some() { PORT_LIMITS_SYNS } else { 0 };
     let packets = if limits.packets.is_some() { PORT_LIMITS_PACKETS } else { 0 };
     syns | packets

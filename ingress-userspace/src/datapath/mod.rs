@@ -60,7 +60,7 @@ use ingress_common::{
     HostL7Cell, HostNet, NodeAddr, PortKey, PortRule, Total, WorkerCell,
     flow::v4_mapped,
     map::{LISTENERS_MAX, NODE_ADDRS_MAX, PORTS_MAX},
-    steer::{SLOTS_PER_PORT, WORKER_ABSENT},
+    steer::{PORT_REWRITTEN, SLOTS_PER_PORT, WORKER_ABSENT},
 };
 
 use self::{
@@ -184,16 +184,24 @@ impl Datapath {
     /// # Errors
     /// [`Error::TooMany`], [`Error::Slot`], or [`Error::Kernel`], after which some of the changes may be made.
     pub fn set_ports(&self, ports: &[SteeredPort]) -> Result<(), Error> {
-        if ports.len() > PORTS_MAX as usize {
-            return Err(Error::TooMany { what: "ports", count: ports.len(), max: PORTS_MAX });
+        let entries: usize = ports.iter().map(SteeredPort::entries).sum();
+        if entries > PORTS_MAX as usize {
+            return Err(Error::TooMany { what: "ports", count: entries, max: PORTS_MAX });
         }
-        let mut wanted = Vec::with_capacity(ports.len());
-        for &SteeredPort { port, proto, first_slot, workers, flags } in ports {
+        let first_worker = self.shared.life.first_worker();
+        let mut wanted = Vec::with_capacity(entries);
+        for &SteeredPort { port, proto, first_slot, workers, flags, rewritten } in ports {
             let last = first_slot.saturating_add(workers.saturating_sub(1));
             slot_fits(last)?;
-            let key = PortKey { port_be: port.to_be(), proto, pad: 0 };
+            let key = |port: u16| PortKey { port_be: port.to_be(), proto, pad: 0 };
             let flags = self.client_limits.flags(self.deny_list.flags(flags));
-            wanted.push((key, PortRule { first_slot, workers, flags, first_worker: self.shared.life.first_worker() }));
+            let rule = PortRule { first_slot, workers, flags, rewrite_be: 0, first_worker };
+            // First, so that it is there before any packet gets it; what goes, goes after what changes.
+            if let Some(rewritten) = rewritten {
+                let back = PortRule { flags: flags | PORT_REWRITTEN, rewrite_be: port.to_be(), ..rule };
+                wanted.push((key(rewritten), back));
+            }
+            wanted.push((key(port), PortRule { rewrite_be: rewritten.unwrap_or(0).to_be(), ..rule }));
         }
         self.shared.maps.ports.replace(&wanted)
     }

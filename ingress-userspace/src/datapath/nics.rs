@@ -1,6 +1,6 @@
 //! The interfaces that have programs: for what they receive `ingress_xdp`, or `ingress_tc_in` where that cannot be; for
-//! what they send `ingress_tc_out`. The last only counts, so where it cannot be attached everything else goes on; an
-//! interface without one of the others has it neither.
+//! what they send `ingress_tc_out`. The last counts, and puts ports right that were rewritten; where it cannot be
+//! attached no port is rewritten and everything else goes on. An interface without one of the others has it neither.
 //!
 //! Interfaces come, go and get other names while a process runs. [`Nics::follow`] brings the programs after them; it
 //! leaves alone what is as it should be, for some drivers stop for a moment when a program is put in place.
@@ -14,7 +14,7 @@ use aya::Ebpf;
 use ingress_common::{
     Nic,
     map::{NIC_GONE, NIC_OTHER},
-    steer::NIC_ABOVE,
+    steer::{NIC_ABOVE, NIC_TRANSMITS},
 };
 
 use super::{
@@ -143,7 +143,8 @@ impl Nics {
                 },
             };
             if let NicState::Attached { mode, .. } = report.state {
-                let nic = Nic { mode: mode.code(), pad: 0 };
+                let flags = if report.transmit.is_attached() { NIC_TRANSMITS } else { 0 };
+                let nic = Nic { mode: mode.code(), flags };
                 // At once, so that a failure at the next interface leaves this one known.
                 maps.nics.set(&report.index, &nic)?;
                 nics.push((report.index, nic));
@@ -152,7 +153,7 @@ impl Nics {
         }
         // Where one below has none, no program may have seen what is received above.
         if reports.iter().all(|nic| nic.state != NicState::Failed) {
-            nics.extend(above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, pad: 0 })));
+            nics.extend(above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, flags: 0 })));
         }
         maps.nics.replace(&nics)?;
         self.reports = reports;

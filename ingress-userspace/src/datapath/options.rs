@@ -70,7 +70,20 @@ pub struct SteeredPort {
     pub workers: u32,
     /// Bits of `ingress_common::steer::PORT_*`; `PORT_DENIES` and `PORT_LIMITS_*` follow from
     /// the deny list and the limits, whatever stands here.
-    pub flags: u32,
+    pub flags: u16,
+    /// The port that packets for this one get on their way in, and lose on their way out, by interfaces that have the
+    /// programs for both; nobody else's. TCP alone. `None`: packets stay as they are.
+    pub rewritten: Option<u16>,
+}
+
+// === impl SteeredPort ===
+
+impl SteeredPort {
+    /// How many of the [`ingress_common::map::PORTS_MAX`] entries it takes.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        if self.rewritten.is_some() { 2 } else { 1 }
+    }
 }
 
 // === impl Options ===

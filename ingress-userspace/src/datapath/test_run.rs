@@ -64,12 +64,14 @@ pub struct TransmitOptions<'a> {
     pub wire_bytes: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunResult {
     /// `XDP_*`, or `TCX_*` as a number without sign.
     pub verdict: u32,
     /// Mean time of one run.
     pub each: Duration,
+    /// The frame as the program leaves it; empty after a live run.
+    pub frame: Vec<u8>,
 }
 
 impl Datapath {
@@ -113,7 +115,10 @@ fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) -> Result<R
         context::<XDP_MD>(&[(XDP_MD_DATA_END, end), (XDP_MD_IFINDEX, interface)])
     });
     let mut test = TestRunOptions::new();
+    // The kernel gives nothing back of a live run, and takes no room for it.
+    let mut left = vec![0_u8; frame.len()];
     test.data_in = Some(frame);
+    test.data_out = live.is_none().then_some(&mut left);
     test.repeat = repeat;
     if let Some(context) = &context {
         test.ctx_in = Some(context);
@@ -125,7 +130,8 @@ fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) -> Result<R
         TestProgram::Ingress | TestProgram::Bare => <&Xdp>::try_from(loaded).and_then(|xdp| xdp.test_run(test)),
     };
     let result = result.map_err(refused)?;
-    Ok(RunResult { verdict: result.return_value, each: result.duration })
+    let frame = if live.is_none() { left } else { Vec::new() };
+    Ok(RunResult { verdict: result.return_value, each: result.duration, frame })
 }
 
 /// Runs the transmit program on a packet (BPF_PROG_TEST_RUN).
@@ -137,11 +143,13 @@ fn run_transmit(object: &Ebpf, options: TransmitOptions<'_>) -> Result<RunResult
     let fields = [(SK_BUFF_IFINDEX, interface), (SK_BUFF_WIRE_LEN, wire_bytes), (SK_BUFF_GSO_SEGS, segments)];
     let context = context::<SK_BUFF>(&fields);
     let mut test = TestRunOptions::new();
+    let mut left = vec![0_u8; frame.len()];
     test.data_in = Some(frame);
+    test.data_out = Some(&mut left);
     test.ctx_in = Some(&context);
     test.repeat = repeat;
     let result = classifier.test_run(test).map_err(refused)?;
-    Ok(RunResult { verdict: result.return_value, each: result.duration })
+    Ok(RunResult { verdict: result.return_value, each: result.duration, frame: left })
 }
 
 /// What the kernel reads as the context of a run: these fields, each at its offset, and zeroes.

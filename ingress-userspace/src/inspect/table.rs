@@ -17,7 +17,7 @@ const NAME_MIN: usize = 16;
 pub(super) const HEAD: usize = 4;
 
 /// What is dropped is so before anybody knows for which host it is, so there is one sum for the node.
-const DROPS: [Total; 3] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacket];
+const DROPS: [Total; 4] = [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort];
 
 /// [`HEAD`] lines of head, the last one with the names of the columns, and a line for each host that is selected. Names
 /// are shortened where lines would be longer than `width`.

@@ -75,7 +75,14 @@ fn second_open_adopts_maps_and_links_and_keeps_counters() {
         assert_eq!((state(&first), first.report().lookup), (CREATED, Some(Attachment::Created)));
         assert_eq!((first.report().epoch, first.report().has_predecessor), (1, false));
         first
-            .set_ports(&[SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers: 1, flags: 0 }])
+            .set_ports(&[SteeredPort {
+                port: 80,
+                proto: PROTO_TCP,
+                first_slot: 0,
+                workers: 1,
+                flags: 0,
+                rewritten: None,
+            }])
             .expect("ports");
         first.set_node_addrs(&[("198.51.100.7".parse().expect("an address"), 1)]).expect("addresses");
         let frame = Packet::tcp("192.0.2.1:40000", "198.51.100.7:80", ACK).frame();

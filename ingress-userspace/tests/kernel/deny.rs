@@ -45,7 +45,8 @@ pub(crate) fn serving(sandbox: &Sandbox) -> Datapath {
 }
 
 pub(crate) fn open_ports(datapath: &Datapath) {
-    let port = |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags };
+    let port =
+        |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags, rewritten: None };
     let ports = [port(80, PROTO_TCP, 2, 0), port(443, PROTO_UDP, 0, PORT_COUNT_ONLY)];
     datapath.set_ports(&ports).expect("ports");
 }
@@ -121,7 +122,7 @@ fn packets_dropped(datapath: &Datapath, prefix: &str) -> Option<u64> {
 }
 
 /// The flags of the ports, as the kernel has them.
-fn flags(datapath: &Datapath) -> Vec<u32> {
+fn flags(datapath: &Datapath) -> Vec<u16> {
     datapath.maps().ports().expect("ports").into_iter().map(|(_, rule)| rule.flags).collect()
 }
 

@@ -50,7 +50,8 @@ fn serving(sandbox: &Sandbox) -> Datapath {
 pub(crate) fn serving_with(options: &Options) -> Datapath {
     let datapath = Datapath::open(options).expect("opens");
     datapath.take_over().expect("takes over");
-    let port = |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags };
+    let port =
+        |port, proto, workers, flags| SteeredPort { port, proto, first_slot: 0, workers, flags, rewritten: None };
     let ports = [
         port(80, PROTO_TCP, 2, 0),
         port(443, PROTO_UDP, 2, PORT_COUNT_ONLY),
@@ -306,7 +307,7 @@ fn stale_heartbeat_stops_steering_until_the_next_beat() {
 fn ports_and_addresses_are_exactly_the_latest_ones() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
-        let port = SteeredPort { port: 81, proto: PROTO_TCP, first_slot: 4, workers: 1, flags: 0 };
+        let port = SteeredPort { port: 81, proto: PROTO_TCP, first_slot: 4, workers: 1, flags: 0, rewritten: None };
         datapath.set_ports(&[port]).expect("ports");
         datapath.set_node_addrs(&[("203.0.113.9".parse().expect("an address"), 1)]).expect("addresses");
         check(&datapath, &left("old port", syn4().frame(), &[Total::OtherPort]));

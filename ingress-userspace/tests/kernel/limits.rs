@@ -127,7 +127,7 @@ impl Node {
     }
 
     /// What all ports say of limits.
-    fn flags(&self) -> Vec<u32> {
+    fn flags(&self) -> Vec<u16> {
         let ports = self.datapath.maps().ports().expect("ports");
         let mut flags: Vec<_> =
             ports.into_iter().map(|(_, rule)| rule.flags & (PORT_LIMITS_SYNS | PORT_LIMITS_PACKETS)).collect();

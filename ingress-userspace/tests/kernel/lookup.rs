@@ -23,7 +23,7 @@ fn serving(options: &Options) -> Datapath {
     ip("addr add 2001:db8::7/128 dev lo nodad");
     let datapath = Datapath::open(options).expect("opens");
     datapath.take_over().expect("takes over");
-    let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 4, workers: 2, flags: 0 };
+    let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 4, workers: 2, flags: 0, rewritten: None };
     datapath.set_ports(&[port]).expect("ports");
     let addrs = [NODE4, NODE6].map(|addr| (addr.parse::<SocketAddr>().expect("an address").ip(), 1));
     datapath.set_node_addrs(&addrs).expect("addresses");
@@ -84,7 +84,7 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         }
         assert_eq!(lookups(&datapath), [4, 2, 0, 0, 0]);
         let mut nics: HashMap<_, u32, Nic> = Map::HashMap(sandbox.map(NICS)).try_into().expect("a hash");
-        nics.insert(1, Nic { mode: 1, pad: 0 }, 0).expect("loopback has the program, as it seems");
+        nics.insert(1, Nic { mode: 1, flags: 0 }, 0).expect("loopback has the program, as it seems");
         // The node itself is no client of an interface, whatever interface its route names …
         accepted_by(&listeners[0], &connect(NODE4, |_| ()).expect("connects"));
         assert_eq!(lookups(&datapath), [4, 3, 0, 0, 0]);

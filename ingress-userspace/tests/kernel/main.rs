@@ -22,6 +22,7 @@ mod measure;
 mod nics;
 mod packets;
 mod pinned;
+mod rewrite;
 mod sandbox;
 mod tc_out;
 mod workers;

@@ -32,7 +32,7 @@ pub(crate) fn serving(sandbox: &Sandbox) -> Datapath {
     let datapath = Datapath::open(&options).expect("opens");
     datapath.take_over().expect("takes over");
     datapath
-        .set_ports(&[SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers: 2, flags: 0 }])
+        .set_ports(&[SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers: 2, flags: 0, rewritten: None }])
         .expect("ports");
     let addrs = ["198.51.100.7", "2001:db8::7"].map(|addr| (addr.parse().expect("an address"), 1));
     datapath.set_node_addrs(&addrs).expect("addresses");
@@ -138,7 +138,7 @@ fn programs_stay_small_and_their_cost_is_printed() {
 
         datapath.client_limits().set(ClientLimits::default()).expect("no limits");
         for workers in [2, 16, SLOTS_PER_PORT] {
-            let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers, flags: 0 };
+            let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers, flags: 0, rewritten: None };
             datapath.set_ports(&[port]).expect("ports");
             datapath.worker_cells().iter().for_each(|cell| cell.open.store(5, Relaxed));
             let name = format!("received, v4 SYN, {workers} busy workers");

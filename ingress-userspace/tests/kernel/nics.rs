@@ -234,7 +234,14 @@ fn receives_exactly(mode: XdpMode, how: &'static str, mtu: u32) {
         let datapath = Datapath::open(&Options { xdp_mode: mode, ..sandbox.options(&["xk-a"]) }).expect("opens");
         assert_eq!(states(&datapath), [is("xk-a", how, "tcx")]);
         datapath.take_over().expect("takes over");
-        let port = |port, proto| SteeredPort { port, proto, first_slot: 0, workers: 0, flags: PORT_COUNT_ONLY };
+        let port = |port, proto| SteeredPort {
+            port,
+            proto,
+            first_slot: 0,
+            workers: 0,
+            flags: PORT_COUNT_ONLY,
+            rewritten: None,
+        };
         datapath.set_ports(&[port(443, PROTO_UDP), port(80, PROTO_TCP)]).expect("ports");
         datapath.set_node_addrs(&[("198.51.100.7".parse().expect("an address"), 1)]).expect("addresses");
         let server = UdpSocket::bind("198.51.100.7:443").expect("bound");

@@ -28,7 +28,7 @@ fn processes(sandbox: &Sandbox) -> Vec<(u32, Role, Option<bool>)> {
 fn counters_are_the_same_from_outside_and_outlast_the_process() {
     sandboxed(|sandbox| {
         let first = Datapath::open(&sandbox.options(&[])).expect("opens");
-        let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers: 1, flags: 0 };
+        let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: 0, workers: 1, flags: 0, rewritten: None };
         first.set_ports(&[port]).expect("ports");
         first.set_node_addrs(&[("198.51.100.7".parse().expect("an address"), 1)]).expect("addresses");
         assert_eq!(first.host_ids().assign("b.example").expect("an id"), 1);

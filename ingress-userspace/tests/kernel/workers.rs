@@ -32,7 +32,7 @@ const SLOT: u32 = 4;
 fn serving(sandbox: &Sandbox, workers: u32) -> Datapath {
     let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
     datapath.take_over().expect("takes over");
-    let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: SLOT, workers, flags: 0 };
+    let port = SteeredPort { port: 80, proto: PROTO_TCP, first_slot: SLOT, workers, flags: 0, rewritten: None };
     datapath.set_ports(&[port]).expect("ports");
     let node: SocketAddr = NODE.parse().expect("an address");
     datapath.set_node_addrs(&[(node.ip(), 1)]).expect("addresses");

@@ -91,7 +91,14 @@ impl Tally {
             equal("undecided", 0, packets(Total::Undecided)),
             equal("slot empty", 0, packets(Total::SlotEmpty)),
             equal("assign failed", 0, packets(Total::AssignFailed)),
-            equal("dropped", 0, [Total::Denied, Total::LimitedSyn, Total::LimitedPacket].map(packets).iter().sum()),
+            equal(
+                "dropped",
+                0,
+                [Total::Denied, Total::LimitedSyn, Total::LimitedPacket, Total::RewrittenPort]
+                    .map(packets)
+                    .iter()
+                    .sum(),
+            ),
             // A connection is at least a handshake, a request, an acknowledgement and a close.
             at_least("transit packets seen and left alone", self.transit * 5, packets(Total::Transit)),
         ]

@@ -65,9 +65,14 @@ impl Kernel {
         let snapshot = shared.snapshot();
         let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
             Transport::Tcp => steered(*number, STREAMS, self.workers),
-            Transport::Udp => {
-                SteeredPort { port: *number, proto: PROTO_UDP, first_slot: 0, workers: 0, flags: PORT_COUNT_ONLY }
-            }
+            Transport::Udp => SteeredPort {
+                port: *number,
+                proto: PROTO_UDP,
+                first_slot: 0,
+                workers: 0,
+                flags: PORT_COUNT_ONLY,
+                rewritten: None,
+            },
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
         let room = PORTS_MAX as usize;
@@ -126,5 +131,5 @@ impl Kernel {
 
 /// A TCP port whose connections go to the slots of `group`.
 pub(super) fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
-    SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0 }
+    SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0, rewritten: None }
 }

@@ -168,7 +168,7 @@ impl DenyList {
     }
 
     /// The flags of a port, with what the list says of it.
-    pub(super) fn flags(&self, flags: u32) -> u32 {
+    pub(super) fn flags(&self, flags: u16) -> u16 {
         self.flags.apply(flags)
     }
 
@@ -231,7 +231,7 @@ fn present(maps: &Maps) -> Result<Present, Error> {
 }
 
 /// What the list wants of the ports: an empty one costs nothing.
-fn flags(present: &Present) -> u32 {
+fn flags(present: &Present) -> u16 {
     if present.is_empty() { 0 } else { PORT_DENIES }
 }
 

@@ -1,0 +1,344 @@
+//! Ports that packets get in the place of others, on their way in and back: the bytes that `ingress_xdp`,
+//! `ingress_tc_in` and `ingress_tc_out` leave, whose checksums are computed here in full.
+
+use aya::maps::{HashMap, Map, MapData};
+use ingress_common::{
+    Nic, PortKey, PortRule, Total,
+    flow::{PROTO_TCP, PROTO_UDP},
+    map::NICS,
+    steer::{NIC_NATIVE, NIC_TRANSMITS, PORT_COUNT_ONLY, PORT_REWRITTEN},
+};
+use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, TransmitOptions};
+
+use crate::{
+    frames::{CLIENT4, CLIENT6, NODE4, NODE6, check_sum, counters, serving_with},
+    packets::{ACK, Packet, RST, SYN, extension},
+    sandbox::{Sandbox, ip, sandboxed},
+};
+
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+const TCX_DROP: u32 = 2;
+/// -1, as a number without sign.
+const TCX_NEXT: u32 = u32::MAX;
+/// What BPF_PROG_TEST_RUN takes for programs of tc: all in one page.
+const OF_TC: usize = 3000;
+/// The interface that frames of test runs come by.
+const LOOPBACK: u32 = 1;
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+
+const PUBLIC: u16 = 80;
+const REWRITTEN: u16 = 10_080;
+
+/// A frame with a right checksum.
+#[derive(Clone)]
+struct Built {
+    bytes: Vec<u8>,
+    /// Where its IP header begins.
+    ip: usize,
+    /// Where begins what that carries.
+    transport: usize,
+    proto: u8,
+}
+
+impl Built {
+    fn segment(packet: &Packet) -> Self {
+        let bytes = packet.frame();
+        let transport = bytes.len() - 20 - packet.payload;
+        Self { ip: 14 + 4 * packet.tags.len(), transport, proto: TCP, bytes }.sealed()
+    }
+
+    /// An error of ICMP from `router` about what somebody has sent, with these EtherTypes of VLAN tags.
+    fn error(kind: u8, tags: &[u16], (router, node): (&str, &str), quote: &[u8]) -> Self {
+        let packet = Packet { tags: tags.to_vec(), ..Packet::udp(router, node) };
+        let proto = if packet.local.is_ipv4() { ICMP } else { ICMPV6 };
+        let mut bytes = Packet { proto, ..packet }.frame();
+        // What `Packet` makes of protocols that it does not know.
+        let (ip, transport) = (14 + 4 * tags.len(), bytes.len() - 8);
+        bytes.truncate(transport);
+        // As if a packet were too big, for a link of 1400 bytes.
+        bytes.extend([kind, 4, 0, 0, 0, 0, 5, 0x78]);
+        bytes.extend(quote);
+        let (at, length) = if proto == ICMP { (ip + 2, bytes.len() - ip) } else { (ip + 4, bytes.len() - ip - 40) };
+        bytes[at..at + 2].copy_from_slice(&u16::try_from(length).expect("short").to_be_bytes());
+        Self { bytes, ip, transport, proto }.sealed()
+    }
+
+    /// With another port at this place behind the beginning of the transport header.
+    fn with_port(&self, offset: usize, port: u16) -> Self {
+        let mut changed = self.clone();
+        let at = self.transport + offset;
+        changed.bytes[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        changed.sealed()
+    }
+
+    /// With the checksum that its bytes have (RFC 1071).
+    fn sealed(mut self) -> Self {
+        let Self { bytes, ip, transport, proto } = &mut self;
+        let at = *transport + if *proto == TCP { 16 } else { 2 };
+        bytes[at..at + 2].fill(0);
+        let mut covered = Vec::new();
+        if *proto != ICMP {
+            let addresses = if bytes[*ip] >> 4 == 4 { *ip + 12..*ip + 20 } else { *ip + 8..*ip + 40 };
+            covered.extend_from_slice(&bytes[addresses]);
+            covered.extend([0, *proto]);
+            covered.extend(u16::try_from(bytes.len() - *transport).expect("short").to_be_bytes());
+        }
+        covered.extend_from_slice(&bytes[*transport..]);
+        covered.resize(covered.len().next_multiple_of(2), 0);
+        let words = covered.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
+        let mut sum: u64 = words.sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        let checksum = !u16::try_from(sum).expect("folded");
+        bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        self
+    }
+}
+
+/// A node whose port 80 is rewritten in what loopback receives, if that is seen to send, too.
+fn rewriting(sandbox: &Sandbox, flags: u32) -> Datapath {
+    let datapath = serving_with(&sandbox.options(&[]));
+    let port = |port, proto, flags| {
+        let rewritten = (port == PUBLIC).then_some(REWRITTEN);
+        SteeredPort { port, proto, first_slot: 0, workers: 2, flags, rewritten }
+    };
+    let ports = [port(PUBLIC, PROTO_TCP, 0), port(443, PROTO_UDP, PORT_COUNT_ONLY), port(8443, PROTO_TCP, 0)];
+    datapath.set_ports(&ports).expect("ports");
+    let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(NICS)).expect("pinned");
+    let mut nics: HashMap<_, u32, Nic> = Map::HashMap(pinned).try_into().expect("a hash");
+    nics.insert(LOOPBACK, Nic { mode: NIC_NATIVE, flags }, 0).expect("loopback has the programs, as it seems");
+    datapath
+}
+
+/// Whichever program sees the frame, the same becomes of it; it counts for this verdict, if for none of those that are
+/// dropped it goes on.
+#[track_caller]
+fn check(datapath: &Datapath, description: &str, frame: &Built, left: &Built, verdict: Total) {
+    let count = || {
+        let totals = counters(datapath).totals;
+        totals.iter().find(|(total, _)| *total == verdict).map_or(0, |(_, traffic)| traffic.packets)
+    };
+    let is_dropped = verdict == Total::RewrittenPort;
+    for (program, fate) in [
+        (TestProgram::Ingress, if is_dropped { XDP_DROP } else { XDP_PASS }),
+        (TestProgram::Stack, if is_dropped { TCX_DROP } else { TCX_NEXT }),
+    ] {
+        if program == TestProgram::Stack && frame.bytes.len() > OF_TC {
+            continue;
+        }
+        let before = count();
+        let options = RunOptions { frame: &frame.bytes, repeat: 1, live: None };
+        let result = datapath.test_run(program, options).expect("runs");
+        assert_eq!(result.verdict, fate, "{description}: verdict of {program:?}");
+        assert_eq!(result.frame, left.bytes, "{description}: bytes after {program:?}");
+        assert_eq!(count(), before + 1, "{description}: {verdict:?} of {program:?}");
+    }
+}
+
+#[track_caller]
+fn untouched(datapath: &Datapath, description: &str, frame: &Built, verdict: Total) {
+    check(datapath, description, frame, frame, verdict);
+}
+
+/// Segments for port 80 of the node, whatever is on the way to their ports.
+fn segments() -> Vec<(&'static str, Packet)> {
+    let (syn4, syn6) = (Packet::tcp(CLIENT4, NODE4, SYN), Packet::tcp(CLIENT6, NODE6, SYN));
+    let (ack4, ack6) = (Packet { tcp_flags: ACK, ..syn4.clone() }, Packet { tcp_flags: ACK, ..syn6.clone() });
+    let tags = |tags: &[u16], packet: &Packet| Packet { tags: tags.to_vec(), ..packet.clone() };
+    vec![
+        ("v4 SYN", syn4.clone()),
+        ("v6 SYN", syn6.clone()),
+        ("v4 RST", Packet { tcp_flags: RST, ..syn4.clone() }),
+        ("v4 data", Packet { payload: 1000, ..ack4.clone() }),
+        ("v6 data, an odd number of bytes", Packet { payload: 1001, ..ack6 }),
+        ("frame in several buffers", Packet { payload: 8000, ..ack4 }),
+        ("one VLAN tag", tags(&[0x8100], &syn4)),
+        ("two VLAN tags, v6", tags(&[0x88a8, 0x8100], &syn6)),
+        ("most IPv4 options", Packet { options: 40, ..syn4.clone() }),
+        ("v6 extensions", Packet { extensions: vec![(0, extension(0)), (60, extension(3))], ..syn6 }),
+        ("first fragment", Packet { fragment: 0x2000, ..syn4 }),
+    ]
+}
+
+#[test]
+fn segments_for_a_rewritten_port_get_the_other_one_with_a_right_checksum() {
+    sandboxed(|sandbox| {
+        let datapath = rewriting(sandbox, NIC_TRANSMITS);
+        for (description, packet) in segments() {
+            let frame = Built::segment(&packet);
+            check(&datapath, description, &frame, &frame.with_port(2, REWRITTEN), Total::Accepted);
+        }
+        // Every client is somebody else to a checksum.
+        for port in (1..=u16::MAX).step_by(1009) {
+            let frame = Built::segment(&Packet::tcp(&format!("192.0.2.1:{port}"), NODE4, ACK));
+            check(&datapath, "from another port", &frame, &frame.with_port(2, REWRITTEN), Total::Accepted);
+        }
+        check_sum(&datapath);
+    });
+}
+
+#[test]
+fn what_is_not_for_a_rewritten_port_of_the_node_stays_as_it_is() {
+    sandboxed(|sandbox| {
+        let datapath = rewriting(sandbox, NIC_TRANSMITS);
+        for (description, remote, local, verdict) in [
+            ("transit", CLIENT4, "203.0.113.9:80", Total::Transit),
+            ("v6 transit", CLIENT6, "[2001:db8::8]:80", Total::Transit),
+            ("another port of ours", CLIENT4, "198.51.100.7:8443", Total::Accepted),
+            ("nobody's port", CLIENT4, "198.51.100.7:81", Total::OtherPort),
+            ("an answer", NODE4, CLIENT4, Total::OtherPort),
+            ("transit to the other port", CLIENT4, "203.0.113.9:10080", Total::Transit),
+        ] {
+            untouched(&datapath, description, &Built::segment(&Packet::tcp(remote, local, SYN)), verdict);
+        }
+        let frame = |packet: Packet| Built { ip: 14, transport: 34, proto: TCP, bytes: packet.frame() };
+        untouched(&datapath, "UDP", &frame(Packet { payload: 12, ..Packet::udp(CLIENT4, NODE4) }), Total::OtherPort);
+        let later = Packet { fragment: 185, ..Packet::tcp(CLIENT4, NODE4, ACK) };
+        untouched(&datapath, "later fragment", &frame(later), Total::Fragment);
+    });
+}
+
+#[test]
+fn nothing_is_rewritten_where_it_would_not_be_put_right() {
+    sandboxed(|sandbox| {
+        let datapath = rewriting(sandbox, 0);
+        for (description, packet) in segments() {
+            untouched(&datapath, description, &Built::segment(&packet), Total::Accepted);
+        }
+        let quote = Packet::tcp(NODE4, CLIENT4, ACK).frame();
+        let error = Built::error(3, &[], ("192.0.2.254:0", "198.51.100.7:0"), &quote[14..]);
+        untouched(&datapath, "error", &error, Total::OtherProtocol);
+    });
+}
+
+#[test]
+fn nobody_opens_a_connection_to_the_other_port() {
+    sandboxed(|sandbox| {
+        for flags in [NIC_TRANSMITS, 0] {
+            let datapath = rewriting(sandbox, flags);
+            for (remote, local) in [(CLIENT4, "198.51.100.7:10080"), (CLIENT6, "[2001:db8::7]:10080")] {
+                let segment = |tcp_flags| Built::segment(&Packet::tcp(remote, local, tcp_flags));
+                untouched(&datapath, "request", &segment(SYN), Total::RewrittenPort);
+                untouched(&datapath, "anything else", &segment(ACK), Total::Accepted);
+                untouched(&datapath, "an answer", &segment(SYN | ACK), Total::Accepted);
+            }
+            check_sum(&datapath);
+        }
+    });
+}
+
+#[test]
+fn errors_about_what_was_sent_name_the_port_that_the_stack_knows() {
+    const ROUTER4: (&str, &str) = ("192.0.2.254:0", "198.51.100.7:0");
+    const ROUTER6: (&str, &str) = ("[2001:db8::fe]:0", "[2001:db8::7]:0");
+    sandboxed(|sandbox| {
+        let datapath = rewriting(sandbox, NIC_TRANSMITS);
+        let sent4 = Packet { payload: 1000, ..Packet::tcp(NODE4, CLIENT4, ACK) };
+        let sent6 = Packet { payload: 1000, ..Packet::tcp(NODE6, CLIENT6, ACK) };
+        let (quote4, quote6) = (&sent4.frame()[14..], &sent6.frame()[14..]);
+        for kind in [3, 11, 12] {
+            // As much as RFC 792 asks for, and as RFC 1812, 4.3.2.3, does.
+            for (tags, length) in [(&[][..], 28), (&[], 576 - 28), (&[0x8100], 28), (&[0x88a8, 0x8100], 101)] {
+                let error = Built::error(kind, tags, ROUTER4, &quote4[..length]);
+                check(&datapath, "v4", &error, &error.with_port(28, REWRITTEN), Total::OtherProtocol);
+            }
+        }
+        let with_options = Packet { options: 8, ..sent4.clone() };
+        let error = Built::error(3, &[], ROUTER4, &with_options.frame()[14..14 + 36]);
+        check(&datapath, "v4 with options", &error, &error.with_port(36, REWRITTEN), Total::OtherProtocol);
+        for kind in [1, 2, 3, 4] {
+            for (tags, length) in [(&[][..], 48), (&[], 1000), (&[0x8100], 777)] {
+                let error = Built::error(kind, tags, ROUTER6, &quote6[..length]);
+                check(&datapath, "v6", &error, &error.with_port(48, REWRITTEN), Total::OtherProtocol);
+            }
+        }
+        let of = |packet: &Packet| packet.frame()[14..].to_vec();
+        for (description, kind, router, quote) in [
+            ("echo request", 8, ROUTER4, quote4.to_vec()),
+            ("v6 echo request", 128, ROUTER6, quote6.to_vec()),
+            ("about another port", 3, ROUTER4, of(&Packet::tcp("198.51.100.7:8443", CLIENT4, ACK))),
+            ("about somebody else's", 3, ROUTER4, of(&Packet::tcp("203.0.113.9:80", CLIENT4, ACK))),
+            ("v6 about somebody else's", 2, ROUTER6, of(&Packet::tcp("[2001:db8::8]:80", CLIENT6, ACK))),
+            ("about UDP", 3, ROUTER4, of(&Packet { payload: 12, ..Packet::udp(NODE4, CLIENT4) })),
+            ("about a later fragment", 3, ROUTER4, of(&Packet { fragment: 185, ..sent4.clone() })),
+            ("about what was not rewritten", 3, ROUTER4, of(&Packet::tcp("198.51.100.7:10080", CLIENT4, ACK))),
+        ] {
+            let error = Built::error(kind, &[], router, &quote);
+            untouched(&datapath, description, &error, Total::OtherProtocol);
+        }
+    });
+}
+
+#[test]
+fn what_is_sent_from_the_other_port_leaves_from_the_one_that_clients_know() {
+    sandboxed(|sandbox| {
+        ip("link add xk-a type veth peer name xk-b");
+        let datapath = serving_with(&sandbox.options(&["xk-a"]));
+        let interface = datapath.report().interfaces[0].index;
+        let port = SteeredPort {
+            port: PUBLIC,
+            proto: PROTO_TCP,
+            first_slot: 0,
+            workers: 2,
+            flags: 0,
+            rewritten: Some(REWRITTEN),
+        };
+        datapath.set_ports(&[port]).expect("ports");
+        // As the proxy enters them: by the port that the client knows.
+        datapath.flows().insert(CLIENT4.parse().expect("an address"), NODE4.parse().expect("an address"), 5);
+        let run = |frame: &Built| {
+            let options = TransmitOptions { frame: &frame.bytes, repeat: 1, interface, segments: 0, wire_bytes: 0 };
+            let result = datapath.test_transmit(options).expect("runs");
+            assert_eq!(result.verdict, TCX_NEXT);
+            result.frame
+        };
+        let of_host = |host: usize| counters(&datapath).hosts[host].tx_packets;
+        let at_client = |packet: Packet| Packet { remote: packet.local, local: packet.remote, ..packet };
+        for (description, packet) in segments().into_iter().filter(|(_, packet)| packet.payload <= OF_TC - 100) {
+            let (before, is_v4) = (of_host(5), packet.local.is_ipv4());
+            let mut from = at_client(packet);
+            let public = Built::segment(&from);
+            from.remote.set_port(REWRITTEN);
+            assert_eq!(run(&Built::segment(&from)), public.bytes, "{description}");
+            assert_eq!(run(&public), public.bytes, "{description}, node-local");
+            assert_eq!(of_host(5) - before, if is_v4 { 2 } else { 0 }, "{description}: under one name");
+        }
+        for from in ["203.0.113.9:10080", "198.51.100.7:10081"] {
+            let frame = Built::segment(&Packet::tcp(from, CLIENT4, ACK));
+            assert_eq!(run(&frame), frame.bytes, "{from}");
+        }
+        let sum: u64 = counters(&datapath).hosts.iter().map(|host| host.tx_packets).sum();
+        assert_eq!(datapath.totals().expect("totals").get(Total::Transmitted).packets, sum);
+    });
+}
+
+#[test]
+fn a_rewritten_port_has_two_rules_and_an_interface_says_whether_it_sends() {
+    sandboxed(|sandbox| {
+        ip("link add xk-a type veth peer name xk-b");
+        let datapath = serving_with(&sandbox.options(&["xk-a"]));
+        let nics = datapath.maps().nics().expect("nics");
+        assert_eq!(nics.iter().map(|(_, nic)| nic.flags).collect::<Vec<_>>(), [NIC_TRANSMITS]);
+
+        let port =
+            |rewritten| SteeredPort { port: PUBLIC, proto: PROTO_TCP, first_slot: 0, workers: 2, flags: 0, rewritten };
+        let rules = |rewritten| {
+            datapath.set_ports(&[port(rewritten)]).expect("ports");
+            let mut rules: Vec<_> = datapath.maps().ports().expect("ports");
+            rules.sort_by_key(|(key, _)| u16::from_be(key.port_be));
+            let rule = |(PortKey { port_be, .. }, PortRule { flags, rewrite_be, .. })| {
+                (u16::from_be(port_be), flags, u16::from_be(rewrite_be))
+            };
+            rules.into_iter().map(rule).collect::<Vec<_>>()
+        };
+        for _ in 0..2 {
+            assert_eq!(rules(Some(REWRITTEN)), [(PUBLIC, 0, REWRITTEN), (REWRITTEN, PORT_REWRITTEN, PUBLIC)]);
+            assert_eq!(rules(None), [(PUBLIC, 0, 0)]);
+        }
+    });
+}
