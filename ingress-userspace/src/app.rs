@@ -44,7 +44,7 @@ use self::{
     publish::{HostNumbers, Progress, Publisher},
     view::{Stage, View},
 };
-use crate::{admin, config::settings::Settings, privileges};
+use crate::{admin, config::settings::Settings, privileges, rewriting::Rewriting};
 
 /// Bytes of the access log that are written at one time, if that many have come.
 const LOG_BUFFER: usize = 64 * 1024;
@@ -80,6 +80,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     } = settings;
     let mut signals = Signals::new()?;
     let probe_socket = probe_socket.map(|path| admin::Socket::bind(&path)).transpose()?;
+    let rewriting = kernel.as_ref().and_then(|kernel| kernel.rewriting.as_ref());
+    let rewrite_offset = rewriting.map(Rewriting::offset);
     let mut kernel = match kernel {
         Some(settings) => Some(Kernel::open(settings, [http_port, https_port], workers, host_capacity).await?),
         None => None,
@@ -118,7 +120,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut server = None;
     // Writes what is left of the access log when it is dropped.
     let mut log_guard = None;
-    let options = Options { https_port, ..Options::default() };
+    let options = Options { http_port, https_port, rewrite_offset, ..Options::default() };
     let work = async {
         // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
         signs(&view.pulse, control.first_snapshot()).await?;

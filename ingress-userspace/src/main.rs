@@ -13,6 +13,7 @@ mod node;
 mod print;
 mod privileges;
 mod probe;
+mod rewriting;
 mod telemetry;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! The command line made definite: defaults that depend on the machine are filled in, contradictions are refused.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ingress_userspace::{
     control::{
@@ -12,7 +12,10 @@ use ingress_userspace::{
     datapath,
 };
 
-use crate::admin::Metrics;
+use crate::{
+    admin::Metrics,
+    rewriting::{Rewriting, Unfit, local_ports},
+};
 
 use super::cli::{LogFormat, RunArgs, Steer, XdpMode};
 
@@ -45,6 +48,8 @@ pub(crate) struct Kernel {
     pub(crate) xdp_mode: datapath::XdpMode,
     /// Whether sk_lookup delivers; otherwise listeners are bound to the ports.
     pub(crate) lookup: bool,
+    /// Which ports packets get, if they do.
+    pub(crate) rewriting: Option<Rewriting>,
     pub(crate) log: bool,
 }
 
@@ -54,6 +59,13 @@ pub(crate) enum SettingsError {
     SamePort(u16),
     #[error("`--interface` names an interface for XDP, but `--xdp-mode off` attaches none; drop one of the two")]
     InterfaceWithoutXdp,
+    #[error(
+        "`--steer rewrite` is the work of programs on the interfaces, but `--xdp-mode off` attaches none; drop one of the \
+         two"
+    )]
+    RewriteWithoutXdp,
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
 }
 
 impl Settings {
@@ -94,6 +106,7 @@ impl Settings {
             pod_namespace,
             interface,
             steer,
+            rewrite_offset,
             xdp_mode,
             bpffs,
             host_capacity,
@@ -119,6 +132,17 @@ impl Settings {
         }
         if let Some(port) = healthz_port {
             admin_addr.set_port(port);
+        }
+        if steer == Steer::Rewrite && xdp_mode == XdpMode::Off {
+            return Err(SettingsError::RewriteWithoutXdp);
+        }
+        let own = [http_port, https_port, admin_addr.port()];
+        let rewriting = (steer == Steer::Rewrite).then(|| Rewriting::new(rewrite_offset, local_ports(), own));
+        let mut reserved_ports = BTreeSet::from(own);
+        if let Some(rewriting) = &rewriting {
+            for port in [http_port, https_port] {
+                reserved_ports.insert(rewriting.of(port, |_| false)?);
+            }
         }
         let metrics = match (enable_metrics, metrics_per_host) {
             (false, _) => Metrics::Off,
@@ -151,7 +175,7 @@ impl Settings {
             controller: controller_class.clone(),
             handle: Arc::default(),
         });
-        let kernel = (steer == Steer::Auto || xdp_mode != XdpMode::Off).then_some(Kernel {
+        let kernel = (steer != Steer::Bind || xdp_mode != XdpMode::Off).then_some(Kernel {
             bpffs,
             interfaces: interface,
             xdp_mode: match xdp_mode {
@@ -161,7 +185,8 @@ impl Settings {
                 XdpMode::Tcx => datapath::XdpMode::Tcx,
                 XdpMode::Off => datapath::XdpMode::Off,
             },
-            lookup: steer == Steer::Auto,
+            lookup: steer != Steer::Bind,
+            rewriting,
             log: bpf_log,
         });
         Ok(Self {
@@ -187,7 +212,7 @@ impl Settings {
                     default_certificate: default_ssl_certificate,
                     tcp_services: tcp_services_configmap,
                     udp_services: udp_services_configmap,
-                    reserved_ports: [http_port, https_port, admin_addr.port()].into(),
+                    reserved_ports,
                     ticket_secret: tls_ticket_secret,
                     external_names: if disable_svc_external_name {
                         ExternalNames::Refuse

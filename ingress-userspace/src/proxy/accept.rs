@@ -17,7 +17,9 @@ use tokio::{
     sync::watch,
 };
 
-use super::{conn::Conn, listen::Entrance, park, server::Signal, stream, worker::Worker};
+use crate::model::{StreamPort, Transport};
+
+use super::{conn::Conn, listen::Entrance, options::Options, park, server::Signal, stream, worker::Worker};
 
 /// Connections taken before others on the worker get a turn.
 const BATCH: usize = 32;
@@ -76,7 +78,8 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
         return worker.shared.stats.refused.count(why);
     }
     // Fails if the client is gone already.
-    let Ok(local) = stream.local_addr() else { return };
+    let Ok(mut local) = stream.local_addr() else { return };
+    local.set_port(public_port(worker, entrance, local.port()));
     let conn = Conn::new(Rc::clone(worker), remote, local, entrance == Entrance::Https);
     let entered = worker.enter(&conn);
     match entrance {
@@ -86,6 +89,25 @@ fn begin(worker: &Rc<Worker>, (stream, remote): (TcpStream, SocketAddr), entranc
             drop(entered);
         }),
     };
+}
+
+/// The port that the client of a connection knows, which came to `port` of this node.
+fn public_port(worker: &Worker, entrance: Entrance, port: u16) -> u16 {
+    let Some(public) = worker.options.rewrite_offset.and_then(|offset| port.checked_sub(offset.get())) else {
+        return port;
+    };
+    let Options { http_port, https_port, .. } = worker.options;
+    let is_rewritten = match entrance {
+        Entrance::Http => public == http_port,
+        Entrance::Https => public == https_port,
+        Entrance::Streams => {
+            let snapshot = worker.snapshot();
+            let is_served = |number| snapshot.streams.get(&StreamPort { transport: Transport::Tcp, number }).is_some();
+            // One that clients know by both numbers is not rewritten.
+            is_served(public) && !is_served(port)
+        }
+    };
+    if is_rewritten { public } else { port }
 }
 
 async fn failed(worker: &Worker, listener: &TcpListener, error: &io::Error) {
@@ -168,6 +190,30 @@ mod tests {
             let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
             failed(&worker, &listener, &io::Error::from_raw_os_error(code)).await;
             assert_eq!(worker.pool.idle_total(), kept, "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_the_port_that_its_client_knows() {
+        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
+        let worker = |rewrite_offset| {
+            let options = Options { http_port: 80, https_port: 443, rewrite_offset, ..Options::default() };
+            Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, options)
+        };
+        let (rewriting, steering) = (worker(std::num::NonZeroU16::new(10_000)), worker(None));
+        for (entrance, port, expected) in [
+            (Entrance::Http, 10_080, 80),
+            (Entrance::Https, 10_443, 443),
+            // Node-local, or by an interface that does not rewrite.
+            (Entrance::Http, 80, 80),
+            (Entrance::Https, 443, 443),
+            // To the listener itself.
+            (Entrance::Http, 40_123, 40_123),
+            (Entrance::Https, 10_080, 10_080),
+            (Entrance::Streams, 10_080, 10_080),
+        ] {
+            assert_eq!(public_port(&rewriting, entrance, port), expected, "{entrance:?} {port}");
+            assert_eq!(public_port(&steering, entrance, port), port, "{entrance:?} {port}");
         }
     }
 

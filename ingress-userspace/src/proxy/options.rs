@@ -1,13 +1,18 @@
 //! What holds for a process from its start: limits, each with its default. It reads no arguments. What may change
 //! meanwhile is in [`crate::model::Settings`], which comes with the snapshots.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 /// Limits of every worker. A limit of the client's side answers the status its field names.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Port for HTTP. Default 80.
+    pub http_port: u16,
     /// Port that redirects to HTTPS name. Default 443.
     pub https_port: u16,
+    /// How much more the port of an accepted connection may be than the one that its client knows, because the kernel
+    /// programs have given its packets another. Default: they have not.
+    pub rewrite_offset: Option<NonZeroU16>,
     /// Longest request target in bytes, else 414. RFC 9112, 3, asks for at least 8000. Default 8 KiB.
     pub target_max: usize,
     /// Longest request head in bytes (HTTP/2: header list), else 431. Default 32 KiB; at least 8 KiB.
@@ -34,7 +39,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            http_port: 80,
             https_port: 443,
+            rewrite_offset: None,
             target_max: 8 * 1024,
             head_max: 32 * 1024,
             headers_max: 100,

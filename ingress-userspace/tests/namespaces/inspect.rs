@@ -145,7 +145,10 @@ fn top_is_exact_beside_a_process_that_serves_hangs_or_has_died() {
         state["links"].as_array().expect("a list").iter().map(|link| (&link["hook"], &link["mode"])).collect();
     let (native, none) = (json!("native"), Value::Null);
     assert_eq!(links, [(&json!("sk_lookup"), &none), (&json!("xdp"), &native), (&json!("tcx"), &none)]);
-    assert_eq!(state["ports"][0], json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2 }));
+    assert_eq!(
+        state["ports"][0],
+        json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2, "rewritten_to": null })
+    );
     assert_eq!(state["attention"], json!([]), "all is well");
 
     proxy.process.signal(Signal::SIGSTOP).expect("it is stopped");

@@ -22,6 +22,7 @@ mod lifecycle;
 mod limits;
 mod net;
 mod nics;
+mod rewrite;
 mod steering;
 mod tcp_services;
 mod transmit;

@@ -115,7 +115,7 @@ fn a_rule_that_takes_connections_before_they_arrive_is_told_of() {
     }
     let said = attention(&net);
     assert!(said.contains("and none has come to sk_lookup: a rule of netfilter takes or drops them"), "{said}");
-    assert!(said.contains("nft list ruleset"), "{said}");
+    assert!(said.contains("nft list ruleset") && said.contains("`--steer rewrite`"), "{said}");
 }
 
 /// Somebody else's XDP program on the interface of the node, held by a link that is pinned below this directory.

@@ -25,6 +25,7 @@ use crate::{
     config::settings,
     delivery::{ADVICE, Delivery},
     node::{Addresses, Node},
+    rewriting::{Rewriting, Unfit},
 };
 
 mod deny;
@@ -75,6 +76,10 @@ pub(super) struct Kernel {
     told: Vec<SteeredPort>,
     /// What it has no room for.
     left_out: Vec<SteeredPort>,
+    /// Which ports packets get, if they do.
+    rewriting: Option<Rewriting>,
+    /// Why those of some ports do not.
+    unfit: Vec<Unfit>,
     /// Whom it was told to drop, if it has not refused.
     denied: Option<Denied>,
     /// How far it was told to limit clients, if it has not refused.
@@ -104,7 +109,7 @@ impl Kernel {
         workers: u32,
         host_capacity: u32,
     ) -> anyhow::Result<Self> {
-        let settings::Kernel { bpffs, interfaces, xdp_mode, lookup, log } = settings;
+        let settings::Kernel { bpffs, interfaces, xdp_mode, lookup, rewriting, log } = settings;
         let node = Node::open()?;
         let chosen = Chosen::new(xdp_mode, interfaces, &node).await?;
         let links = node.links().await?;
@@ -141,6 +146,8 @@ impl Kernel {
             ports,
             told: Vec::new(),
             left_out: Vec::new(),
+            rewriting,
+            unfit: Vec::new(),
             denied: None,
             limited: None,
             changed: true,

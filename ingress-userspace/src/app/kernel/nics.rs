@@ -154,7 +154,12 @@ pub(super) fn report(nic: &NicReport) {
     }
     if let TransmitState::Failed(error) = transmit {
         let error = &**error as &dyn Error;
-        warn!(error = error, name, "what this interface sends is not counted; everything else works");
+        warn!(
+            error = error,
+            name,
+            "what this interface sends is not counted, and `--steer rewrite` does nothing for what it receives; everything \
+             else works"
+        );
     }
 }
 

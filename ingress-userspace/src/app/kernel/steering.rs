@@ -60,7 +60,8 @@ impl Kernel {
         }
     }
 
-    /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here.
+    /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here: an answer of
+    /// theirs would have to be known from what others send from the other port.
     pub(super) fn steered(&mut self, shared: &Shared) -> Vec<SteeredPort> {
         let snapshot = shared.snapshot();
         let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
@@ -75,8 +76,9 @@ impl Kernel {
             },
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
-        let room = PORTS_MAX as usize;
-        let left_out = ports.split_off(room.min(ports.len()));
+        let is_served = |number| snapshot.streams.get(&StreamPort { transport: Transport::Tcp, number }).is_some();
+        self.rewrite(&mut ports, is_served);
+        let left_out = ports.split_off(fitting(&ports));
         // They are asked for more than once for each change.
         if left_out != self.left_out && !left_out.is_empty() {
             // Those of UDP are bound in any case.
@@ -84,13 +86,30 @@ impl Kernel {
             warn!(
                 left_out = left_out.len(),
                 unserved,
-                room,
+                room = PORTS_MAX,
                 "more ports than the kernel part has room for: those left out are not counted, and some may not be \
                  served; remove rows"
             );
         }
         self.left_out = left_out;
         ports
+    }
+
+    /// Says which ports packets get in the place of these, if they do. One that can become no other stays as it is.
+    fn rewrite(&mut self, ports: &mut [SteeredPort], is_served: impl Fn(u16) -> bool) {
+        let Some(rewriting) = &self.rewriting else { return };
+        let mut unfit = Vec::new();
+        for port in ports.iter_mut().filter(|port| port.proto == PROTO_TCP) {
+            match rewriting.of(port.port, &is_served) {
+                Ok(rewritten) => port.rewritten = Some(rewritten),
+                Err(why) => unfit.push(why),
+            }
+        }
+        // They are asked for more than once for each change.
+        for why in unfit.iter().filter(|why| !self.unfit.contains(why)) {
+            warn!("serving this port without rewriting it, so that a DNAT rule for it comes first: {why}");
+        }
+        self.unfit = unfit;
     }
 
     /// What cannot be read is read again after the next change; what is known goes on to hold.
@@ -132,4 +151,14 @@ impl Kernel {
 /// A TCP port whose connections go to the slots of `group`.
 pub(super) fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
     SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0, rewritten: None }
+}
+
+/// For how many of the ports the kernel part has room.
+fn fitting(ports: &[SteeredPort]) -> usize {
+    let mut taken = 0;
+    let fits = |port: &&SteeredPort| {
+        taken += port.entries();
+        taken <= PORTS_MAX as usize
+    };
+    ports.iter().take_while(fits).count()
 }

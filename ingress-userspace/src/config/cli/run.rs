@@ -1,6 +1,6 @@
 //! The options of `xdp-ingress run` as they are typed. Meaning and validation are in `settings`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use ingress_userspace::{
@@ -161,6 +161,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Steer::Auto, help_heading = "Kernel")]
     pub(crate) steer: Steer,
 
+    /// With --steer rewrite: port 80 becomes 80 and so much, likewise 443 and those of TCP services. Firewalls of the
+    /// node have to let these ports in; nothing else may use them.
+    #[arg(long, value_name = "N", default_value = "10000", help_heading = "Kernel")]
+    pub(crate) rewrite_offset: NonZeroU16,
+
     /// How the XDP program is attached to each interface.
     #[arg(long, value_enum, default_value_t = XdpMode::Auto, help_heading = "Kernel")]
     pub(crate) xdp_mode: XdpMode,
@@ -234,6 +239,9 @@ pub(crate) struct RunArgs {
 pub(crate) enum Steer {
     /// XDP chooses the worker, sk_lookup delivers; nothing is bound to the ports.
     Auto,
+    /// As `auto`, on nodes where a DNAT rule has the ports (a pod's `hostPort`): packets get another port before
+    /// netfilter sees them, and answers their own again. Needs programs on the interfaces.
+    Rewrite,
     /// Ordinary listeners on the ports; XDP, if on, only counts.
     Bind,
 }
@@ -309,6 +317,16 @@ mod tests {
         let args = parse(&[]).expect("valid");
         assert_eq!((args.http_port, args.https_port, args.ingress_class.as_str()), (80, 443, "xdp"));
         assert_eq!((args.steer, args.xdp_mode, args.host_capacity), (Steer::Auto, XdpMode::Auto, 16_384));
+        assert_eq!(args.rewrite_offset.get(), 10_000);
+    }
+
+    #[test]
+    fn ports_grow_by_something() {
+        let args = parse(&["--steer", "rewrite", "--rewrite-offset", "20000"]).expect("valid");
+        assert_eq!((args.steer, args.rewrite_offset.get()), (Steer::Rewrite, 20_000));
+        for wrong in ["0", "65536", "-1"] {
+            assert!(parse(&["--steer", "rewrite", &format!("--rewrite-offset={wrong}")]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -33,6 +33,14 @@ impl State {
             Some(_) => Vec::new(),
         };
         attention.extend(self.links.iter().filter_map(loose));
+        if self.ports.iter().any(|port| port.rewritten.is_some()) {
+            attention.extend(self.one_way.iter().map(|index| {
+                format!(
+                    "ports are not rewritten in what interface {index} receives, for what it sends is not seen; the log of \
+                     `xdp-ingress run` says why"
+                )
+            }));
+        }
         attention.extend(self.fills.iter().filter(|fill| percent(fill) >= FULL_PERCENT).map(|fill| {
             let what = match fill.map {
                 map::HOST_IDS => "further hosts count for host 0; raise `--host-capacity` after `xdp-ingress unload`",

@@ -9,7 +9,7 @@ use ingress_common::{
     NodeAddr,
     flow::{PROTO_TCP, PROTO_UDP},
     map,
-    steer::PORT_COUNT_ONLY,
+    steer::{NIC_TRANSMITS, PORT_COUNT_ONLY},
 };
 use ingress_userspace::datapath::{
     self, ClientLimits, Fill, Hook, LimitedClient, LinkState, NicMode, Pinned, PinnedLink, Process, Role,
@@ -28,6 +28,9 @@ pub(super) struct State {
     links: Vec<PinnedLink>,
     /// Indices of interfaces whose packets a filter of clsact sees, which has no link.
     filters: Vec<u32>,
+    /// Indices of interfaces with programs for what they receive and not for what they send, so that no port is
+    /// rewritten there.
+    one_way: Vec<u32>,
     ports: Vec<Port>,
     /// Address and index of the interface that has it.
     addresses: Vec<(String, u32)>,
@@ -45,6 +48,8 @@ struct Port {
     proto: &'static str,
     /// Slots of listeners; with none of them packets are counted and not steered.
     slots: Range<u32>,
+    /// The port that its packets get on this node.
+    rewritten: Option<u16>,
 }
 
 /// So long ago clients may have sent too much to need attention.
@@ -58,6 +63,8 @@ impl State {
         let mut ports: Vec<_> = maps
             .ports()?
             .into_iter()
+            // What stands for another is shown with that.
+            .filter(|(_, rule)| rule.public().is_none())
             .map(|(key, rule)| Port {
                 number: u16::from_be(key.port_be),
                 proto: match key.proto {
@@ -70,6 +77,7 @@ impl State {
                 } else {
                     0..0
                 },
+                rewritten: rule.rewritten().map(u16::from_be),
             })
             .collect();
         ports.sort_by_key(|port| (port.number, port.proto));
@@ -77,15 +85,21 @@ impl State {
         addresses.sort_by_key(|(address, _)| *address);
         let address =
             |(octets, addr): ([u8; 16], NodeAddr)| (Ipv6Addr::from(octets).to_canonical().to_string(), addr.ifindex);
-        let nics = maps.nics()?.into_iter();
-        let filters = nics.filter(|(_, nic)| NicMode::from_code(nic.mode) == Some(NicMode::Clsact));
+        let nics = maps.nics()?;
+        let with = |is_meant: fn(NicMode, u32) -> bool| -> Vec<u32> {
+            let nics = nics
+                .iter()
+                .filter(|(_, nic)| NicMode::from_code(nic.mode).is_some_and(|mode| is_meant(mode, nic.flags)));
+            nics.map(|(index, _)| *index).collect()
+        };
         let mut limited = maps.limited_clients()?;
         limited.retain(|client| client.ago <= LATELY);
         Ok(Self {
             pins: bpffs.join(map::LAYOUT).display().to_string(),
             processes: pinned.processes()?,
             links: pinned.links()?,
-            filters: filters.map(|(index, _)| index).collect(),
+            filters: with(|mode, _| mode == NicMode::Clsact),
+            one_way: with(|_, flags| flags & NIC_TRANSMITS == 0),
             ports,
             addresses: addresses.into_iter().map(address).collect(),
             fills: pinned.fills()?,
@@ -97,7 +111,8 @@ impl State {
 
     /// A line for each thing, which begins with what it is.
     pub(super) fn text(&self) -> String {
-        let Self { pins, processes, links, filters, ports, addresses, fills, limits, limited: _, totals } = self;
+        let Self { pins, processes, links, filters, one_way: _, ports, addresses, fills, limits, limited: _, totals } =
+            self;
         let mut text = Lines::default();
         text.line("pins", pins);
         for process in processes {
@@ -131,10 +146,13 @@ impl State {
         if filters.is_empty() && !links.iter().any(|link| matches!(link.hook, Hook::Xdp { .. } | Hook::TcIn { .. })) {
             text.line("xdp", "off");
         }
-        for Port { number, proto, slots } in ports {
+        for Port { number, proto, slots, rewritten } in ports {
+            let rewritten = rewritten.map_or_else(String::new, |port| format!(", rewritten to {port}"));
             match slots.clone().next_back() {
-                None => text.line("port", format_args!("{number}/{proto}: counted, not steered")),
-                Some(last) => text.line("port", format_args!("{number}/{proto}: listeners {} to {last}", slots.start)),
+                None => text.line("port", format_args!("{number}/{proto}: counted, not steered{rewritten}")),
+                Some(last) => {
+                    text.line("port", format_args!("{number}/{proto}: listeners {} to {last}{rewritten}", slots.start));
+                }
             }
         }
         for (address, interface) in addresses {
@@ -158,7 +176,7 @@ impl State {
     }
 
     pub(super) fn json(&self) -> Value {
-        let Self { pins, processes, links, filters, ports, addresses, fills, limits, limited, totals } = self;
+        let Self { pins, processes, links, filters, one_way, ports, addresses, fills, limits, limited, totals } = self;
         let process = |process: &Process| {
             let Process { epoch, role: _, silence, lives } = process;
             let silence = silence.as_secs_f64();
@@ -178,8 +196,11 @@ impl State {
             })
         };
         let port = |port: &Port| {
-            let Port { number, proto, slots } = port;
-            json!({ "port": number, "proto": proto, "first_slot": slots.start, "slots": slots.len() })
+            let Port { number, proto, slots, rewritten } = port;
+            json!({
+                "port": number, "proto": proto, "first_slot": slots.start, "slots": slots.len(),
+                "rewritten_to": rewritten,
+            })
         };
         let address = |(address, interface): &(String, u32)| json!({ "address": address, "interface": interface });
         let fill =
@@ -189,6 +210,7 @@ impl State {
             "processes": processes.iter().map(process).collect::<Value>(),
             "links": links.iter().map(link).collect::<Value>(),
             "filters": filters,
+            "one_way": one_way,
             "ports": ports.iter().map(port).collect::<Value>(),
             "addresses": addresses.iter().map(address).collect::<Value>(),
             "maps": fills.iter().map(fill).collect::<Value>(),
@@ -261,9 +283,10 @@ mod tests {
             ],
             links: vec![link(Hook::Lookup), link(native), link(Hook::TcOut { interface: "eth0".into() })],
             filters: Vec::new(),
+            one_way: Vec::new(),
             ports: vec![
-                Port { number: 80, proto: "tcp", slots: 0..2 },
-                Port { number: 5353, proto: "udp", slots: 0..0 },
+                Port { number: 80, proto: "tcp", slots: 0..2, rewritten: None },
+                Port { number: 5353, proto: "udp", slots: 0..0, rewritten: None },
             ],
             addresses: vec![("192.0.2.7".into(), 2)],
             fills: vec![
@@ -298,6 +321,18 @@ mod tests {
     }
 
     #[test]
+    fn rewritten_ports_are_said_and_interfaces_without_them() {
+        let port = |rewritten| Port { number: 80, proto: "tcp", slots: 0..2, rewritten };
+        let rewriting = State { ports: vec![port(Some(10_080))], one_way: vec![3], ..well() };
+        let text = rewriting.text();
+        assert!(text.contains("\nport       80/tcp: listeners 0 to 1, rewritten to 10080\n"), "{text}");
+        assert!(text.contains("\nattention  ports are not rewritten in what interface 3 receives"), "{text}");
+        assert_eq!(rewriting.json()["ports"][0]["rewritten_to"], 10_080);
+        let steering = State { ports: vec![port(None)], one_way: vec![3], ..well() };
+        assert_eq!(steering.attention(), Vec::<String>::new(), "nobody misses anything");
+    }
+
+    #[test]
     fn a_node_that_is_well() {
         expect![[r"
             pins       /sys/fs/bpf/xdp-ingress/v1
@@ -319,7 +354,10 @@ mod tests {
         assert_eq!(json["processes"][1]["lives"], Value::Null);
         assert_eq!(json["links"][1]["mode"], "native");
         assert_eq!(json["links"][0]["interface"], Value::Null);
-        assert_eq!(json["ports"][0], json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2 }));
+        assert_eq!(
+            json["ports"][0],
+            json!({ "port": 80, "proto": "tcp", "first_slot": 0, "slots": 2, "rewritten_to": null })
+        );
         assert_eq!(json["totals"]["accepted"], json!({ "packets": 29, "bytes": 2318 }));
         assert_eq!(json["totals"]["denied"]["packets"], 0, "programs see what people need not");
         assert_eq!(json["attention"], json!([]));
