@@ -195,10 +195,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_has_the_port_that_its_client_knows() {
-        let cells: &'static [HostL7Cell] = Box::leak(Box::new([HostL7Cell::default()]));
         let worker = |rewrite_offset| {
-            let options = Options { http_port: 80, https_port: 443, rewrite_offset, ..Options::default() };
-            Worker::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, options)
+            Worker::alone_with(Options { http_port: 80, https_port: 443, rewrite_offset, ..Options::default() })
         };
         let (rewriting, steering) = (worker(std::num::NonZeroU16::new(10_000)), worker(None));
         for (entrance, port, expected) in [

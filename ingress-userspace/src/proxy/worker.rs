@@ -231,8 +231,12 @@ impl Worker {
 impl Worker {
     /// The only one of a process, which counts all hosts as one.
     pub(super) fn alone() -> Rc<Self> {
+        Self::alone_with(Options::default())
+    }
+
+    pub(super) fn alone_with(options: Options) -> Rc<Self> {
         let cells = Box::leak(Box::new([ingress_common::HostL7Cell::default()]));
-        Self::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, Options::default())
+        Self::new(Arc::new(Shared::new(cells, None).expect("shared state")), 0, options)
     }
 }
 

@@ -265,7 +265,7 @@ fn errors_about_what_was_sent_name_the_port_that_the_stack_knows() {
             ("about somebody else's", 3, ROUTER4, of(&Packet::tcp("203.0.113.9:80", CLIENT4, ACK))),
             ("v6 about somebody else's", 2, ROUTER6, of(&Packet::tcp("[2001:db8::8]:80", CLIENT6, ACK))),
             ("about UDP", 3, ROUTER4, of(&Packet { payload: 12, ..Packet::udp(NODE4, CLIENT4) })),
-            ("about a later fragment", 3, ROUTER4, of(&Packet { fragment: 185, ..sent4.clone() })),
+            ("about a later fragment", 3, ROUTER4, of(&Packet { fragment: 185, ..sent4 })),
             ("about what was not rewritten", 3, ROUTER4, of(&Packet::tcp("198.51.100.7:10080", CLIENT4, ACK))),
         ] {
             let error = Built::error(kind, &[], router, &quote);
