@@ -72,6 +72,13 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
         Ok(rule) => rule,
         Err(verdict) => return leave(verdict, bytes),
     };
+    // Now, although it may yet be dropped: behind the loop over workers the verifier would have to walk that loop for
+    // every length that the headers may have, which is more than Linux 6.1 puts up with.
+    if let Some(port_be) = rule.rewritten()
+        && rewrite::is_on(packet.nic())
+    {
+        packet.rewrite(segment.destination_port(), flow.local_port_be, port_be);
+    }
     match decide(&Maps, &rule, segment, |now_ns| clients::limited(flow, segment.is_request(), now_ns, bytes)) {
         Decision::Deny(rule) => {
             count::denied(rule, bytes);
@@ -86,11 +93,6 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
         Decision::Stale => count::total(Total::HeartbeatStale, bytes),
     }
     count::accepted(packet.nic(), host(flow), bytes);
-    if let Some(port_be) = rule.rewritten()
-        && rewrite::is_on(packet.nic())
-    {
-        packet.rewrite(segment.destination_port(), flow.local_port_be, port_be);
-    }
     Fate::Pass
 }
 
