@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
@@ -229,9 +230,9 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
     /// Reads on until the client closes its side, too. Closing a socket with unread bytes resets the connection, which
     /// can take our last response from a client that is still sending (RFC 9112, 9.6). `Progress` bounds the time.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut bytes = [0; 8 * 1024];
+        let mut bytes = [MaybeUninit::uninit(); 8 * 1024];
         while let Some(left @ 1..) = self.linger {
-            let mut buf = ReadBuf::new(&mut bytes);
+            let mut buf = ReadBuf::uninit(&mut bytes);
             let ended = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf)).is_err() || buf.filled().is_empty();
             self.linger = Some(if ended { 0 } else { left.saturating_sub(buf.filled().len()) });
         }
