@@ -128,7 +128,7 @@ impl Bench {
         let table = table(pod, annotations);
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
-        let (snapshot, problems) = Snapshot::compile(None, &table, |_| HostId(1));
+        let (snapshot, problems) = Snapshot::compile(None, &table, |_| Some(HostId(1)));
         assert!(problems.is_empty(), "{problems:?}");
         shared.publish(snapshot);
         let mode = ListenMode::Bind { address: [127, 0, 0, 1].into(), http_port: 0, https_port: 0 };

@@ -166,7 +166,7 @@ impl Pipeline {
         let began = Instant::now();
         let (snapshot, problems) = Snapshot::compile(self.snapshot.as_deref(), &translation.table, |_| {
             self.hosts += 1;
-            HostId(self.hosts)
+            Some(HostId(self.hosts))
         });
         assert!(problems.is_empty(), "{problems:?}");
         self.snapshot = Some(Arc::new(snapshot));

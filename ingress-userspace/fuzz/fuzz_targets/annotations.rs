@@ -96,7 +96,7 @@ fuzz_target!(|input: Input<'_>| {
         cluster.apply(Change::Apply { object, origin: Origin::Api });
     }
     let translation = Translator::new(Options::default()).translate(&cluster);
-    let (snapshot, _problems) = Snapshot::compile(None, &translation.table, |_| HostId(1));
+    let (snapshot, _problems) = Snapshot::compile(None, &translation.table, |_| Some(HostId(1)));
     let found = snapshot.routes.find("plain.test", "/");
     assert!(
         matches!(found.matched, Matched::Route(route) if matches!(route.target, Target::Forward(_))),

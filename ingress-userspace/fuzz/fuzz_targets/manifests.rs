@@ -54,7 +54,7 @@ fuzz_target!(|input: Input<'_>| {
     for object in &objects {
         cluster.apply(change(object));
         let table = kept.translate(&cluster).table;
-        snapshot = Some(Snapshot::compile(snapshot.as_ref(), &table, |_| HostId(1)).0);
+        snapshot = Some(Snapshot::compile(snapshot.as_ref(), &table, |_| Some(HostId(1))).0);
     }
     let anew = Translator::new(Options::default()).translate(&cluster);
     assert_eq!(kept.translate(&cluster).table, anew.table);

@@ -69,7 +69,7 @@ fuzz_target!(|input: Input<'_>| {
         let fallback = PathMatch::prefix("/").ok().filter(|_| *fallback).map(|path| rule(&pattern, path));
         table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
     }
-    let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| HostId(1));
+    let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)));
     let generated = requests.iter().map(|(labels, segments)| (labels.name(), segments.path()));
     let raw = raw.iter().map(|(host, path)| ((*host).to_owned(), format!("/{path}")));
     for (host, path) in generated.chain(raw) {

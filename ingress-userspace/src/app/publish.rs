@@ -72,20 +72,22 @@ impl Publisher {
         let Translation { table, outcomes, served: _, external_names: _ } = translation;
         let previous = self.shared.snapshot();
         let previous = (previous.generation > 0).then_some(previous);
-        let mut over_capacity = 0;
+        let mut streams_over_capacity = 0;
         // Of hosts that are new or changed; the others have their numbers and names.
         let mut named = Vec::new();
         let mut number = |name: String| {
-            let Some(number) = self.numbers.number(&name) else {
-                over_capacity += 1;
-                return HostId::UNATTRIBUTED;
-            };
+            let number = self.numbers.number(&name)?;
             named.push((number.0, name));
-            number
+            Some(number)
         };
         let (mut snapshot, problems) =
             Snapshot::compile(previous.as_deref(), &table, |pattern| number(pattern.to_string()));
-        snapshot.number_streams(|port| number(port.to_string()));
+        snapshot.number_streams(|port| {
+            let number = number(port.to_string()).unwrap_or(HostId::UNATTRIBUTED);
+            streams_over_capacity += usize::from(number == HostId::UNATTRIBUTED);
+            number
+        });
+        let over_capacity = snapshot.unnumbered() + streams_over_capacity;
         let generation = snapshot.generation;
         self.shared.publish(snapshot);
 
@@ -173,19 +175,19 @@ impl HostNumbers {
         Self::Memory { numbers: BTreeMap::new(), capacity }
     }
 
-    /// `None` when all numbers are taken.
+    /// [`HostId::UNATTRIBUTED`] when all numbers are taken, as they stay; `None` when that cannot be found out now.
     fn number(&mut self, name: &str) -> Option<HostId> {
         match self {
             Self::Kernel(datapath) => match datapath.host_ids().assign(name) {
                 Ok(number) => Some(HostId(number)),
-                Err(datapath::Error::HostsFull { .. }) => None,
+                Err(datapath::Error::HostsFull { .. }) => Some(HostId::UNATTRIBUTED),
                 Err(error) => {
                     warn!(
                         name,
                         error = &error as &dyn std::error::Error,
                         "cannot number a host; counted as unattributed"
                     );
-                    Some(HostId::UNATTRIBUTED)
+                    None
                 }
             },
             Self::Memory { numbers, capacity } => {
@@ -193,10 +195,11 @@ impl HostNumbers {
                     return Some(HostId(number));
                 }
                 let next = u32::try_from(numbers.len()).ok()?.checked_add(1)?;
-                (next < *capacity).then(|| {
-                    numbers.insert(name.to_owned(), next);
-                    HostId(next)
-                })
+                if next >= *capacity {
+                    return Some(HostId::UNATTRIBUTED);
+                }
+                numbers.insert(name.to_owned(), next);
+                Some(HostId(next))
             }
         }
     }
@@ -213,6 +216,6 @@ mod tests {
         assert_eq!(number("a.test"), Some(HostId(1)));
         assert_eq!(number("*.test"), Some(HostId(2)));
         assert_eq!(number("a.test"), Some(HostId(1)));
-        assert_eq!(number("b.test"), None);
+        assert_eq!(number("b.test"), Some(HostId::UNATTRIBUTED));
     }
 }

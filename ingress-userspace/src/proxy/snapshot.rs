@@ -55,7 +55,7 @@ impl Snapshot {
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
-        host_id: impl FnMut(&HostPattern) -> HostId,
+        host_id: impl FnMut(&HostPattern) -> Option<HostId>,
     ) -> (Self, Vec<CertificateProblem>) {
         let (certificates, mut problems) = Certificates::load(
             previous.map(|snapshot| &snapshot.certificates),
@@ -101,6 +101,12 @@ impl Snapshot {
             head_max: response_head_max,
             ..Limits::default()
         }
+    }
+
+    /// How many hosts have no number of their own.
+    #[must_use]
+    pub fn unnumbered(&self) -> usize {
+        self.routes.unnumbered()
     }
 
     /// The upstream a route of this snapshot names.
@@ -298,7 +304,7 @@ mod tests {
     }
 
     fn compile(previous: Option<&Snapshot>, services: &[(&str, u16)]) -> Snapshot {
-        Snapshot::compile(previous, &table(services), |_| HostId(1)).0
+        Snapshot::compile(previous, &table(services), |_| Some(HostId(1))).0
     }
 
     fn number(snapshot: &Snapshot, service: &str) -> Option<u32> {
@@ -339,7 +345,7 @@ mod tests {
     fn an_upstream_missing_from_the_table_has_no_endpoints() {
         let mut table = table(&[("a", 1)]);
         table.upstreams.clear();
-        let (snapshot, problems) = Snapshot::compile(None, &table, |_| HostId(1));
+        let (snapshot, problems) = Snapshot::compile(None, &table, |_| Some(HostId(1)));
         assert!(problems.is_empty());
         let id = snapshot.upstream_id(&UpstreamKey::new("default", "a", "80")).expect("numbered");
         assert!(snapshot.upstream(id).is_some());

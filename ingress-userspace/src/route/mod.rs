@@ -32,8 +32,10 @@ pub struct Routes {
     default: Option<Target>,
     /// What it was compiled from.
     source: Tree<HostPattern, Arc<HostRoutes>>,
-    /// Hosts without a number of their own.
-    unnumbered: BTreeSet<HostPattern>,
+    /// Hosts without a number of their own; a tree, as there may be many.
+    unnumbered: Tree<HostPattern, ()>,
+    /// Those that nobody could be asked about.
+    unasked: BTreeSet<HostPattern>,
     /// Hosts that ask their clients for certificates.
     asking: BTreeSet<HostPattern>,
     /// Hosts with rules whose requests are counted for themselves.
@@ -133,13 +135,13 @@ impl Routes {
     /// Arranges `table`, asking `upstream` and `host_id` for the number of each upstream and host.
     ///
     /// Costs what differs from the table of `previous`. A host whose rules are the same as in `previous` keeps its
-    /// entry, and nothing is asked about it: an upstream that both tables name has one number in both. One without a
-    /// number of its own is asked about again.
+    /// entry, and nothing is asked about it: an upstream that both tables name has one number in both. One for which
+    /// there was no answer (`None`) is asked about again, and [`HostId::UNATTRIBUTED`] until then.
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
         mut upstream: impl FnMut(&UpstreamKey) -> UpstreamId,
-        mut host_id: impl FnMut(&HostPattern) -> HostId,
+        mut host_id: impl FnMut(&HostPattern) -> Option<HostId>,
     ) -> Self {
         let RouteTable {
             hosts,
@@ -155,12 +157,17 @@ impl Routes {
         let mut routes = previous.cloned().unwrap_or_default();
         let source = std::mem::replace(&mut routes.source, hosts.clone());
         let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
-        let unnumbered = std::mem::take(&mut routes.unnumbered);
-        for pattern in changed.collect::<BTreeSet<_>>().union(&unnumbered.iter().collect()) {
+        let unasked = std::mem::take(&mut routes.unasked);
+        for pattern in changed.collect::<BTreeSet<_>>().union(&unasked.iter().collect()) {
+            routes.unnumbered.remove(*pattern);
             let entry = hosts.get(*pattern).map(|rules| {
-                let id = host_id(pattern);
+                let answer = host_id(pattern);
+                if answer.is_none() {
+                    routes.unasked.insert((*pattern).clone());
+                }
+                let id = answer.unwrap_or(HostId::UNATTRIBUTED);
                 if id == HostId::UNATTRIBUTED {
-                    routes.unnumbered.insert((*pattern).clone());
+                    routes.unnumbered.insert((*pattern).clone(), ());
                 }
                 let previous = routes.of(pattern).map(Arc::clone);
                 Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut upstream))
@@ -201,6 +208,12 @@ impl Routes {
             None => self.default.as_ref().map_or(Matched::Nothing, Matched::Default),
         };
         Found { host: entry, matched }
+    }
+
+    /// How many hosts have no number of their own.
+    #[must_use]
+    pub fn unnumbered(&self) -> usize {
+        self.unnumbered.len()
     }
 
     /// What counts the requests of rules that are counted for themselves.

@@ -23,7 +23,7 @@ fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
 }
 
 fn compile(table: &RouteTable) -> Routes {
-    Routes::compile(None, table, |_| UpstreamId(0), |_| HostId(1))
+    Routes::compile(None, table, |_| UpstreamId(0), |_| Some(HostId(1)))
 }
 
 fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
@@ -172,7 +172,7 @@ fn a_host_that_did_not_change_keeps_its_entry() {
         |_| UpstreamId(0),
         |pattern| {
             asked.push(pattern.to_string());
-            HostId(7)
+            Some(HostId(7))
         },
     );
     assert_eq!(asked, ["b.test"]);
@@ -182,19 +182,25 @@ fn a_host_that_did_not_change_keeps_its_entry() {
     };
     assert!(same("a.test") && !same("b.test"));
     assert_eq!(found(&after, "b.test", "/new").as_deref(), Some("b.test /new"));
-    // A number that could not be had is asked for again.
-    let unnumbered = Routes::compile(None, &first, |_| UpstreamId(0), |_| HostId::UNATTRIBUTED);
-    let mut count = 0;
-    Routes::compile(
-        Some(&unnumbered),
-        &first,
-        |_| UpstreamId(0),
-        |_| {
+}
+
+#[test]
+fn a_host_without_a_number_is_asked_about_again_only_if_there_was_no_answer() {
+    let table =
+        table(vec![(pattern("a.test"), vec![prefix("/")], false), (pattern("b.test"), vec![prefix("/")], false)]);
+    for (answer, asked_again) in [(None, 2), (Some(HostId::UNATTRIBUTED), 0)] {
+        let before = Routes::compile(None, &table, |_| UpstreamId(0), |_| answer);
+        assert_eq!(before.unnumbered(), 2, "{answer:?}");
+        let mut count = 0;
+        let mut number = |_: &HostPattern| {
             count += 1;
-            HostId(1)
-        },
-    );
-    assert_eq!(count, 2);
+            Some(HostId(1))
+        };
+        let after = Routes::compile(Some(&before), &table, |_| UpstreamId(0), &mut number);
+        assert_eq!((after.unnumbered(), count), (2 - asked_again, asked_again), "{answer:?}");
+        let gone = Routes::compile(Some(&after), &RouteTable::default(), |_| UpstreamId(0), |_| None);
+        assert_eq!(gone.unnumbered(), 0, "{answer:?}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Service {
     }
 
     fn publish(&self, table: &Table) {
-        let (mut snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, |_| HostId(1));
+        let (mut snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, |_| Some(HostId(1)));
         snapshot.number_streams(|_| HostId(1));
         assert_eq!(problems, []);
         self.shared.publish(snapshot);

@@ -173,7 +173,7 @@ impl Service {
 
     fn publish(&self, rows: &[Row<'_>], settings: &str) {
         let table = table(rows, settings);
-        let (snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table, |_| HostId(1));
+        let (snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table, |_| Some(HostId(1)));
         assert_eq!(problems, []);
         self.shared.publish(snapshot);
     }

@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn compile(previous: Option<&Snapshot>, hosts: &[(&str, &str)]) -> Snapshot {
-        Snapshot::compile(previous, &table(hosts), |_| HostId(1)).0
+        Snapshot::compile(previous, &table(hosts), |_| Some(HostId(1))).0
     }
 
     fn ring(snapshot: &Snapshot, target: &str) -> Option<Arc<Keyring>> {

@@ -174,7 +174,7 @@ fn without_the_secret_that_is_asked_for_rules_answer_503() {
     let mismatched = secret("pods", &[("tls.crt", &own.cert), ("tls.key", &stolen.key)]);
     let table =
         Ingress::with(&[HTTPS, SECRET]).beside(&mismatched).translated(&[pod.address], &Options::for_manifests()).0;
-    let (_, problems) = Snapshot::compile(None, &table.0, |_| HostId(1));
+    let (_, problems) = Snapshot::compile(None, &table.0, |_| Some(HostId(1)));
     assert!(problems.len() == 1 && &*problems[0].origin == "default/pods", "{problems:?}");
     assert!(pod.seen().is_empty(), "no request goes out");
 }

@@ -88,7 +88,8 @@ impl Proxy {
 
     pub(crate) fn publish(&self, table: &Table) {
         let hosts: Vec<_> = table.0.hosts.keys().cloned().collect();
-        let id = |pattern: &HostPattern| HostId(1 + hosts.iter().position(|host| host == pattern).unwrap_or(99) as u32);
+        let number = |pattern: &HostPattern| 1 + hosts.iter().position(|host| host == pattern).unwrap_or(99) as u32;
+        let id = |pattern: &HostPattern| Some(HostId(number(pattern)));
         let (mut snapshot, problems) = Snapshot::compile(Some(&self.shared.snapshot()), &table.0, id);
         snapshot.number_streams(|_| HostId(STREAMS as u32));
         assert_eq!(problems, []);
