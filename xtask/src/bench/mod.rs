@@ -7,6 +7,7 @@
 mod kernel;
 mod load;
 mod peers;
+mod record;
 mod report;
 
 use std::{fs, net::Ipv4Addr, path::PathBuf, process::Command, time::Duration};

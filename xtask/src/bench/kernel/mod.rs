@@ -5,7 +5,7 @@
 //! node (a way to serve each) ── short connections, cpu ──┐
 //! elsewhere (tests and benches that hold the others) ────┼── figure: rows, verdicts
 //! costs (tests/kernel: TEST_RUN, live frames, nft) ──┬───┘
-//!                                                    └── record: docs/kernel-figures.md
+//!                                                    └── docs/kernel-figures.md
 //! node ── flood: what others leave for clients that mean well, by itself
 //! ```
 
@@ -15,7 +15,6 @@ mod elsewhere;
 mod figure;
 mod flood;
 mod node;
-mod record;
 
 use std::{path::Path, time::Duration};
 
@@ -27,6 +26,7 @@ use self::{
     figure::{Clause, Limit, Row, Spread, Verdict},
     node::{Node, Way},
 };
+use super::record::{self, Part};
 use crate::{build, lab::capability, setup};
 
 const AFTER_HELP: &str = "\
@@ -45,6 +45,9 @@ Examples:
   cargo xtask bench kernel --all          # all of them
   cargo xtask bench kernel --record       # and write docs/kernel-figures.md
   cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about eight minutes";
+
+/// What `--record` writes.
+pub(super) const PART: Part = Part { path: "docs/kernel-figures.md", command: "cargo xtask bench kernel --record" };
 
 /// Measure what the kernel part costs, beside plain bind and nft
 #[derive(Debug, clap::Args)]
@@ -82,7 +85,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let costs = Costs::take()?;
     if args.record {
-        record::write(&costs)?;
+        PART.write(&format!("Linux {}\n\n{}", record::kernel_version()?, costs.table()))?;
     }
     let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
     rows.extend(elsewhere::rows(args.all)?);

@@ -1,0 +1,73 @@
+//! Keeps what a command has measured in a document of the repository, so that a change of it shows in review.
+
+use std::fs;
+
+use anyhow::Context as _;
+
+use crate::{progress, workspace};
+
+const END: &str = "<!-- end -->";
+
+/// The part of a document that a command writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// Of the document, below the root of the work tree.
+    pub(super) path: &'static str,
+    /// As it is typed.
+    pub(super) command: &'static str,
+}
+
+impl Part {
+    /// Puts `new`, which ends in a new line, between the marks.
+    ///
+    /// # Errors
+    /// When the document cannot be read or written, or lacks its marks.
+    pub(super) fn write(self, new: &str) -> anyhow::Result<()> {
+        let Self { path, command: _ } = self;
+        let file = workspace::root().join(path);
+        let old = fs::read_to_string(&file).with_context(|| format!("cannot read `{path}`"))?;
+        let text = self
+            .replaced(&old, new)
+            .with_context(|| format!("`{path}` lacks its marks: {}", self.begin().trim_end()))?;
+        fs::write(&file, text).with_context(|| format!("cannot write `{path}`"))?;
+        progress::note(&format!("written to {path}"));
+        Ok(())
+    }
+
+    fn begin(self) -> String {
+        format!("<!-- begin: written by `{}` -->\n", self.command)
+    }
+
+    fn replaced(self, old: &str, new: &str) -> Option<String> {
+        let begin = self.begin();
+        let (before, rest) = old.split_once(&begin)?;
+        let (_, after) = rest.split_once(END)?;
+        Some(format!("{before}{begin}{new}{END}{after}"))
+    }
+}
+
+/// Of the kernel that runs, without what a distribution adds.
+///
+/// # Errors
+/// When there is no procfs.
+pub(super) fn kernel_version() -> anyhow::Result<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's release")?;
+    Ok(release.trim().split('-').next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::kernel;
+
+    #[test]
+    fn documents_have_their_marks_and_what_is_around_them_stays() {
+        for part in [kernel::PART] {
+            let file = fs::read_to_string(workspace::root().join(part.path)).expect(part.path);
+            let once = part.replaced(&file, "new\n").expect(part.command);
+            assert!(once.contains("-->\nnew\n<!-- end -->"));
+            assert_eq!(part.replaced(&once, "new\n").as_deref(), Some(&*once));
+            assert_eq!(part.replaced("no marks", "new\n"), None);
+        }
+    }
+}
