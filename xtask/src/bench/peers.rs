@@ -37,7 +37,8 @@ pub(super) struct Running {
 }
 
 const BACKEND_PORT: u16 = 19_000;
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Under valgrind it takes some seconds until a program has been read.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,7 +50,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Starts the backend: nginx with 1 KiB from memory on `/` and two files.
+/// Starts the backend: nginx with 1 KiB from memory on `/`, two files, and `/post`, which answers once it has the whole
+/// body: an answer before that would make some proxies give up the connection.
 pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
     for (name, size) in [("64k", 64 << 10), ("10m", 10 << 20)] {
         // Bytes that no layer could compress or deduplicate.
@@ -71,7 +73,10 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
     let body = "x".repeat(1024);
     let server = format!(
         "sendfile on; tcp_nopush on; default_type text/plain; root {root}/www; open_file_cache max=16;
-         server {{ listen 127.0.0.1:{BACKEND_PORT} backlog=4096; location = / {{ return 200 \"{body}\"; }} location / {{ }} }}",
+         server {{ listen 127.0.0.1:{BACKEND_PORT} backlog=4096; location = / {{ return 200 \"{body}\"; }} location / {{ }}
+                  location = /post {{ proxy_pass http://unix:{root}/post.sock:/; proxy_pass_request_body off;
+                                      proxy_set_header Content-Length \"\"; }} }}
+         server {{ listen unix:{root}/post.sock; return 200 \"ok\"; }}",
         root = folder.display()
     );
     let command = nginx(folder, "backend", 1, &server)?;
@@ -87,13 +92,25 @@ impl Running {
         workers: u32,
         pin: bool,
     ) -> anyhow::Result<Self> {
-        let ports = Ports { http: 18_000 + index * 10, https: 18_001 + index * 10 };
-        let command = match peer {
-            Peer::Nginx => nginx_proxy(folder, ports, workers)?,
-            Peer::Haproxy => haproxy(folder, ports, workers)?,
-            Peer::XdpIngress => xdp_ingress(folder, ports, workers, binary, 18_002 + index * 10)?,
-        };
+        let (ports, command) = command(peer, index, folder, binary, workers)?;
         Self::spawn(command, ports, folder, &peer.to_string(), pin.then_some("1"))
+    }
+
+    /// A peer with one worker, as a single process: the one that `under`, such as valgrind with its options, becomes when
+    /// it is given the peer's own words, or the peer itself if that is empty.
+    pub(super) fn start_alone(
+        under: &[String],
+        peer: Peer,
+        index: u16,
+        folder: &Path,
+        binary: &Path,
+        pin: bool,
+    ) -> anyhow::Result<Self> {
+        let (ports, mut command) = command(peer, index, folder, binary, 1)?;
+        if peer == Peer::Nginx {
+            command.extend(["-g".to_owned(), "master_process off;".to_owned()]);
+        }
+        Self::spawn([under, command.as_slice()].concat(), ports, folder, &peer.to_string(), pin.then_some("1"))
     }
 
     fn spawn(command: Vec<String>, ports: Ports, folder: &Path, name: &str, cpu: Option<&str>) -> anyhow::Result<Self> {
@@ -124,6 +141,10 @@ impl Running {
         self.ports
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// User and system time of the peer with all its descendants, so far, in seconds.
     pub(super) fn cpu(&self) -> anyhow::Result<f64> {
         seconds(tree(self.child.id()).into_iter().filter_map(cpu_ticks).sum())
@@ -151,6 +172,17 @@ impl Drop for Running {
             eprintln!("cannot stop a peer: {error}");
         }
     }
+}
+
+/// Where the peer with this number listens, and the words that start it.
+fn command(peer: Peer, index: u16, folder: &Path, binary: &Path, workers: u32) -> anyhow::Result<(Ports, Vec<String>)> {
+    let ports = Ports { http: 18_000 + index * 10, https: 18_001 + index * 10 };
+    let words = match peer {
+        Peer::Nginx => nginx_proxy(folder, ports, workers)?,
+        Peer::Haproxy => haproxy(folder, ports, workers)?,
+        Peer::XdpIngress => xdp_ingress(folder, ports, workers, binary, 18_002 + index * 10)?,
+    };
+    Ok((ports, words))
 }
 
 /// A process and all its descendants.
