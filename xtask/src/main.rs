@@ -48,6 +48,7 @@ enum Command {
     Cluster(cluster::Args),
     /// Measure the proxy beside nginx in one interleaved run
     Bench(bench::Args),
+    Profile(bench::profile::Args),
     Soak(soak::Args),
     #[command(after_help = kernels::AFTER_HELP)]
     Kernels(kernels::Args),
@@ -74,6 +75,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Image(args) => image::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Profile(args) => bench::profile::run(args),
         Command::Soak(args) => soak::run(args),
         Command::Kernels(args) => kernels::run(args),
     }

@@ -7,6 +7,7 @@
 mod kernel;
 mod load;
 mod peers;
+pub mod profile;
 mod record;
 mod report;
 
@@ -100,6 +101,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return measure(args);
     }
+    again_in_namespace()
+}
+
+/// Runs this command once more, in a network namespace of its own, which `--in-namespace` tells it.
+fn again_in_namespace() -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot find this program again")?;
     let status = Command::new("unshare")
         .args(["--net", "--"])

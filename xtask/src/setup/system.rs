@@ -10,10 +10,11 @@ use crate::{process, progress};
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Debian packages and a program that shows each is there.
-const PROGRAMS: [(&str, &str); 12] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("curl", "curl"),
     ("haproxy", "haproxy"),
     ("iproute2", "ip"),
+    ("linux-perf", "perf"),
     ("nginx", "nginx"),
     ("nftables", "nft"),
     ("nghttp2-client", "h2load"),

@@ -1,0 +1,138 @@
+//! Instructions in user mode, by function: valgrind runs the peer, and says what it has counted when it is told to.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, ensure};
+
+use super::counts::{Counter, Counts};
+use crate::process;
+
+/// What comes before the words that start a peer. Threads take turns fairly, or workers that wait for nothing would
+/// starve the others.
+pub(super) fn words(folder: &Path) -> Vec<String> {
+    vec![
+        "valgrind".into(),
+        "--quiet".into(),
+        "--tool=callgrind".into(),
+        "--fair-sched=yes".into(),
+        gate(folder),
+        format!("--callgrind-out-file={}/callgrind.%p", folder.display()),
+    ]
+}
+
+/// Where valgrind and who tells it something meet: pipes whose names begin with this.
+fn gate(folder: &Path) -> String {
+    format!("--vgdb-prefix={}/vgdb", folder.display())
+}
+
+/// Counts one process that valgrind runs.
+#[derive(Debug)]
+pub(super) struct Callgrind {
+    pid: u32,
+    folder: PathBuf,
+    /// How often it has been told to say what it has counted.
+    dumps: u32,
+}
+
+impl Callgrind {
+    pub(super) fn of(pid: u32, folder: &Path) -> Self {
+        Self { pid, folder: folder.to_owned(), dumps: 0 }
+    }
+
+    /// What it has counted since the last time, as it writes it.
+    fn dump(&mut self) -> anyhow::Result<String> {
+        let mut told = Command::new("vgdb");
+        told.arg(gate(&self.folder)).arg(format!("--pid={}", self.pid)).arg("dump");
+        process::capture(&mut told)?;
+        self.dumps += 1;
+        let path = self.folder.join(format!("callgrind.{}.{}", self.pid, self.dumps));
+        let text = fs::read_to_string(&path).with_context(|| format!("callgrind left no `{}`", path.display()))?;
+        fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+        Ok(text)
+    }
+}
+
+impl Counter for Callgrind {
+    fn begin(&mut self) -> anyhow::Result<()> {
+        self.dump().map(drop)
+    }
+
+    fn end(&mut self) -> anyhow::Result<Counts> {
+        counts(&self.dump()?)
+    }
+}
+
+/// What each function has taken itself ("Callgrind Format Specification" of valgrind's manual). Names are said once
+/// and then by number; the line after `calls=` has what the callee took, which is counted there.
+fn counts(text: &str) -> anyhow::Result<Counts> {
+    let (mut counts, mut names, mut function, mut of_callee) = (Counts::default(), HashMap::new(), "", false);
+    let mut total = None;
+    for line in text.lines() {
+        if let Some(value) = line.strip_prefix("fn=") {
+            function = named(&mut names, value)?;
+        } else if let Some(value) = line.strip_prefix("cfn=") {
+            named(&mut names, value)?;
+        } else if line.starts_with("calls=") {
+            of_callee = true;
+        } else if let Some(value) = line.strip_prefix("totals: ") {
+            total = Some(value.parse::<u64>().with_context(|| format!("a total of `{value}`"))?);
+        } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first))
+            && !std::mem::take(&mut of_callee)
+        {
+            // A cost of nought is left out.
+            let count = line.split(' ').nth(1).map_or(Ok(0), str::parse::<u64>);
+            counts.add(function, count.with_context(|| format!("costs of `{line}`"))?);
+        }
+    }
+    let total = total.context("callgrind has written no total")?;
+    let sum = counts.total();
+    ensure!(sum == total, "functions took {sum} instructions and all together {total}: has the format changed?");
+    Ok(counts)
+}
+
+/// `(7) name` the first time, `(7)` from then on.
+fn named<'t>(names: &mut HashMap<&'t str, &'t str>, value: &'t str) -> anyhow::Result<&'t str> {
+    if let Some((number, name)) = value.split_once(") ") {
+        names.insert(number, name);
+        return Ok(name);
+    }
+    let number = value.trim_end_matches(')');
+    names.get(number).copied().with_context(|| format!("callgrind speaks of function `{value}` without its name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As callgrind 3.19 writes it, shortened.
+    const DUMP: &str = "# callgrind format\nversion: 1\npid: 17578\npart: 1\n\ndesc: Trigger: dump\n\npositions: line\n\
+        events: Ir\nsummary: 1207\n\nob=(4) libm.so.6\nfl=(150) ???\nfn=(562) 0x102f0\n0 12\n\nfl=(125) s_fma.c\n\
+        fn=(450) fma\n49 5\n+1 2\nfi=(121) s_sin.c\n-6 1\nfe=(119)\ncfn=(500) poll<A, B>\ncalls=1 -7 \n* 1166\n+3\n\n\
+        fn=(500)\n10 1166\n\nfn=(562)\n* 21\n\ntotals: 1207\n";
+
+    #[test]
+    fn each_function_has_what_it_took_itself() {
+        let mut expect = Counts::default();
+        for (name, count) in [("0x102f0", 33), ("fma", 8), ("poll<A, B>", 1166)] {
+            expect.add(name, count);
+        }
+        assert_eq!(counts(DUMP).expect("a dump"), expect);
+    }
+
+    #[test]
+    fn a_dump_that_does_not_add_up_is_refused() {
+        for (text, expect) in [
+            (DUMP.replace("totals: 1207", "totals: 1208"), "has the format changed"),
+            (DUMP.replace("totals: 1207\n", ""), "no total"),
+            (DUMP.replace("cfn=(500) poll<A, B>", "cfn=(500)"), "without its name"),
+        ] {
+            let error = counts(&text).expect_err("no counts");
+            assert!(format!("{error:#}").contains(expect), "{error:#}");
+        }
+    }
+}

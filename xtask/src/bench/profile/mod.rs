@@ -1,0 +1,201 @@
+//! `cargo xtask profile`: what a request makes a proxy do, counted rather than timed, so that a busy machine changes
+//! nothing: instructions of its own by callgrind, system calls by strace. `--sample` also says where its time goes.
+//!
+//! ```text
+//! load (an exact number of requests) ──┐
+//! callgrind ── what it says ── counts ─┴─ windows ── per request ─┬── report
+//! strace    ── what it says ── counts ─┘                          │
+//! samples (perf) ── stacks, folded ───────────────────────────────┘
+//! ```
+
+mod callgrind;
+mod counts;
+mod load;
+mod report;
+mod samples;
+mod strace;
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use self::{
+    callgrind::Callgrind,
+    counts::PerRequest,
+    load::{Case, Load},
+    report::{Profile, Report},
+    samples::Folded,
+    strace::Strace,
+};
+use super::{
+    Folder, again_in_namespace, network,
+    peers::{self, Peer, Running},
+    record::{self, Part},
+};
+use crate::{build, process, setup, workspace};
+
+const AFTER_HELP: &str = "\
+Each peer runs with one worker: under callgrind, which counts instructions in user mode of all its threads, and again
+without it, under strace. Each counts while nothing is asked, during N requests, and during twice as many: what the
+second N have added, less what the peer does by itself, is what N requests cost. Opening the connections, handshakes
+and whatever is done once are in neither, but for `h1close`, where they belong to the request.
+
+callgrind's processor has AVX2 and no AVX-512, so that cryptography and copies may take other instructions than they
+do outside of it; they do so for all peers. The kernel's instructions are not counted: `--sample` shows its part of
+the time. Needs valgrind, strace, nginx and h2load, and perf for `--sample`; as root it installs what is missing, and
+has a network namespace of its own.
+
+Exit codes: 0 everything was counted; 1 something failed; 2 the command line was not understood.
+
+Examples:
+  cargo xtask profile                                     # all cases, beside nginx; about two minutes
+  cargo xtask profile --case h1 --functions               # which functions take the instructions
+  cargo xtask profile --case h2 --peer xdp-ingress --sample
+  cargo xtask profile --record                            # and write docs/benchmarks.md";
+
+/// What `--record` writes.
+pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask profile --record" };
+
+/// Count instructions and system calls per request, beside nginx
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Cases to count; all by default.
+    #[arg(long = "case", value_enum, value_delimiter = ',')]
+    cases: Vec<Case>,
+    /// Peers; the first is the reference of all ratios.
+    #[arg(long = "peer", value_enum, value_delimiter = ',', default_value = "nginx,xdp-ingress")]
+    peers: Vec<Peer>,
+    /// Requests of the smaller of two counts, N above.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    requests: u32,
+    /// Also print the functions that take most instructions.
+    #[arg(long)]
+    functions: bool,
+    /// Also sample the peers without callgrind and strace, kernel and all, and print the symbols that take most time.
+    #[arg(long)]
+    sample: bool,
+    /// Write the table to docs/benchmarks.md.
+    #[arg(long, conflicts_with_all = ["cases", "peers", "requests"])]
+    record: bool,
+    /// A build of the product other than this checkout's.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Set by the command itself once it is in its own network namespace.
+    #[arg(long, hide = true)]
+    in_namespace: bool,
+}
+
+/// Counts, and prints Markdown.
+///
+/// # Errors
+/// When a program that it needs cannot be had, a peer does not start, or a request fails.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let binary = args.binary.clone().unwrap_or_else(|| workspace::target_dir().join("release/xdp-ingress"));
+    if args.in_namespace {
+        network()?;
+        return count(args, binary);
+    }
+    let mut packages = vec!["iproute2", "nghttp2-client", "nginx", "strace", "util-linux", "valgrind"];
+    packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
+    packages.extend(args.sample.then_some("linux-perf"));
+    setup::packages(&packages, "profile")?;
+    if args.binary.is_none() {
+        build::userspace(build::Profile::Release)?;
+    }
+    if process::is_root() { again_in_namespace() } else { count(args, binary) }
+}
+
+fn count(args: &Args, binary: PathBuf) -> anyhow::Result<()> {
+    let Args { cases, peers, requests, functions, sample, record, binary: _, in_namespace: _ } = args;
+    let cases: &[Case] = if cases.is_empty() { Case::value_variants() } else { cases };
+    let folder = Folder::create()?;
+    let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    let mut backend = peers::backend(&folder.0, pin)?;
+    let run = Run { folder, binary, pin, requests: *requests, sample: *sample };
+    let mut report = Report::new(*requests, peers.clone());
+    for (peer, index) in peers.iter().zip(0..) {
+        let instructions = run.instructions(*peer, index, cases)?;
+        let rest = run.calls_and_samples(*peer, index, cases)?;
+        for ((case, instructions), (calls, samples)) in cases.iter().zip(instructions).zip(rest) {
+            report.add(Profile { case: *case, peer: *peer, instructions, calls, samples });
+        }
+    }
+    backend.stop()?;
+    let table = report.table();
+    println!("{table}");
+    if *functions {
+        println!("{}", report.functions());
+    }
+    if *sample {
+        println!("{}", report.samples());
+    }
+    if *record {
+        PART.write(&format!("{}\n\n{table}", versions(peers)?))?;
+    }
+    Ok(())
+}
+
+/// What counted, and what was counted beside us: instructions differ with the libraries that a peer uses.
+fn versions(peers: &[Peer]) -> anyhow::Result<String> {
+    let mut packages: Vec<String> = vec!["valgrind".into(), "strace".into()];
+    packages.extend(peers.iter().filter(|peer| **peer != Peer::XdpIngress).map(ToString::to_string));
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat", "${Package} ${Version}, "]).args(packages);
+    let packages = process::capture(&mut query).context("cannot ask for the versions of Debian's packages")?;
+    Ok(format!("{} Linux {}", packages.trim_end(), record::kernel_version()?))
+}
+
+/// What all counts of a run have in common.
+struct Run {
+    folder: Folder,
+    binary: PathBuf,
+    pin: bool,
+    requests: u32,
+    sample: bool,
+}
+
+impl Run {
+    fn load(&self, case: Case, peer: &Running) -> Load<'_> {
+        Load { case, ports: peer.ports(), folder: &self.folder.0, pin: self.pin }
+    }
+
+    /// Of each case.
+    fn instructions(&self, peer: Peer, index: u16, cases: &[Case]) -> anyhow::Result<Vec<PerRequest>> {
+        let Self { folder: Folder(folder), binary, pin, requests, sample: _ } = self;
+        let mut running = Running::start_alone(&callgrind::words(folder), peer, index, folder, binary, *pin)?;
+        let mut counter = Callgrind::of(running.pid(), folder);
+        let mut all = Vec::new();
+        for case in cases {
+            let counted = PerRequest::take(&mut counter, self.load(*case, &running), *requests);
+            all.push(counted.with_context(|| format!("instructions of {peer}, {case}"))?);
+            eprintln!("{peer}: instructions of {case} counted");
+        }
+        running.stop()?;
+        Ok(all)
+    }
+
+    /// Of each case; none is sampled unless the run samples.
+    fn calls_and_samples(
+        &self,
+        peer: Peer,
+        index: u16,
+        cases: &[Case],
+    ) -> anyhow::Result<Vec<(PerRequest, Option<Folded>)>> {
+        let Self { folder: Folder(folder), binary, pin, requests, sample } = self;
+        let mut running = Running::start_alone(&[], peer, index, folder, binary, *pin)?;
+        let mut counter = Strace::of(running.pid(), folder);
+        let mut all = Vec::new();
+        for case in cases {
+            let load = self.load(*case, &running);
+            let calls = PerRequest::take(&mut counter, load, *requests);
+            let calls = calls.with_context(|| format!("system calls of {peer}, {case}"))?;
+            let samples = sample.then(|| samples::take(running.pid(), folder, load)).transpose()?;
+            all.push((calls, samples));
+            eprintln!("{peer}: system calls of {case} counted");
+        }
+        running.stop()?;
+        Ok(all)
+    }
+}

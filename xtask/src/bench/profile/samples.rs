@@ -1,0 +1,119 @@
+//! Where a peer's time goes, the kernel's part of it included: perf looks at it a thousand times a second.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+};
+
+use anyhow::{Context, ensure};
+
+use super::load::Load;
+use crate::process;
+
+/// A second or more of any case.
+const REQUESTS: u32 = 40_000;
+/// Looks in a second; no round number, so that they do not keep step with timers.
+const FREQUENCY: &str = "999";
+/// Our release has no frame pointers, so that frames are found from a copy of the stack, of 32 KiB: that holds all of
+/// them from a worker's task on.
+const STACKS: &str = "dwarf,32768";
+
+/// How often a symbol was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// As what ran.
+    pub(super) own: u64,
+    /// As that, or as what called it.
+    pub(super) all: u64,
+}
+
+/// All stacks of a time, by symbol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Folded {
+    pub(super) samples: u64,
+    /// Of them, within the kernel.
+    pub(super) kernel: u64,
+    symbols: BTreeMap<String, Seen>,
+}
+
+/// Samples the process while it is loaded. `cpu-clock` is a timer of the kernel's own: virtual machines have it, too.
+pub(super) fn take(pid: u32, folder: &Path, load: Load<'_>) -> anyhow::Result<Folded> {
+    let data = folder.join("perf.data");
+    let mut record = Command::new("perf");
+    record.args(["record", "--quiet", "--event", "cpu-clock", "--freq", FREQUENCY, "--call-graph", STACKS]);
+    record.args(["--pid", &pid.to_string(), "--output"]).arg(&data).arg("--").args(load.words(REQUESTS));
+    process::capture(&mut record)?;
+    let mut script = Command::new("perf");
+    script.args(["script", "--no-inline", "--fields", "ip,sym", "--input"]).arg(&data);
+    let folded = Folded::of(&process::capture(&mut script)?);
+    fs::remove_file(&data).with_context(|| format!("cannot remove `{}`", data.display()))?;
+    ensure!(folded.samples > 0, "perf has seen nothing of process {pid}");
+    Ok(folded)
+}
+
+impl Folded {
+    /// Stacks as `perf script` prints them: a line for each frame, what runs first, and an empty line between two.
+    fn of(text: &str) -> Self {
+        let mut folded = Self::default();
+        for stack in text.split("\n\n") {
+            folded.add(stack.lines().filter_map(frame));
+        }
+        folded
+    }
+
+    fn add<'t>(&mut self, frames: impl Iterator<Item = (u64, &'t str)>) {
+        let mut seen = BTreeSet::new();
+        for (address, symbol) in frames {
+            if seen.is_empty() {
+                self.samples += 1;
+                // The upper half of all addresses is the kernel's.
+                self.kernel += u64::from(address >> 63 == 1);
+                self.symbols.entry(symbol.to_owned()).or_default().own += 1;
+            }
+            // Once, however often it has called itself.
+            if seen.insert(symbol) {
+                self.symbols.entry(symbol.to_owned()).or_default().all += 1;
+            }
+        }
+    }
+
+    /// Those that ran most often, the most often first.
+    pub(super) fn most(&self, count: usize) -> Vec<(&str, Seen)> {
+        let mut all: Vec<(&str, Seen)> = self.symbols.iter().map(|(symbol, seen)| (symbol.as_str(), *seen)).collect();
+        all.sort_by_key(|(_, seen)| std::cmp::Reverse((seen.own, seen.all)));
+        all.truncate(count);
+        all
+    }
+}
+
+/// Address and symbol; none where the copy of a stack ends.
+fn frame(line: &str) -> Option<(u64, &str)> {
+    let (address, symbol) = line.trim().split_once(' ')?;
+    let address = u64::from_str_radix(address, 16).ok()?;
+    (address != u64::MAX).then_some((address, symbol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_folded() {
+        let text = "\n\tffffffff8203673b tcp_v4_rcv\n\tffffffff821ef691 do_syscall_64\n\
+            \t           fde9d __GI___writev\n\t          ab032b ingress::<impl A for B>::poll\n\
+            \tffffffffffffffff [unknown]\n\n\
+            \t          ab0330 ingress::<impl A for B>::poll\n\t          ab0340 ingress::<impl A for B>::poll\n\n\
+            \tffffffff8203673b tcp_v4_rcv\n\t           fde9d __GI___writev\n";
+        let folded = Folded::of(text);
+        assert_eq!((folded.samples, folded.kernel), (3, 2));
+        let expect = [
+            ("tcp_v4_rcv", Seen { own: 2, all: 2 }),
+            ("ingress::<impl A for B>::poll", Seen { own: 1, all: 2 }),
+            ("__GI___writev", Seen { own: 0, all: 2 }),
+        ];
+        assert_eq!(folded.most(3), expect);
+        assert_eq!(Folded::of(""), Folded::default());
+    }
+}
