@@ -44,7 +44,7 @@ Examples:
   cargo xtask bench kernel                # figures 1 to 3 measured, the others cited; about six minutes
   cargo xtask bench kernel --all          # all of them
   cargo xtask bench kernel --record       # and write docs/kernel-figures.md
-  cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about eight minutes";
+  cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about ten minutes";
 
 /// What `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/kernel-figures.md", command: "cargo xtask bench kernel --record" };

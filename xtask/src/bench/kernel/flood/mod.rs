@@ -25,7 +25,7 @@ use super::{
 };
 
 /// What stands in the way of floods.
-const WAYS: [Way; 3] = [Way::Limiting, Way::Denying, Way::Filtered];
+const WAYS: [Way; 4] = [Way::Limiting, Way::Denying, Way::Bound, Way::Filtered];
 
 /// One turn of a node: its service without a flood, and in each.
 struct Turn {

@@ -73,7 +73,8 @@ const fn in_the_way(way: Way) -> &'static str {
         Way::Limiting => "XDP: deny list, limits of clients",
         Way::Denying => "XDP: deny list",
         Way::Filtered => "plain bind, nft netdev ingress: set, `limit rate`",
-        Way::Steered | Way::Bound | Way::Redirected => "nothing",
+        Way::Bound => "plain bind: nothing",
+        Way::Steered | Way::Redirected => "nothing",
     }
 }
 
