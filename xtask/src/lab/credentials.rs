@@ -10,6 +10,14 @@ use super::client::Trust;
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
+/// What an authority has signed, and the key to it, which no `Debug` shows.
+pub struct Signed {
+    certificate: String,
+    key: String,
+}
+
+// === impl Authority ===
+
 impl Authority {
     /// Makes one with a new key.
     ///
@@ -42,16 +50,47 @@ impl Authority {
     /// # Errors
     /// If a name is no DNS name.
     pub fn secret(&self, namespace: &str, name: &str, hosts: &[&str]) -> anyhow::Result<String> {
-        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let key = KeyPair::generate().context("cannot make a key")?;
+        Ok(self.sign(hosts, &key)?.secret(namespace, name))
+    }
+
+    /// A certificate of `key` for these names.
+    ///
+    /// # Errors
+    /// If a name is no DNS name.
+    pub fn sign(&self, hosts: &[&str], key: &KeyPair) -> anyhow::Result<Signed> {
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let params = CertificateParams::new(hosts).context("unusable names for a certificate")?;
-        let certificate = params.signed_by(&key, &self.0).context("cannot sign a certificate")?;
-        Ok(format!(
+        let certificate = params.signed_by(key, &self.0).context("cannot sign a certificate")?;
+        Ok(Signed { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+// === impl Signed ===
+
+impl Signed {
+    /// The certificate, as PEM.
+    #[must_use]
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// Its key, as PEM.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Both as a Secret of type `kubernetes.io/tls`, as YAML.
+    #[must_use]
+    pub fn secret(&self, namespace: &str, name: &str) -> String {
+        let Self { certificate, key } = self;
+        format!(
             "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {namespace}\ntype: kubernetes.io/tls\n\
              stringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
-            indented(&certificate.pem()),
-            indented(&key.serialize_pem()),
-        ))
+            indented(certificate),
+            indented(key),
+        )
     }
 }
 
