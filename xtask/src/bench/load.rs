@@ -1,54 +1,136 @@
-//! Makes the load of each case with wrk or h2load and reads what they print.
+//! Makes the load of each case: with wrk or h2load, whose summaries it reads, or with clients of its own.
 
-use std::{net::Ipv4Addr, process::Command, time::Duration};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    process::Command,
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
 
-use super::{Case, peers::Ports};
+use super::{
+    Case,
+    credentials::{ECDSA, RSA},
+    handshakes::{self, Resume},
+    peers::Ports,
+};
+use crate::lab::client::{Trust, block_on};
 
 /// What one measurement saw.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) requests: u64,
-    /// Requests without a 2xx answer; a measurement with any of these is worth nothing.
+    /// Requests without a 2xx answer, or that came about in another way than the case has it; a measurement with any of
+    /// these is worth nothing.
     pub(super) errors: u64,
     pub(super) seconds: f64,
 }
 
-/// Loads the peer at `ip` for `length`.
-pub(super) fn run(case: Case, ip: Ipv4Addr, ports: Ports, length: Duration, pin: bool) -> anyhow::Result<Sample> {
-    let seconds = length.as_secs();
-    let plain = |path: &str| format!("http://{ip}:{}{path}", ports.http);
-    let secure = format!("https://{ip}:{}/", ports.https);
-    let wrk = |url: String, connections: u32, more: &[&str]| {
-        let mut words: Vec<String> = vec![
-            "wrk".into(),
-            "-t1".into(),
-            format!("-c{connections}"),
-            format!("-d{seconds}s"),
-            "--timeout".into(),
-            "10s".into(),
-        ];
-        words.extend(more.iter().map(|&word| word.to_owned()));
-        words.push(url);
-        words
-    };
-    let words = match case {
-        Case::H1 => wrk(plain("/"), 64, &[]),
-        Case::H1close => wrk(plain("/"), 64, &["-H", "Connection: close"]),
-        Case::Https => wrk(secure, 64, &[]),
-        Case::Body64k => wrk(plain("/64k"), 32, &[]),
-        Case::Body10m => wrk(plain("/10m"), 8, &[]),
-        Case::H2 => vec!["h2load".into(), "-D".into(), seconds.to_string(), "-c16".into(), "-m32".into(), secure],
-    };
+/// Who is loaded, and with what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'t> {
+    pub(super) ip: Ipv4Addr,
+    pub(super) ports: Ports,
+    /// For files that a load needs.
+    pub(super) folder: &'t Path,
+    /// For loads that verify certificates.
+    pub(super) trust: &'t Trust,
+    /// Whether the load is kept on CPU 0.
+    pub(super) pin: bool,
+}
+
+/// As many bytes as `post64k` sends.
+const POST_BYTES: usize = 64 << 10;
+
+/// Loads the target for `length`.
+///
+/// # Errors
+/// When the program that makes the load cannot be run or says nothing that can be read, or when nothing is answered.
+pub(super) fn run(case: Case, target: Target<'_>, length: Duration) -> anyhow::Result<Sample> {
+    let sample = match case {
+        Case::H1 | Case::H1log => wrk(target, length, "/", 64, &[]),
+        Case::H1close => wrk(target, length, "/", 64, &["-H", "Connection: close"]),
+        Case::Body64k => wrk(target, length, "/64k", 32, &[]),
+        Case::Body10m => wrk(target, length, "/10m", 8, &[]),
+        Case::Post64k => {
+            let script = target.folder.join("post.lua");
+            let text = format!("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", {POST_BYTES})\n");
+            fs::write(&script, text).with_context(|| format!("cannot write `{}`", script.display()))?;
+            wrk(target, length, "/post", 32, &["-s", &script.display().to_string()])
+        }
+        Case::Https => wrk_by_tls(target, length, "/", 64),
+        Case::Https64k => wrk_by_tls(target, length, "/64k", 32),
+        Case::H2 => h2load(target, length),
+        Case::Tlsfull => by_handshakes(target, length, ECDSA, Resume::Never),
+        Case::TlsfullRsa => by_handshakes(target, length, RSA, Resume::Never),
+        Case::Tlsresume => by_handshakes(target, length, ECDSA, Resume::Always),
+    }?;
+    anyhow::ensure!(sample.requests > 0, "nothing was answered to `{case:?}`");
+    Ok(sample)
+}
+
+/// Runs `work` on a thread of its own, which is kept on CPU 0 if `pin` says so.
+pub(super) fn beside_the_pod<T: Send>(pin: bool, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    thread::scope(|scope| {
+        let working = scope.spawn(move || {
+            if pin {
+                let mut cpus = CpuSet::new();
+                cpus.set(0)?;
+                // 0 is the calling thread; those that it makes are kept there, too.
+                sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot keep a load on CPU 0")?;
+            }
+            work()
+        });
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn by_handshakes(target: Target<'_>, length: Duration, name: &'static str, resume: Resume) -> anyhow::Result<Sample> {
+    let Target { ip, ports, folder: _, trust, pin } = target;
+    let address = SocketAddr::from((ip, ports.https));
+    beside_the_pod(pin, || block_on(handshakes::run(address, name, resume, trust, length)))
+}
+
+fn wrk(target: Target<'_>, length: Duration, path: &str, connections: u32, more: &[&str]) -> anyhow::Result<Sample> {
+    let url = format!("http://{}:{}{path}", target.ip, target.ports.http);
+    wrk_of(url, target.pin, length, connections, more)
+}
+
+fn wrk_by_tls(target: Target<'_>, length: Duration, path: &str, connections: u32) -> anyhow::Result<Sample> {
+    let url = format!("https://{}:{}{path}", target.ip, target.ports.https);
+    wrk_of(url, target.pin, length, connections, &[])
+}
+
+fn wrk_of(url: String, pin: bool, length: Duration, connections: u32, more: &[&str]) -> anyhow::Result<Sample> {
+    let mut words = vec!["wrk".to_owned(), "-t1".into(), format!("-c{connections}")];
+    words.extend([format!("-d{}s", length.as_secs()), "--timeout".into(), "10s".into()]);
+    words.extend(more.iter().map(|&word| word.to_owned()));
+    words.push(url);
+    program(words, pin, wrk_summary)
+}
+
+fn h2load(target: Target<'_>, length: Duration) -> anyhow::Result<Sample> {
+    let url = format!("https://{}:{}/", target.ip, target.ports.https);
+    let seconds = length.as_secs().to_string();
+    let words = ["h2load", "-D", &seconds, "-c16", "-m32", &url].map(str::to_owned).to_vec();
+    program(words, target.pin, |text| h2load_summary(text, length))
+}
+
+fn program(words: Vec<String>, pin: bool, summary: impl FnOnce(&str) -> Option<Sample>) -> anyhow::Result<Sample> {
     let words = if pin { [vec!["taskset".into(), "-c".into(), "0".into()], words].concat() } else { words };
     let output =
         Command::new(&words[0]).args(&words[1..]).output().with_context(|| format!("cannot run `{}`", words[0]))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let sample = if case == Case::H2 { h2load(&text, length) } else { wrk_summary(&text) };
-    match sample {
-        Some(sample) if sample.requests > 0 => Ok(sample),
-        _ => bail!("`{}` gave no figures:\n{text}{}", words.join(" "), String::from_utf8_lossy(&output.stderr)),
+    match summary(&text) {
+        Some(sample) => Ok(sample),
+        None => bail!("`{}` gave no figures:\n{text}{}", words.join(" "), String::from_utf8_lossy(&output.stderr)),
     }
 }
 
@@ -77,7 +159,7 @@ fn wrk_time(text: &str) -> Option<f64> {
     None
 }
 
-fn h2load(text: &str, length: Duration) -> Option<Sample> {
+fn h2load_summary(text: &str, length: Duration) -> Option<Sample> {
     let line = text.lines().find(|line| line.starts_with("requests:"))?;
     let count =
         |what: &str| line.split([',', ':']).find_map(|part| part.trim().strip_suffix(what)?.trim().parse::<u64>().ok());
@@ -94,11 +176,12 @@ mod tests {
 
     #[test]
     fn summaries_are_read() {
-        let text = "  120345 requests in 4.01s, 150MB read\n  Socket errors: connect 0, read 2, write 0, timeout 1\n  Non-2xx or 3xx responses: 7\n";
+        let text = "  120345 requests in 4.01s, 150MB read\n  Socket errors: connect 0, read 2, write 0, timeout 1\n\
+                    \x20 Non-2xx or 3xx responses: 7\n";
         assert_eq!(wrk_summary(text), Some(Sample { requests: 120_345, errors: 10, seconds: 4.01 }));
         assert_eq!(wrk_summary("unable to connect"), None);
         let text = "requests: 5100 total, 5200 started, 5100 done, 5090 succeeded, 6 failed, 4 errored, 0 timeout\n";
         let expect = Sample { requests: 5090, errors: 10, seconds: 2.0 };
-        assert_eq!(h2load(text, Duration::from_secs(2)), Some(expect));
+        assert_eq!(h2load_summary(text, Duration::from_secs(2)), Some(expect));
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fmt, fs,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -15,6 +15,8 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+
+use super::credentials::{Credentials, RSA};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Peer {
@@ -30,15 +32,40 @@ pub(super) struct Ports {
     pub(super) https: u16,
 }
 
+/// What all peers of a session have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Setting {
+    /// Threads, or processes.
+    pub(super) workers: u32,
+    /// Whether load and backend are kept on CPU 0, and the peer on CPU 1.
+    pub(super) pin: bool,
+    /// Whether a line is written of each request, to a file.
+    pub(super) access_log: bool,
+}
+
+/// Where peers find what they need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stage<'s> {
+    pub(super) folder: &'s Path,
+    pub(super) credentials: &'s Credentials,
+    /// The product.
+    pub(super) binary: &'s Path,
+}
+
 /// A peer that runs.
+#[derive(Debug)]
 pub(super) struct Running {
     ports: Ports,
     child: Child,
+    /// What it writes lines to.
+    logs: Vec<PathBuf>,
 }
 
 const BACKEND_PORT: u16 = 19_000;
 /// Under valgrind it takes some seconds until a program has been read.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+// === impl Peer ===
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,6 +80,7 @@ impl fmt::Display for Peer {
 /// Starts the backend: nginx with 1 KiB from memory on `/`, two files, and `/post`, which answers once it has the whole
 /// body: an answer before that would make some proxies give up the connection.
 pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
+    fs::create_dir_all(folder.join("www"))?;
     for (name, size) in [("64k", 64 << 10), ("10m", 10 << 20)] {
         // Bytes that no layer could compress or deduplicate.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -79,21 +107,22 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
          server {{ listen unix:{root}/post.sock; return 200 \"ok\"; }}",
         root = folder.display()
     );
-    let command = nginx(folder, "backend", 1, &server)?;
+    let setting = Setting { workers: 1, pin, access_log: false };
+    let command = nginx(folder, "backend", setting, &server)?;
     Running::spawn(command, Ports { http: BACKEND_PORT, https: 0 }, folder, "backend", pin.then_some("0"))
 }
 
+// === impl Running ===
+
 impl Running {
-    pub(super) fn start(
-        peer: Peer,
-        index: u16,
-        folder: &Path,
-        binary: &Path,
-        workers: u32,
-        pin: bool,
-    ) -> anyhow::Result<Self> {
-        let (ports, command) = command(peer, index, folder, binary, workers)?;
-        Self::spawn(command, ports, folder, &peer.to_string(), pin.then_some("1"))
+    /// Starts a peer, of which `index` is the number among those that run at one time.
+    pub(super) fn start(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow::Result<Self> {
+        let (ports, command) = command(peer, index, stage, setting)?;
+        let mut running = Self::spawn(command, ports, stage.folder, &peer.to_string(), setting.pin.then_some("1"))?;
+        if setting.access_log && peer == Peer::Nginx {
+            running.logs.push(nginx_log(stage.folder, "nginx"));
+        }
+        Ok(running)
     }
 
     /// A peer with one worker, as a single process: the one that `under`, such as valgrind with its options, becomes when
@@ -102,15 +131,15 @@ impl Running {
         under: &[String],
         peer: Peer,
         index: u16,
-        folder: &Path,
-        binary: &Path,
+        stage: Stage<'_>,
         pin: bool,
     ) -> anyhow::Result<Self> {
-        let (ports, mut command) = command(peer, index, folder, binary, 1)?;
+        let setting = Setting { workers: 1, pin, access_log: false };
+        let (ports, mut command) = command(peer, index, stage, setting)?;
         if peer == Peer::Nginx {
             command.extend(["-g".to_owned(), "master_process off;".to_owned()]);
         }
-        Self::spawn([under, command.as_slice()].concat(), ports, folder, &peer.to_string(), pin.then_some("1"))
+        Self::spawn([under, command.as_slice()].concat(), ports, stage.folder, &peer.to_string(), pin.then_some("1"))
     }
 
     fn spawn(command: Vec<String>, ports: Ports, folder: &Path, name: &str, cpu: Option<&str>) -> anyhow::Result<Self> {
@@ -125,7 +154,7 @@ impl Running {
             .stderr(output)
             .spawn()
             .with_context(|| format!("cannot start {name}: {}", words.join(" ")))?;
-        let mut running = Self { ports, child };
+        let mut running = Self { ports, child, logs: vec![log.clone()] };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.http));
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_err() {
@@ -141,8 +170,18 @@ impl Running {
         self.ports
     }
 
+    /// The process that was started; of nginx, the one that signals go to.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Empties what has been logged: a minute of an access log is some hundred MB.
+    pub(super) fn forget_logs(&self) -> anyhow::Result<()> {
+        for path in &self.logs {
+            let emptied = fs::File::options().write(true).open(path).and_then(|file| file.set_len(0));
+            emptied.with_context(|| format!("cannot empty `{}`", path.display()))?;
+        }
+        Ok(())
     }
 
     /// User and system time of the peer with all its descendants, so far, in seconds.
@@ -175,12 +214,12 @@ impl Drop for Running {
 }
 
 /// Where the peer with this number listens, and the words that start it.
-fn command(peer: Peer, index: u16, folder: &Path, binary: &Path, workers: u32) -> anyhow::Result<(Ports, Vec<String>)> {
+fn command(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow::Result<(Ports, Vec<String>)> {
     let ports = Ports { http: 18_000 + index * 10, https: 18_001 + index * 10 };
     let words = match peer {
-        Peer::Nginx => nginx_proxy(folder, ports, workers)?,
-        Peer::Haproxy => haproxy(folder, ports, workers)?,
-        Peer::XdpIngress => xdp_ingress(folder, ports, workers, binary, 18_002 + index * 10)?,
+        Peer::Nginx => nginx_proxy(stage, ports, setting)?,
+        Peer::Haproxy => haproxy(stage, ports, setting)?,
+        Peer::XdpIngress => xdp_ingress(stage, ports, setting, 18_002 + index * 10)?,
     };
     Ok((ports, words))
 }
@@ -196,12 +235,17 @@ pub(super) fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// User and system time of a process: fields 14 and 15 of `/proc/PID/stat` (proc(5)), counted after the name, which may
-/// hold anything.
+/// User and system time of a process and of those children that it had and that ended: fields 14 to 17 of
+/// `/proc/PID/stat` (proc(5)), counted after the name, which may hold anything.
 pub(super) fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+    stat_ticks(&stat)
+}
+
+fn stat_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> =
+        stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4).map_while(|field| field.parse().ok()).collect();
+    (fields.len() == 4).then(|| fields.iter().sum())
 }
 
 pub(super) fn seconds(ticks: u64) -> anyhow::Result<f64> {
@@ -209,31 +253,45 @@ pub(super) fn seconds(ticks: u64) -> anyhow::Result<f64> {
     Ok(ticks as f64 / per_second as f64)
 }
 
-fn nginx_proxy(folder: &Path, ports: Ports, workers: u32) -> anyhow::Result<Vec<String>> {
+fn nginx_proxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
-    let (certificate, key) = certificate(folder)?;
+    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary: _ } = stage;
     let server = format!(
         "tcp_nodelay on; proxy_http_version 1.1; proxy_request_buffering off; proxy_buffer_size 16k;
          proxy_buffers 16 64k; proxy_busy_buffers_size 128k; proxy_max_temp_file_size 0;
          proxy_set_header Host $host; proxy_set_header Connection \"\";
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-         ssl_certificate {certificate}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;
-         upstream b {{ server 127.0.0.1:{BACKEND_PORT}; keepalive 512; keepalive_requests 1000000000; keepalive_timeout 1h; }}
-         server {{ listen 127.0.0.1:{http} backlog=4096 reuseport; listen 127.0.0.1:{https} ssl http2 backlog=4096 reuseport;
-                  location / {{ proxy_pass http://b; }} }}"
+         ssl_protocols TLSv1.2 TLSv1.3;
+         upstream b {{ server 127.0.0.1:{BACKEND_PORT};
+                      keepalive 512; keepalive_requests 1000000000; keepalive_timeout 1h; }}
+         server {{ listen 127.0.0.1:{http} backlog=4096 reuseport;
+                  listen 127.0.0.1:{https} ssl http2 backlog=4096 reuseport;
+                  ssl_certificate {}; ssl_certificate_key {}; location / {{ proxy_pass http://b; }} }}
+         server {{ listen 127.0.0.1:{https} ssl http2; server_name {RSA};
+                  ssl_certificate {}; ssl_certificate_key {}; location / {{ proxy_pass http://b; }} }}",
+        ecdsa.certificate.display(),
+        ecdsa.key.display(),
+        rsa.certificate.display(),
+        rsa.key.display(),
     );
-    nginx(folder, "nginx", workers, &server)
+    nginx(folder, "nginx", setting, &server)
 }
 
-fn nginx(folder: &Path, name: &str, workers: u32, http: &str) -> anyhow::Result<Vec<String>> {
+fn nginx(folder: &Path, name: &str, setting: Setting, http: &str) -> anyhow::Result<Vec<String>> {
+    let Setting { workers, pin: _, access_log } = setting;
     let root = folder.display();
     let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|t| format!("{t}_temp_path {root}/{name}-{t};\n"))
         .concat();
+    let log = if access_log {
+        format!("{} combined buffer=64k flush=1s", nginx_log(folder, name).display())
+    } else {
+        "off".to_owned()
+    };
     let conf = format!(
         "worker_processes {workers}; worker_rlimit_nofile 100000; daemon off; pid {root}/{name}.pid;
          error_log {root}/{name}.err crit; events {{ worker_connections 40000; }}
-         http {{ access_log off; server_tokens off; keepalive_timeout 1h; keepalive_requests 1000000000;
+         http {{ access_log {log}; server_tokens off; keepalive_timeout 1h; keepalive_requests 1000000000;
                 client_max_body_size 0; client_body_buffer_size 128k; {temp} {http} }}\n"
     );
     let path = folder.join(format!("{name}.conf"));
@@ -241,17 +299,25 @@ fn nginx(folder: &Path, name: &str, workers: u32, http: &str) -> anyhow::Result<
     Ok(vec!["nginx".into(), "-c".into(), path.display().to_string()])
 }
 
-fn haproxy(folder: &Path, ports: Ports, workers: u32) -> anyhow::Result<Vec<String>> {
+fn nginx_log(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.access.log"))
+}
+
+fn haproxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
-    let (certificate, key) = certificate(folder)?;
-    let both = folder.join("both.pem");
-    fs::write(&both, [fs::read(certificate)?, fs::read(key)?].concat())?;
+    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary: _ } = stage;
+    let Setting { workers, pin: _, access_log } = setting;
+    let (log_to, log) =
+        if access_log { (" log stdout format raw local0\n", " log global\n option httplog\n") } else { ("", "") };
     let conf = format!(
-        "global\n nbthread {workers}\n maxconn 9900\n ssl-default-bind-options ssl-min-ver TLSv1.2\n\
-         defaults\n mode http\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n option forwardfor\n http-reuse always\n\
-         frontend f\n bind 127.0.0.1:{http} backlog 4096\n bind 127.0.0.1:{https} backlog 4096 ssl crt {both} alpn h2,http/1.1\n\
+        "global\n nbthread {workers}\n maxconn 9900\n ssl-default-bind-options ssl-min-ver TLSv1.2\n{log_to}\
+         defaults\n mode http\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n\
+         \x20timeout http-keep-alive 1h\n option forwardfor\n http-reuse always\n{log}\
+         frontend f\n bind 127.0.0.1:{http} backlog 4096\n\
+         \x20bind 127.0.0.1:{https} backlog 4096 ssl crt {} crt {} alpn h2,http/1.1\n\
          \x20default_backend b\nbackend b\n server s1 127.0.0.1:{BACKEND_PORT} pool-purge-delay 1h\n",
-        both = both.display()
+        ecdsa.both.display(),
+        rsa.both.display(),
     );
     let path = folder.join("haproxy.cfg");
     fs::write(&path, conf)?;
@@ -260,14 +326,27 @@ fn haproxy(folder: &Path, ports: Ports, workers: u32) -> anyhow::Result<Vec<Stri
 
 /// The product as it is installed: manifests, counters and metrics on; nothing of the kernel part, which these cases do
 /// not pass through on loopback.
-fn xdp_ingress(folder: &Path, ports: Ports, workers: u32, binary: &Path, admin: u16) -> anyhow::Result<Vec<String>> {
+fn xdp_ingress(stage: Stage<'_>, ports: Ports, setting: Setting, admin: u16) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
+    let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary } = stage;
+    let Setting { workers, pin: _, access_log } = setting;
     let manifests = folder.join("manifests");
     fs::create_dir_all(&manifests)?;
     fs::write(manifests.join("bench.yaml"), include_str!("bench.yaml").replace("19000", &BACKEND_PORT.to_string()))?;
+    let settings = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\n\
+         data: {{disable-access-log: \"{}\"}}\n",
+        !access_log
+    );
+    fs::write(manifests.join("settings.yaml"), settings)?;
+    for (name, files) in [("ecdsa", ecdsa), ("rsa", rsa)] {
+        fs::copy(&files.secret, manifests.join(format!("{name}.yaml")))?;
+    }
     let mut words = vec![binary.display().to_string(), "run".into()];
     for (flag, value) in [
         ("--manifests", manifests.display().to_string()),
+        ("--configmap", "default/settings".into()),
+        ("--default-ssl-certificate", "default/ecdsa".into()),
         ("--steer", "bind".into()),
         ("--xdp-mode", "off".into()),
         ("--http-port", http.to_string()),
@@ -280,13 +359,14 @@ fn xdp_ingress(folder: &Path, ports: Ports, workers: u32, binary: &Path, admin: 
     Ok(words)
 }
 
-/// A self-signed ECDSA P-256 certificate, the kind xdp-ingress makes for itself.
-fn certificate(folder: &Path) -> anyhow::Result<(String, String)> {
-    let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    if !certificate.exists() {
-        let signed = rcgen::generate_simple_self_signed(["bench.test".to_owned()])?;
-        fs::write(&certificate, signed.cert.pem())?;
-        fs::write(&key, signed.signing_key.serialize_pem())?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_children_that_ended_counts() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70 80 20 0 1 0 300";
+        assert_eq!(stat_ticks(stat), Some(161));
+        assert_eq!(stat_ticks("7 (a) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70"), None);
     }
-    Ok((certificate.display().to_string(), key.display().to_string()))
 }

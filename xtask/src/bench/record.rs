@@ -58,11 +58,11 @@ pub(super) fn kernel_version() -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{kernel, profile};
+    use crate::bench::{kernel, profile, proxy};
 
     #[test]
     fn documents_have_their_marks_and_what_is_around_them_stays() {
-        for part in [kernel::PART, profile::PART] {
+        for part in [kernel::PART, profile::PART, proxy::PART] {
             let file = fs::read_to_string(workspace::root().join(part.path)).expect(part.path);
             let once = part.replaced(&file, "new\n").expect(part.command);
             assert!(once.contains("-->\nnew\n<!-- end -->"));

@@ -1,82 +1,195 @@
-//! Turns rows into medians, ratios and spread, as Markdown.
+//! Turns rows into medians, ratios, spread and verdicts, as Markdown.
 
-use std::{collections::BTreeMap, fmt, fs};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::{Case, Peer};
+use super::{
+    Case,
+    goal::{Figure, Goal},
+    pace::Pace,
+    peers::{Peer, Setting},
+};
 
 /// One measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) requests: u64,
     pub(super) errors: u64,
     pub(super) seconds: f64,
     /// Seconds of CPU.
     pub(super) cpu: f64,
+    /// Of loads with a schedule.
+    pub(super) times: Option<Times>,
 }
 
-/// All measurements of a run.
-pub(super) struct Results {
+/// How long requests took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) p50: Duration,
+    pub(super) p99: Duration,
+    pub(super) p999: Duration,
+}
+
+/// All measurements of a session, of what `S` names.
+#[derive(Debug)]
+pub(super) struct Results<S> {
     peers: Vec<Peer>,
-    rows: BTreeMap<Case, BTreeMap<(usize, u32), Row>>,
+    setting: Setting,
+    rows: BTreeMap<S, Rows>,
 }
 
-impl Row {
-    fn rate(self) -> f64 {
-        self.requests as f64 / self.seconds
-    }
+/// By peer and round.
+type Rows = BTreeMap<(usize, u32), Row>;
 
-    /// Microseconds of CPU per request.
-    fn cost(self) -> f64 {
-        self.cpu * 1e6 / self.requests as f64
+/// What one peer has of each round, and all others with it.
+struct Beside<'r> {
+    own: Vec<(u32, &'r Row)>,
+    all: &'r Rows,
+}
+
+// === impl Times ===
+
+impl Times {
+    /// Zeros of none.
+    pub(super) fn of(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let at = |permille: usize| {
+            // The least time within which so many are answered.
+            let number = (times.len() * permille).div_ceil(1000);
+            times.get(number.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        Self { p50: at(500), p99: at(990), p999: at(999) }
     }
 }
 
-impl Results {
-    pub(super) fn new(peers: Vec<Peer>) -> Self {
-        Self { peers, rows: BTreeMap::new() }
+// === impl Results ===
+
+impl<S: Copy + Ord> Results<S> {
+    pub(super) fn new(peers: Vec<Peer>, setting: Setting) -> Self {
+        Self { peers, setting, rows: BTreeMap::new() }
     }
 
-    pub(super) fn add(&mut self, case: Case, round: u32, peer: usize, row: Row) {
-        self.rows.entry(case).or_default().insert((peer, round), row);
+    pub(super) fn add(&mut self, subject: S, round: u32, peer: usize, row: Row) {
+        self.rows.entry(subject).or_default().insert((peer, round), row);
+    }
+
+    /// The median of what each peer has of a figure; empty if it was not measured.
+    pub(super) fn medians(&self, subject: S, figure: Figure) -> Vec<f64> {
+        let Some(rows) = self.rows.get(&subject) else { return Vec::new() };
+        (0..self.peers.len()).map(|peer| Beside::of(rows, peer).median(figure)).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Each subject with each peer.
+    fn each(&self) -> impl Iterator<Item = (S, Peer, Beside<'_>)> {
+        self.rows.iter().flat_map(|(subject, rows)| {
+            let peers = self.peers.iter().enumerate();
+            peers.map(move |(index, peer)| (*subject, *peer, Beside::of(rows, index)))
+        })
+    }
+
+    /// Goals are those of ours, and beside nginx.
+    fn goals(&self, peer: Peer, goals: impl FnOnce() -> Vec<Goal>) -> Vec<Goal> {
+        if peer == Peer::XdpIngress && self.peers[0] == Peer::Nginx { goals() } else { Vec::new() }
     }
 }
 
-impl fmt::Display for Results {
+impl fmt::Display for Results<Case> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        if self.is_empty() {
+            return Ok(());
+        }
+        let reference = self.peers[0];
         writeln!(
             f,
-            "| case | peer | req/s | × {0} | µs CPU/req | × {0} | CPU busy | spread | errors |",
-            self.peers[0]
+            "| case | peer | req/s | × {reference} | µs CPU/req | × {reference} | CPU busy | spread | errors | goal \
+             | verdict |"
         )?;
-        writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|---:|")?;
-        for (case, rows) in &self.rows {
-            for (index, peer) in self.peers.iter().enumerate() {
-                let own: Vec<(u32, Row)> =
-                    rows.iter().filter(|((p, _), _)| *p == index).map(|((_, round), row)| (*round, *row)).collect();
-                let ratio = |of: fn(Row) -> f64| {
-                    median(own.iter().filter_map(|(round, row)| Some(of(*row) / of(*rows.get(&(0, *round))?))))
-                };
-                let all = |of: fn(Row) -> f64| median(own.iter().map(|(_, row)| of(*row)));
-                writeln!(
-                    f,
-                    "| {case:?} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.0} % | {:.0} % | {} |",
-                    all(Row::rate),
-                    ratio(Row::rate),
-                    all(Row::cost),
-                    ratio(Row::cost),
-                    100.0 * all(|row| row.cpu / row.seconds),
-                    100.0 * spread(own.iter().map(|(_, row)| row.cost())),
-                    own.iter().map(|(_, row)| row.errors).sum::<u64>(),
-                )?;
-            }
+        writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|---:|---|---|")?;
+        for (case, peer, beside) in self.each() {
+            let goals = self.goals(peer, || case.goals(self.setting.workers));
+            writeln!(
+                f,
+                "| {case:?} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.0} % | {:.0} % | {} | {} |",
+                beside.median(Figure::Rate),
+                beside.ratio(Figure::Rate),
+                beside.median(Figure::Cpu),
+                beside.ratio(Figure::Cpu),
+                100.0 * median(beside.own.iter().map(|(_, row)| row.cpu / row.seconds)),
+                100.0 * spread(beside.own.iter().map(|(_, row)| Figure::Cpu.in_row(row))),
+                beside.errors(),
+                judged(&goals, &beside),
+            )?;
         }
-        write!(
-            f,
-            "\nMedians over rounds; ratios within a round; spread is of CPU per request. Load average {}",
-            load.trim()
-        )
+        Ok(())
     }
+}
+
+impl fmt::Display for Results<Pace> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let reference = self.peers[0];
+        writeln!(
+            f,
+            "| asked for | peer | req/s | p50 µs | × {reference} | p99 µs | × {reference} | p99.9 µs | × {reference} \
+             | µs CPU/req | × {reference} | errors | goal | verdict |"
+        )?;
+        writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---|")?;
+        for (pace, peer, beside) in self.each() {
+            let Pace { rate, amid_changes } = pace;
+            let goals = self.goals(peer, || pace.goals(self.setting.workers));
+            let amid = if amid_changes { ", routes change" } else { "" };
+            write!(f, "| {rate}/s{amid} | {peer} | {:.0}", beside.median(Figure::Rate))?;
+            for time in [Figure::P50, Figure::P99, Figure::P999] {
+                write!(f, " | {:.0} | {:.2}", beside.median(time), beside.ratio(time))?;
+            }
+            let (cpu, cpu_ratio) = (beside.median(Figure::Cpu), beside.ratio(Figure::Cpu));
+            writeln!(f, " | {cpu:.1} | {cpu_ratio:.2} | {} | {} |", beside.errors(), judged(&goals, &beside))?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Beside ===
+
+impl<'r> Beside<'r> {
+    fn of(all: &'r Rows, peer: usize) -> Self {
+        let own = all.iter().filter(|((p, _), _)| *p == peer).map(|((_, round), row)| (*round, row)).collect();
+        Self { own, all }
+    }
+
+    fn median(&self, figure: Figure) -> f64 {
+        median(self.own.iter().map(|(_, row)| figure.in_row(row)))
+    }
+
+    /// Relative to the first peer in the same round, and of that the median.
+    fn ratio(&self, figure: Figure) -> f64 {
+        median(self.own.iter().filter_map(|(round, row)| {
+            let reference = self.all.get(&(0, *round))?;
+            Some(figure.in_row(row) / figure.in_row(reference))
+        }))
+    }
+
+    fn errors(&self) -> u64 {
+        self.own.iter().map(|(_, row)| row.errors).sum()
+    }
+}
+
+/// The last two columns. What was measured amid errors, of whomever, says nothing.
+fn judged(goals: &[Goal], beside: &Beside<'_>) -> String {
+    let list = goals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let has_errors = beside.all.values().any(|row| row.errors > 0);
+    let verdict = match goals {
+        [] => "",
+        _ if has_errors => "none, errors",
+        _ if goals.iter().all(|Goal { of, limit }| limit.holds(beside.ratio(*of))) => "met",
+        _ => "MISSED",
+    };
+    format!("{list} | {verdict}")
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -119,5 +232,44 @@ mod tests {
         assert!((spread([1.0, 2.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
         assert!((least([2.0, 1.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
         assert!(median(std::iter::empty()).is_nan() && least(std::iter::empty()).is_nan());
+    }
+
+    #[test]
+    fn a_percentile_is_the_time_within_which_so_many_are_answered() {
+        let times = |count| Times::of((1..=count).rev().map(Duration::from_millis).collect());
+        let expect = |p50, p99, p999| {
+            let [p50, p99, p999] = [p50, p99, p999].map(Duration::from_millis);
+            Times { p50, p99, p999 }
+        };
+        assert_eq!(times(10_000), expect(5000, 9900, 9990));
+        assert_eq!(times(3), expect(2, 3, 3));
+        assert_eq!(times(1), expect(1, 1, 1));
+        assert_eq!(times(0), expect(0, 0, 0));
+    }
+
+    /// Both peers in two rounds; the machine is twice as slow in the second.
+    fn results(own: f64, own_errors: u64) -> Results<Case> {
+        let setting = Setting { workers: 1, pin: true, access_log: false };
+        let mut results = Results::new(vec![Peer::Nginx, Peer::XdpIngress], setting);
+        for (round, slow) in [(0, 1.0), (1, 2.0)] {
+            for (peer, cpu, errors) in [(0, 1.0, 0), (1, own, own_errors)] {
+                let row = Row { requests: 1000, errors, seconds: 4.0, cpu: cpu * slow, times: None };
+                results.add(Case::H1, round, peer, row);
+            }
+        }
+        results
+    }
+
+    #[test]
+    fn verdicts_are_on_ratios_within_a_round_and_on_ours_alone() {
+        for (own, errors, expect) in [(0.85, 0, "met"), (0.9, 0, "MISSED"), (0.5, 1, "none, errors")] {
+            let table = results(own, errors).to_string();
+            let lines: Vec<_> = table.lines().collect();
+            assert!(lines[2].ends_with("| 0 |  |  |"), "{table}");
+            assert!(lines[3].ends_with(&format!("| CPU ≤ 0.85 | {expect} |")), "{table}");
+            assert!(lines[3].contains(&format!(" {own:.2} |")), "{table}");
+        }
+        assert_eq!(results(1.0, 0).medians(Case::H1, Figure::Rate), [250.0, 250.0]);
+        assert!(results(1.0, 0).medians(Case::H2, Figure::Rate).is_empty());
     }
 }

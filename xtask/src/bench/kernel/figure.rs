@@ -2,20 +2,16 @@
 
 use std::fmt;
 
-use crate::bench::report::{least, median};
+use crate::bench::{
+    goal::Limit,
+    report::{least, median},
+};
 
 /// The best of all rounds, and their median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) best: f64,
     pub(super) median: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Limit {
-    AtMost(f64),
-    Below(f64),
-    AtLeast(f64),
 }
 
 /// A measured clause of a figure.
@@ -57,28 +53,6 @@ impl Spread {
     /// How often `other` goes into this.
     pub(super) fn over(self, other: Self) -> Self {
         Self { best: self.best / other.best, median: self.median / other.median }
-    }
-}
-
-// === impl Limit ===
-
-impl Limit {
-    pub(super) fn holds(self, value: f64) -> bool {
-        match self {
-            Self::AtMost(most) => value <= most,
-            Self::Below(most) => value < most,
-            Self::AtLeast(least) => value >= least,
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtMost(most) => write!(f, "≤ {most:.2}"),
-            Self::Below(most) => write!(f, "< {most:.2}"),
-            Self::AtLeast(least) => write!(f, "≥ {least:.2}"),
-        }
     }
 }
 

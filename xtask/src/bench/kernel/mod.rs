@@ -23,10 +23,13 @@ use anyhow::ensure;
 use self::{
     costs::Costs,
     cpu::Cpu,
-    figure::{Clause, Limit, Row, Spread, Verdict},
+    figure::{Clause, Row, Spread, Verdict},
     node::{Node, Way},
 };
-use super::record::{self, Part};
+use super::{
+    goal::Limit,
+    record::{self, Part},
+};
 use crate::{build, lab::capability, setup};
 
 const AFTER_HELP: &str = "\

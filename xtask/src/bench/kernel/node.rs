@@ -12,7 +12,11 @@ use ingress_common::map::CLIENTS_MAX;
 
 use super::cpu::Cpu;
 use crate::{
-    bench::{Case, load, peers::Ports},
+    bench::{
+        Case,
+        load::{self, Target},
+        peers::Ports,
+    },
     lab::{
         Lab, Process,
         client::{Ask, Connection, Protocol, Trust, block_on},
@@ -55,7 +59,7 @@ pub(super) enum Way {
 pub(super) struct Node {
     process: Process,
     pub(super) topology: Topology,
-    _lab: Lab,
+    lab: Lab,
 }
 
 // === impl Way ===
@@ -151,7 +155,7 @@ impl Node {
         let mut command = options.command();
         command.args(["--configmap", "default/settings"]);
         let process = lab.spawn(&topology.node, "xdp-ingress", command)?;
-        let mut node = Self { process, topology, _lab: lab };
+        let mut node = Self { process, topology, lab };
         node.wait(way)?;
         if pin {
             let pid = node.process.pid().to_string();
@@ -161,7 +165,7 @@ impl Node {
     }
 
     fn wait(&mut self, way: Way) -> anyhow::Result<()> {
-        let Self { process, topology, _lab: _ } = self;
+        let Self { process, topology, lab: _ } = self;
         process.wait_until(READY, "the node serves", || serves(topology))?;
         for words in way.announcements() {
             until_within(READY, words, || process.log().contains(words).then_some(()))?;
@@ -175,8 +179,9 @@ impl Node {
         let (ip, http) = SERVED;
         let before = cpu.used(proxy)?;
         // The router is next to the node: nobody forwards.
-        let sample =
-            self.topology.router.run(|| load::run(Case::H1close, ip, Ports { http, https: 443 }, length, pin))?;
+        let (ports, trust) = (Ports { http, https: 443 }, Trust::none());
+        let target = Target { ip, ports, folder: self.lab.home(), trust: &trust, pin };
+        let sample = self.topology.router.run(|| load::run(Case::H1close, target, length))?;
         let used = cpu.used(proxy)? - before;
         anyhow::ensure!(sample.errors == 0, "{} of {} requests failed", sample.errors, sample.requests);
         Ok(used * 1e6 / sample.requests as f64)

@@ -15,7 +15,10 @@ mod report;
 mod samples;
 mod strace;
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -29,11 +32,12 @@ use self::{
     strace::Strace,
 };
 use super::{
-    Folder, again_in_namespace, network,
-    peers::{self, Peer, Running},
+    credentials::Credentials,
+    network,
+    peers::{self, Peer, Running, Stage},
     record::{self, Part},
 };
-use crate::{build, process, setup, workspace};
+use crate::{build, process, setup};
 
 const AFTER_HELP: &str = "\
 Each peer runs with one worker: under callgrind, which counts instructions in user mode of all its threads, and again
@@ -82,9 +86,6 @@ pub struct Args {
     /// A build of the product other than this checkout's.
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Set by the command itself once it is in its own network namespace.
-    #[arg(long, hide = true)]
-    in_namespace: bool,
 }
 
 /// Counts, and prints Markdown.
@@ -92,28 +93,27 @@ pub struct Args {
 /// # Errors
 /// When a program that it needs cannot be had, a peer does not start, or a request fails.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let binary = args.binary.clone().unwrap_or_else(|| workspace::target_dir().join("release/xdp-ingress"));
-    if args.in_namespace {
-        network()?;
-        return count(args, binary);
-    }
     let mut packages = vec!["iproute2", "nghttp2-client", "nginx", "strace", "util-linux", "valgrind"];
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
     packages.extend(args.sample.then_some("linux-perf"));
     setup::packages(&packages, "profile")?;
-    if args.binary.is_none() {
-        build::userspace(build::Profile::Release)?;
-    }
-    if process::is_root() { again_in_namespace() } else { count(args, binary) }
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => build::userspace(build::Profile::Release)?,
+    };
+    network::own()?;
+    count(args, &binary)
 }
 
-fn count(args: &Args, binary: PathBuf) -> anyhow::Result<()> {
-    let Args { cases, peers, requests, functions, sample, record, binary: _, in_namespace: _ } = args;
+fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
+    let Args { cases, peers, requests, functions, sample, record, binary: _ } = args;
     let cases: &[Case] = if cases.is_empty() { Case::value_variants() } else { cases };
-    let folder = Folder::create()?;
+    let folder = tempfile::Builder::new().prefix("xdp-ingress-profile-").tempdir().context("cannot make a folder")?;
+    let credentials = Credentials::write(folder.path())?;
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-    let mut backend = peers::backend(&folder.0, pin)?;
-    let run = Run { folder, binary, pin, requests: *requests, sample: *sample };
+    let mut backend = peers::backend(stage.folder, pin)?;
+    let run = Run { stage, pin, requests: *requests, sample: *sample };
     let mut report = Report::new(*requests, peers.clone());
     for (peer, index) in peers.iter().zip(0..) {
         let instructions = run.instructions(*peer, index, cases)?;
@@ -148,23 +148,23 @@ fn versions(peers: &[Peer]) -> anyhow::Result<String> {
 }
 
 /// What all counts of a run have in common.
-struct Run {
-    folder: Folder,
-    binary: PathBuf,
+struct Run<'s> {
+    stage: Stage<'s>,
     pin: bool,
     requests: u32,
     sample: bool,
 }
 
-impl Run {
+impl Run<'_> {
     fn load(&self, case: Case, peer: &Running) -> Load<'_> {
-        Load { case, ports: peer.ports(), folder: &self.folder.0, pin: self.pin }
+        Load { case, ports: peer.ports(), folder: self.stage.folder, pin: self.pin }
     }
 
     /// Of each case.
     fn instructions(&self, peer: Peer, index: u16, cases: &[Case]) -> anyhow::Result<Vec<PerRequest>> {
-        let Self { folder: Folder(folder), binary, pin, requests, sample: _ } = self;
-        let mut running = Running::start_alone(&callgrind::words(folder), peer, index, folder, binary, *pin)?;
+        let Self { stage, pin, requests, sample: _ } = self;
+        let folder = stage.folder;
+        let mut running = Running::start_alone(&callgrind::words(folder), peer, index, *stage, *pin)?;
         let mut counter = Callgrind::of(running.pid(), folder);
         let mut all = Vec::new();
         for case in cases {
@@ -183,8 +183,9 @@ impl Run {
         index: u16,
         cases: &[Case],
     ) -> anyhow::Result<Vec<(PerRequest, Option<Folded>)>> {
-        let Self { folder: Folder(folder), binary, pin, requests, sample } = self;
-        let mut running = Running::start_alone(&[], peer, index, folder, binary, *pin)?;
+        let Self { stage, pin, requests, sample } = self;
+        let folder = stage.folder;
+        let mut running = Running::start_alone(&[], peer, index, *stage, *pin)?;
         let mut counter = Strace::of(running.pid(), folder);
         let mut all = Vec::new();
         for case in cases {

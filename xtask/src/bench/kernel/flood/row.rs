@@ -4,10 +4,8 @@ use std::fmt;
 
 use super::{senders::Senders, service::Service};
 use crate::bench::{
-    kernel::{
-        figure::{Limit, Verdict},
-        node::Way,
-    },
+    goal::Limit,
+    kernel::{figure::Verdict, node::Way},
     report::median,
 };
 

@@ -1,0 +1,82 @@
+//! What loads do, and what each is to cost beside nginx.
+
+use clap::ValueEnum;
+
+use super::goal::{Figure, Goal, Limit};
+
+/// What the load does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Case {
+    /// HTTP/1.1, 64 connections kept alive, 1 KiB responses
+    H1,
+    /// As h1, with the access log of each peer on
+    H1log,
+    /// HTTP/1.1, a new connection for each request
+    H1close,
+    /// As h1, over TLS
+    Https,
+    /// A full TLS handshake for each request, ECDSA with P-256
+    Tlsfull,
+    /// As tlsfull, RSA with 2048 bits
+    TlsfullRsa,
+    /// A resumed TLS handshake for each request, by the ticket of the one before
+    Tlsresume,
+    /// HTTP/2 over TLS, 16 connections × 32 streams
+    H2,
+    /// 64 KiB responses, 32 connections
+    Body64k,
+    /// 10 MiB responses, 8 connections
+    Body10m,
+    /// As body64k, over TLS
+    Https64k,
+    /// Request bodies of 64 KiB, 32 connections
+    Post64k,
+}
+
+// === impl Case ===
+
+impl Case {
+    /// What is measured with two workers.
+    pub(super) const WITH_TWO_WORKERS: [Self; 3] = [Self::H1, Self::Https, Self::H2];
+
+    /// Whether peers write a line of each request.
+    pub(super) fn has_access_log(self) -> bool {
+        self == Self::H1log
+    }
+
+    /// Relative to nginx: with one worker on a CPU of its own, or with two and on any.
+    pub(super) fn goals(self, workers: u32) -> Vec<Goal> {
+        let cpu = match (self, workers) {
+            (Self::H1, 1) => 0.85,
+            (Self::H1close, 1) => 0.95,
+            (Self::Https, 1 | 2) => 0.75,
+            (Self::Tlsfull | Self::Https64k, 1) => 0.5,
+            (Self::TlsfullRsa | Self::H2, 1) => 0.72,
+            (Self::Tlsresume, 1) => 0.6,
+            (Self::Body64k, 1) => 0.82,
+            (Self::Body10m, 1) => 0.4,
+            (Self::Post64k, 1) | (Self::H2, 2) => 0.8,
+            (Self::H1, 2) => 0.88,
+            _ => return Vec::new(),
+        };
+        let mut goals = vec![Goal::cpu(cpu)];
+        if self == Self::Body10m {
+            goals.push(Goal { of: Figure::Rate, limit: Limit::AtLeast(0.95) });
+        }
+        goals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_goal_but_the_one_that_logs() {
+        for case in Case::value_variants() {
+            assert_eq!(case.goals(1).is_empty(), *case == Case::H1log, "{case:?}");
+            assert_eq!(case.goals(2).is_empty(), !Case::WITH_TWO_WORKERS.contains(case), "{case:?}");
+            assert!(case.goals(3).is_empty(), "{case:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! One request of HTTP/1.1 on a stream, and the whole answer. A load that keeps to a schedule shares its CPU with the
+//! pod: it does the least that can be done. It neither opens nor closes.
+
+use anyhow::{Context as _, ensure};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// Most fields of an answer.
+const FIELDS_MAX: usize = 32;
+
+/// Sends `request`, reads what follows into `answer`, which loses what it held, and gives the status.
+///
+/// # Errors
+/// When the stream breaks or ends, or the answer has no length; if nothing came of it at all, `answer` is empty.
+pub(super) async fn exchange<S>(stream: &mut S, request: &[u8], answer: &mut Vec<u8>) -> anyhow::Result<u16>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    answer.clear();
+    stream.write_all(request).await.context("cannot send a request")?;
+    stream.flush().await.context("cannot send a request")?;
+    loop {
+        let count = stream.read_buf(answer).await.context("cannot read an answer")?;
+        ensure!(count > 0, "closed before the end of an answer");
+        if let Some((status, length)) = head(answer)?
+            && answer.len() >= length
+        {
+            return Ok(status);
+        }
+    }
+}
+
+/// The status of an answer, and its length with the body; `None` as long as its head is not complete.
+fn head(answer: &[u8]) -> anyhow::Result<Option<(u16, usize)>> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
+    let parsed = response.parse(answer).context("an answer that is no HTTP/1.1")?;
+    let httparse::Status::Complete(head) = parsed else { return Ok(None) };
+    let length = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
+    let length = length.context("an answer without Content-Length")?.value;
+    let length: usize = std::str::from_utf8(length)?.trim().parse().context("a Content-Length that is no number")?;
+    Ok(Some((response.code.context("an answer without a status")?, head.saturating_add(length))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::client::block_on;
+
+    #[test]
+    fn an_answer_is_read_to_its_end_and_no_further() {
+        for (parts, expect) in [
+            (&["HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"][..], Some(200)),
+            (&["HTTP/1.1 200 OK\r\nContent-Le", "ngth: 3\r\n\r", "\nab", "c"][..], Some(200)),
+            (&["HTTP/1.1 301 Moved Permanently\r\nContent-Length: 0\r\n\r\n"][..], Some(301)),
+            (&["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"][..], None),
+            (&["HTTP/1.1 200 OK\r\n\r\nabc"][..], None),
+            (&["SSH-2.0-x\r\n"][..], None),
+            (&[""][..], None),
+        ] {
+            let (mut near, mut far) = tokio::io::duplex(1024);
+            let status = block_on(async {
+                let answering = async {
+                    let mut request = [0; 3];
+                    far.read_exact(&mut request).await?;
+                    for part in parts {
+                        far.write_all(part.as_bytes()).await?;
+                        tokio::task::yield_now().await;
+                    }
+                    drop(far);
+                    anyhow::Ok(request)
+                };
+                let mut answer = b"of the last".to_vec();
+                let (status, request) = tokio::join!(exchange(&mut near, b"ask", &mut answer), answering);
+                assert_eq!(&request?, b"ask");
+                if expect.is_some() {
+                    assert_eq!(answer, parts.concat().as_bytes());
+                } else if parts.concat().is_empty() {
+                    assert!(answer.is_empty());
+                }
+                Ok(status.ok())
+            });
+            assert_eq!(status.expect("the other side"), expect, "{parts:?}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a measurement was made on: machine, versions, and how busy it was with other things.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::Context as _;
+
+use super::{peers::Peer, record, report::median};
+use crate::process;
+
+/// How busy the machine was, as often as it was looked at.
+#[derive(Debug, Default)]
+pub(super) struct Loads(Vec<f64>);
+
+impl Loads {
+    /// Looks at it: the load average of one minute, in which the measurement itself counts.
+    pub(super) fn look(&mut self) -> anyhow::Result<()> {
+        let text = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
+        let load = text.split(' ').next().and_then(|first| first.parse().ok());
+        self.0.push(load.with_context(|| format!("no load average in `{text}`"))?);
+        Ok(())
+    }
+
+    /// A sentence.
+    pub(super) fn said(&self) -> String {
+        let most = self.0.iter().copied().fold(f64::NAN, f64::max);
+        format!("Load average while measuring: median {:.2}, most {most:.2}.", median(self.0.iter().copied()))
+    }
+}
+
+/// A paragraph on the machine and the versions of these peers.
+pub(super) fn description(peers: &[Peer], product: &Path) -> anyhow::Result<String> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").context("cannot read `/proc/cpuinfo`")?;
+    let date = process::capture(Command::new("date").args(["--utc", "+%Y-%m-%d"]))?;
+    let versions = peers.iter().map(|peer| version(*peer, product)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(format!(
+        "{date}, {} × {}, Linux {}; {}.",
+        cpus(&cpuinfo),
+        model(&cpuinfo).unwrap_or("CPU of an unknown model"),
+        record::kernel_version()?,
+        versions.join(", ")
+    ))
+}
+
+fn cpus(cpuinfo: &str) -> usize {
+    cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
+}
+
+/// Not all architectures tell it.
+fn model(cpuinfo: &str) -> Option<&str> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+/// A name with a version.
+fn version(peer: Peer, product: &Path) -> anyhow::Result<String> {
+    let mut command = match peer {
+        Peer::Nginx => Command::new("nginx"),
+        Peer::Haproxy => Command::new("haproxy"),
+        Peer::XdpIngress => Command::new(product),
+    };
+    let argument = if peer == Peer::XdpIngress { "--version" } else { "-v" };
+    // nginx tells it on its standard error.
+    let output = command.arg(argument).output().with_context(|| format!("cannot ask {peer} for its version"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let number = number_in(&text).with_context(|| format!("{peer} tells no version:\n{text}"))?;
+    Ok(format!("{peer} {number}"))
+}
+
+/// The first number with dots in a text, to the end of the first part of it: `1.22.1`, `2.6.12`.
+fn number_in(text: &str) -> Option<&str> {
+    let words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
+    words.map(|word| word.trim_matches('.')).find(|word| word.contains('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_each_peer_says() {
+        for (text, expect) in [
+            ("nginx version: nginx/1.22.1\n", Some("1.22.1")),
+            ("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/\n", Some("2.6.12")),
+            ("xdp-ingress 0.1.0 (abc)\n", Some("0.1.0")),
+            ("none at all.\n", None),
+        ] {
+            assert_eq!(number_in(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn cpus_are_counted_and_named() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n\nprocessor\t: 1\nmodel name\t: Some CPU @ 2 GHz\n";
+        assert_eq!((cpus(text), model(text)), (2, Some("Some CPU @ 2 GHz")));
+        assert_eq!((cpus("processor : 0\n"), model("processor : 0\n")), (1, None));
+    }
+}

@@ -1,0 +1,343 @@
+//! `cargo xtask bench proxy`: the proxy beside nginx and haproxy in one interleaved run, with the goals of each case.
+//!
+//! Every figure is taken in rounds. Within a round each peer is measured once, right after the other, in an order that
+//! shifts from round to round; ratios are formed within a round, and the median over rounds is what is printed. CPU is
+//! user plus system time of all processes of a peer, which holds still where throughput does not.
+
+use std::{
+    fmt::Write as _,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+
+use super::{
+    Case,
+    changes::{self, Changes},
+    credentials::Credentials,
+    goal::Figure,
+    load::{self, Sample, Target},
+    machine::{self, Loads},
+    network,
+    pace::{GOAL_RATE, Pace},
+    peers::{self, Peer, Running, Setting, Stage},
+    record::Part,
+    report::{Results, Row},
+};
+use crate::{build, lab::client::block_on, setup};
+
+pub(super) const AFTER_HELP: &str = "\
+The proxy runs with all default features. With one worker, load and backend are pinned to CPU 0, the proxy to CPU 1;
+with more, nothing is pinned. As root the run has a network namespace of its own, so that ports never clash.
+
+All cases and latency take some twenty minutes. Latency is that of 4,000 requests per second, and of 20,000 or 70 % of
+what the slowest peer can do, whichever is lower. A goal is a ratio to nginx; that one is missed is printed, and is no
+failure.
+
+Exit codes: 0 measured; 1 something did not start, or gave no figures.
+
+Examples:
+  cargo xtask bench proxy --quick                # some minutes, for review
+  cargo xtask bench proxy --case h1 --rounds 9   # one case, with more certainty
+  cargo xtask bench proxy --case h1,https,h2 --workers 2
+  cargo xtask bench proxy --case h1 --changes    # h1, and latency, also while routes change
+  cargo xtask bench proxy --changes --record     # everything, written to docs/benchmarks.md
+  cargo xtask bench kernel                       # what the kernel part costs, beside nft; as root
+  cargo xtask bench --quick                      # the same as the first";
+
+/// What `--record` writes.
+pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench proxy --record" };
+
+/// Measure the proxy beside nginx and haproxy in one interleaved run
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+// The command itself has these arguments, too, and a group of this name.
+#[group(skip)]
+pub(super) struct Args {
+    /// Cases to measure; all by default, and latency.
+    #[arg(long = "case", value_enum, value_delimiter = ',')]
+    cases: Vec<Case>,
+    /// Also measure latency where there is `--case`.
+    #[arg(long)]
+    latency: bool,
+    /// Also measure latency while routes change, 100 times a second.
+    #[arg(long)]
+    changes: bool,
+    /// Peers; the first is the reference of all ratios.
+    #[arg(long = "peer", value_enum, value_delimiter = ',', default_value = "nginx,haproxy,xdp-ingress")]
+    peers: Vec<Peer>,
+    /// Rounds; the medians of fewer than five say little.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Length of one measurement in seconds.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Two rounds of two seconds.
+    #[arg(long)]
+    quick: bool,
+    /// Worker threads or processes of each peer. Default: 1, and then 2 for h1, https and h2 unless there is `--case`
+    /// or `--quick`.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: Option<u32>,
+    /// Write what was measured to docs/benchmarks.md.
+    #[arg(long, conflicts_with_all = ["quick", "cases", "workers"])]
+    record: bool,
+}
+
+/// Peers that run at one time, and what is asked of them.
+#[derive(Debug, PartialEq, Eq)]
+struct Session {
+    setting: Setting,
+    cases: Vec<Case>,
+    latency: Latency,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Latency {
+    None,
+    Quiet,
+    /// And then while routes change.
+    QuietAndAmidChanges,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    rounds: u32,
+    length: Duration,
+}
+
+/// Runs the measurement and prints Markdown.
+///
+/// # Errors
+/// When a program that it needs cannot be had, or a peer does not start.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
+    let binary = build::userspace(build::Profile::Release)?;
+    network::own()?;
+    measure(args, &binary)
+}
+
+fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
+    let extent = if args.quick {
+        Extent { rounds: 2, length: Duration::from_secs(2) }
+    } else {
+        Extent { rounds: args.rounds, length: Duration::from_secs(args.seconds) }
+    };
+    let Extent { rounds, length } = extent;
+    let folder = tempfile::Builder::new().prefix("xdp-ingress-bench-").tempdir().context("cannot make a folder")?;
+    let credentials = Credentials::write(folder.path())?;
+    let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut loads = Loads::default();
+    let mut text = format!("{}\n\n", machine::description(&args.peers, binary)?);
+    for session in sessions(args, cpus) {
+        eprintln!("{rounds} rounds of {length:?} each: {session:?}");
+        write!(text, "{}", session.measure(&args.peers, stage, extent, &mut loads)?)?;
+    }
+    let legend = if args.changes { changes::LEGEND } else { "" };
+    writeln!(
+        text,
+        "{rounds} rounds of {} s. Medians over rounds; ratios within a round; spread is of CPU per request. {legend}{}",
+        length.as_secs(),
+        loads.said()
+    )?;
+    print!("{text}");
+    if args.record {
+        PART.write(&text)?;
+    }
+    Ok(())
+}
+
+/// What is asked for, by who must run at one time.
+fn sessions(args: &Args, cpus: usize) -> Vec<Session> {
+    let is_whole = args.cases.is_empty();
+    let cases = if is_whole { Case::value_variants() } else { &args.cases };
+    let workers = args.workers.unwrap_or(1);
+    let latency = match (is_whole || args.latency, args.changes) {
+        (_, true) => Latency::QuietAndAmidChanges,
+        (true, false) => Latency::Quiet,
+        (false, false) => Latency::None,
+    };
+    let session = |workers, access_log, cases: Vec<Case>, latency| {
+        let setting = Setting { workers, pin: workers == 1 && cpus > 1, access_log };
+        Session { setting, cases, latency }
+    };
+    let (logged, quiet): (Vec<Case>, Vec<Case>) = cases.iter().copied().partition(|case| case.has_access_log());
+    let mut sessions = vec![session(workers, false, quiet, latency), session(workers, true, logged, Latency::None)];
+    if is_whole && !args.quick && args.workers.is_none() {
+        sessions.push(session(2, false, Case::WITH_TWO_WORKERS.to_vec(), Latency::None));
+    }
+    sessions.retain(|session| !session.cases.is_empty() || session.latency != Latency::None);
+    sessions
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Starts everybody, measures, and gives a section of Markdown.
+    fn measure(&self, peers: &[Peer], stage: Stage<'_>, extent: Extent, loads: &mut Loads) -> anyhow::Result<String> {
+        let Self { setting, cases, latency: _ } = self;
+        let mut backend = peers::backend(stage.folder, setting.pin)?;
+        let mut running = peers
+            .iter()
+            .zip(0_u16..)
+            .map(|(peer, index)| Running::start(*peer, index, stage, *setting))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let mut results = Results::new(peers.to_vec(), *setting);
+        for case in cases {
+            for peer in &running {
+                // Caches and pools are cold.
+                load::run(*case, target(peer, stage, *setting), Duration::from_secs(1))?;
+            }
+            for (round, index) in turns(extent.rounds, running.len()) {
+                let before = running[index].cpu()?;
+                let sample = load::run(*case, target(&running[index], stage, *setting), extent.length)?;
+                let Sample { requests, errors, seconds } = sample;
+                let row = Row { requests, errors, seconds, cpu: running[index].cpu()? - before, times: None };
+                results.add(*case, round, index, row);
+                loads.look()?;
+                if setting.access_log {
+                    running[index].forget_logs()?;
+                }
+            }
+            eprintln!("{case:?} done");
+        }
+        let mut latencies = Results::new(peers.to_vec(), *setting);
+        for pace in self.paces(&running, &results, stage)? {
+            for (round, index) in turns(extent.rounds, running.len()) {
+                let row = paced(pace, peers[index], &running[index], stage, *setting, extent.length)?;
+                latencies.add(pace, round, index, row);
+                loads.look()?;
+            }
+            eprintln!("{pace:?} done");
+        }
+        for peer in &mut running {
+            peer.stop()?;
+        }
+        backend.stop()?;
+        let tables = [results.to_string(), latencies.to_string()].into_iter().filter(|table| !table.is_empty());
+        Ok(tables.fold(format!("{}\n\n", self.title()), |text, table| text + &table + "\n"))
+    }
+
+    /// The rates, of which the higher is what all can hold that are compared.
+    fn paces(&self, running: &[Running], results: &Results<Case>, stage: Stage<'_>) -> anyhow::Result<Vec<Pace>> {
+        let changes: &[bool] = match self.latency {
+            Latency::None => return Ok(Vec::new()),
+            Latency::Quiet => &[false],
+            Latency::QuietAndAmidChanges => &[false, true],
+        };
+        let mut capacities = results.medians(Case::H1, Figure::Rate);
+        if capacities.is_empty() {
+            for running in running {
+                let sample = load::run(Case::H1, target(running, stage, self.setting), Duration::from_secs(2))?;
+                capacities.push(sample.requests as f64 / sample.seconds);
+            }
+        }
+        let rates = [GOAL_RATE, Pace::high_rate(capacities)];
+        let paces = rates.iter().flat_map(|&rate| changes.iter().map(move |&amid_changes| Pace { rate, amid_changes }));
+        Ok(paces.collect())
+    }
+
+    fn title(&self) -> String {
+        let Setting { workers, pin, access_log } = self.setting;
+        format!(
+            "**{workers} worker{}, {}{}**",
+            if workers == 1 { "" } else { "s" },
+            if pin { "pinned" } else { "not pinned" },
+            if access_log { ", access log on" } else { "" }
+        )
+    }
+}
+
+/// Rounds, and whose turn it is in each: the order shifts.
+fn turns(rounds: u32, peers: usize) -> impl Iterator<Item = (u32, usize)> {
+    (0..rounds).flat_map(move |round| (0..peers).map(move |turn| (round, (turn + round as usize) % peers)))
+}
+
+fn target<'t>(running: &Running, stage: Stage<'t>, setting: Setting) -> Target<'t> {
+    let (folder, trust) = (stage.folder, &stage.credentials.trust);
+    Target { ip: Ipv4Addr::LOCALHOST, ports: running.ports(), folder, trust, pin: setting.pin }
+}
+
+/// One measurement at a fixed rate.
+fn paced(
+    pace: Pace,
+    peer: Peer,
+    running: &Running,
+    stage: Stage<'_>,
+    setting: Setting,
+    length: Duration,
+) -> anyhow::Result<Row> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, running.ports().http));
+    let start = || Changes::start(peer, running, stage.folder);
+    let changes = if pace.amid_changes { load::beside_the_pod(setting.pin, start)? } else { None };
+    let before = running.cpu()?;
+    let (sample, times) = load::beside_the_pod(setting.pin, || block_on(pace.run(address, length)))?;
+    let cpu = running.cpu()? - before;
+    if let Some(changes) = changes {
+        eprintln!("{peer}: {} changes", changes.end()?);
+    }
+    let Sample { requests, errors, seconds } = sample;
+    Ok(Row { requests, errors, seconds, cpu, times: Some(times) })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn sessions_of(words: &str, cpus: usize) -> Vec<Session> {
+        let words = ["bench"].into_iter().chain(words.split_whitespace());
+        let Ok(Cli { args }) = Cli::try_parse_from(words) else { panic!("not understood") };
+        sessions(&args, cpus)
+    }
+
+    #[test]
+    fn peers_that_log_run_by_themselves_and_two_workers_unpinned() {
+        let pinned = Setting { workers: 1, pin: true, access_log: false };
+        let logged = Setting { access_log: true, ..pinned };
+        let unpinned = Setting { workers: 2, pin: false, access_log: false };
+        let all = |words: &str| -> Vec<(Setting, usize, Latency)> {
+            let sessions = sessions_of(words, 2).into_iter();
+            sessions.map(|Session { setting, cases, latency }| (setting, cases.len(), latency)).collect()
+        };
+        let most = Case::value_variants().len() - 1;
+        for (words, expect) in [
+            ("", &[(pinned, most, Latency::Quiet), (logged, 1, Latency::None), (unpinned, 3, Latency::None)][..]),
+            ("--quick", &[(pinned, most, Latency::Quiet), (logged, 1, Latency::None)][..]),
+            ("--case h1", &[(pinned, 1, Latency::None)][..]),
+            ("--case h1log", &[(logged, 1, Latency::None)][..]),
+            ("--case h1log --latency", &[(pinned, 0, Latency::Quiet), (logged, 1, Latency::None)][..]),
+            ("--case h1 --changes", &[(pinned, 1, Latency::QuietAndAmidChanges)][..]),
+            ("--case h1,h2 --workers 2", &[(unpinned, 2, Latency::None)][..]),
+        ] {
+            assert_eq!(all(words), expect, "{words}");
+        }
+        assert!(sessions_of("", 1).iter().all(|session| !session.setting.pin));
+    }
+
+    #[test]
+    fn what_is_recorded_is_whole() {
+        for words in ["--quick", "--case h1", "--workers 2"] {
+            let words = format!("bench --record {words}");
+            assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
+        }
+    }
+
+    #[test]
+    fn everybody_has_a_turn_in_each_round_and_the_first_is_another_one() {
+        let expect = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 0)];
+        assert!(turns(2, 3).eq(expect));
+    }
+}
