@@ -3,24 +3,22 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail, ensure};
-use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
-use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::{pod::TRICKLE, product::Product};
+use crate::lab::idle::{self, Kind};
 
 /// How much memory may grow within a stream: what the allocator keeps for a moment.
 const GROWTH: u64 = 2 << 20;
 /// Longest silence within a stream that never pauses for longer than a second.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Targets of hardening.md, in bytes of a connection.
-const PLAIN_MAX: u64 = 1229;
-const TLS_MAX: u64 = 10_752;
+pub(super) const IDLE: [(Kind, u64); 2] = [(Kind::Tls, 10_752), (Kind::Plain, 1229)];
 
 fn get(path: &str, host: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
@@ -57,7 +55,7 @@ impl<'p> Memory<'p> {
     fn look(&mut self) -> anyhow::Result<()> {
         if Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(1);
-            let now = self.product.resident()?;
+            let now = self.product.memory()?;
             let (least, most) = self.range.unwrap_or((now, now));
             self.range = Some((least.min(now), most.max(now)));
         }
@@ -66,14 +64,14 @@ impl<'p> Memory<'p> {
 
     fn is_constant(&self, what: &str) -> anyhow::Result<()> {
         let (least, most) = self.range.context("too short to say anything of memory")?;
-        println!("{what}; resident memory {:.1} to {:.1} MiB", mib(least), mib(most));
+        println!("{what}; memory {:.1} to {:.1} MiB", mib(least), mib(most));
         ensure!(most - least <= GROWTH, "memory is not constant");
         Ok(())
     }
 }
 
 pub(super) fn stream(product: &Product, length: u64) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect(product.http)?;
+    let mut stream = TcpStream::connect(product.server.http)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.write_all(get(&format!("/stream/{length}"), "soak.test").as_bytes())?;
     let (began, mut memory, mut received, mut head) = (Instant::now(), Memory::of(product), 0, Vec::new());
@@ -94,7 +92,7 @@ pub(super) fn stream(product: &Product, length: u64) -> anyhow::Result<()> {
 }
 
 pub(super) fn trickle(product: &Product, time: Duration) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect(product.http)?;
+    let mut stream = TcpStream::connect(product.server.http)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.write_all(get(&format!("/trickle/{}", time.as_secs()), "soak.test").as_bytes())?;
     let (began, mut memory, mut received, mut tail) = (Instant::now(), Memory::of(product), 0, Vec::new());
@@ -111,75 +109,21 @@ pub(super) fn trickle(product: &Product, time: Duration) -> anyhow::Result<()> {
     memory.is_constant(&format!("trickle: {} s at {TRICKLE} bytes each second", began.elapsed().as_secs()))
 }
 
-/// Asks once and reads the answer, after which a connection is idle.
-fn ask(stream: &mut (impl Read + Write)) -> anyhow::Result<()> {
-    stream.write_all(get("/", "soak.test").as_bytes())?;
-    let (mut answer, mut bytes) = (Vec::new(), [0; 1024]);
-    while !answer.ends_with(b"\r\n\r\npod") {
-        let count = stream.read(&mut bytes)?;
-        ensure!(count > 0, "no answer: {}", answer.escape_ascii());
-        answer.extend_from_slice(&bytes[..count]);
-    }
-    Ok(())
-}
-
-/// Kinds of idle connections.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Idle {
-    Plain,
-    Tls,
-}
-
-impl Idle {
-    pub(super) const ALL: [Self; 2] = [Self::Tls, Self::Plain];
-}
-
-pub(super) fn idle(product: &Product, kind: Idle, count: usize) -> anyhow::Result<()> {
-    match kind {
-        Idle::Plain => weigh(product, "plain", count, PLAIN_MAX, || {
-            let mut stream = TcpStream::connect(product.http)?;
-            ask(&mut stream)?;
-            Ok(stream)
-        }),
-        Idle::Tls => {
-            let config = product.trust.config(b"http/1.1")?;
-            weigh(product, "TLS", count, TLS_MAX, || {
-                let connection = ClientConnection::new(Arc::clone(&config), ServerName::try_from("soak.test")?)?;
-                let mut stream = StreamOwned::new(connection, TcpStream::connect(product.https)?);
-                ask(&mut stream)?;
-                Ok(stream)
-            })
-        }
-    }
-}
-
-/// What `count` connections of a kind cost, beyond what some have cost before: pools and the allocator's own.
-fn weigh<C>(
-    product: &Product,
-    kind: &str,
-    count: usize,
-    max: u64,
-    mut open: impl FnMut() -> anyhow::Result<C>,
-) -> anyhow::Result<()> {
-    drop((0..100).map(|_| open()).collect::<anyhow::Result<Vec<_>>>()?);
-    thread::sleep(Duration::from_secs(1));
-    let before = product.resident()?;
-    let connections = (0..count).map(|_| open()).collect::<anyhow::Result<Vec<_>>>()?;
-    // The last of them are still warm.
-    thread::sleep(Duration::from_secs(3));
-    let each = product.resident()?.saturating_sub(before) / count as u64;
-    println!("idle: {count} connections, {kind}: {each} bytes each (at most {max})");
-    drop(connections);
+pub(super) fn idle(product: &Product, (kind, max): (Kind, u64), count: usize) -> anyhow::Result<()> {
+    let each = idle::weigh(kind, &product.server, count, || product.memory())?;
+    println!("idle: {count} connections, {kind:?}: {each} bytes each (at most {max})");
     ensure!(each <= max, "an idle connection costs too much");
     Ok(())
 }
 
 pub(super) fn websockets(product: &Product, count: usize, changes: usize) -> anyhow::Result<()> {
-    let mut sockets = (0..count).map(|_| open(product.http)).collect::<anyhow::Result<Vec<_>>>()?;
-    let (began, memory) = (Instant::now(), product.resident()?);
+    let mut sockets = (0..count)
+        .map(|_| idle::web_socket(product.server.http, "soak.test", "/websocket"))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let (began, memory) = (Instant::now(), product.memory()?);
     for change in 1..=changes {
         product.change(change)?;
-        live(product.http, change)?;
+        live(product.server.http, change)?;
         // One in ten each time, so that each has its turn and the whole its end.
         for (number, socket) in sockets.iter_mut().enumerate().skip(change % 10).step_by(10) {
             let said = Message::text(format!("{number} at {change}"));
@@ -189,20 +133,12 @@ pub(super) fn websockets(product: &Product, count: usize, changes: usize) -> any
         }
     }
     println!(
-        "websockets: {count} through {changes} changes in {:.0} s, none cut; resident memory {:.1} MiB, then {:.1} MiB",
+        "websockets: {count} through {changes} changes in {:.0} s, none cut; memory {:.1} MiB, then {:.1} MiB",
         began.elapsed().as_secs_f64(),
         mib(memory),
-        mib(product.resident()?)
+        mib(product.memory()?)
     );
     Ok(())
-}
-
-fn open(address: SocketAddr) -> anyhow::Result<WebSocket<TcpStream>> {
-    let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_nodelay(true)?;
-    let (socket, _) = tungstenite::client("ws://soak.test/websocket", stream).context("no WebSocket")?;
-    Ok(socket)
 }
 
 /// Waits until a change is served.

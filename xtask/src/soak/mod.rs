@@ -7,12 +7,11 @@ mod product;
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use clap::ValueEnum;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use self::{pod::Pod, product::Product};
-use crate::{build, process, workspace};
+use crate::{build, lab::descriptors, process, workspace};
 
 pub const AFTER_HELP: &str = "\
 Examples:
@@ -82,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         build::userspace(build::Profile::Release)?;
     }
     let binary = binary.clone().unwrap_or_else(|| workspace::target_dir().join("release/xdp-ingress"));
-    raise_descriptors(*connections.max(&(3 * websockets)) as u64 + 1000)?;
+    descriptors::raise(*connections.max(&(3 * websockets)) as u64 + 1000)?;
     let mut failed = Vec::new();
     for run in runs {
         let start = || -> anyhow::Result<(Pod, Product)> {
@@ -98,8 +97,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             }
             // Each kind with a product of its own, as what one has freed would be the other's; both, whatever the first
             // is.
-            Run::Idle => load::Idle::ALL
-                .map(|kind| start().and_then(|(_pod, product)| load::idle(&product, kind, connections / part as usize)))
+            Run::Idle => load::IDLE
+                .map(|law| start().and_then(|(_pod, product)| load::idle(&product, law, connections / part as usize)))
                 .into_iter()
                 .collect(),
             Run::Websockets => start().and_then(|(_pod, product)| {
@@ -113,13 +112,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     if failed.is_empty() { Ok(()) } else { bail!("not as it must be: {failed:?}") }
-}
-
-/// Of this process, and so of the product.
-fn raise_descriptors(count: u64) -> anyhow::Result<()> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    ensure!(count <= hard, "{count} descriptors are needed and {hard} may be had: raise the limit (ulimit -Hn)");
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, soft.max(count), hard)?)
 }
 
 fn authorities(requests: usize) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::lab::{client::Trust, credentials::Authority};
+use crate::lab::{credentials::Authority, idle, memory};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -19,10 +19,8 @@ pub(super) struct Product {
     child: Child,
     folder: PathBuf,
     pod: SocketAddr,
-    pub(super) http: SocketAddr,
-    pub(super) https: SocketAddr,
-    /// Of the certificate of `soak.test`.
-    pub(super) trust: Trust,
+    /// Its ports, and `soak.test`.
+    pub(super) server: idle::Server,
 }
 
 impl Product {
@@ -47,9 +45,10 @@ impl Product {
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
         let [http, https] = [http, https].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let mut product = Self { child, folder, pod, http, https, trust: authority.trust()? };
+        let server = idle::Server { http, https, host: "soak.test".into(), trust: authority.trust()? };
+        let mut product = Self { child, folder, pod, server };
         let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(product.http).is_err() {
+        while TcpStream::connect(product.server.http).is_err() {
             if product.child.try_wait()?.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(product.folder.join("log")).unwrap_or_default();
                 bail!("the product did not come up:\n{log}");
@@ -64,13 +63,9 @@ impl Product {
         write(&self.folder, self.pod, version)
     }
 
-    /// Resident memory in bytes.
-    pub(super) fn resident(&self) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/smaps_rollup", self.child.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("{path}: has the product ended?"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).context("no Rss")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib * 1024)
+    /// Memory that it takes, in bytes.
+    pub(super) fn memory(&self) -> anyhow::Result<u64> {
+        memory::of(self.child.id())
     }
 }
 

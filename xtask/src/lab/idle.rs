@@ -1,0 +1,193 @@
+//! Connections that have asked once and then wait, by the thousand, and what each of them costs whom they wait at.
+
+use std::{
+    any::Any,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
+use tokio::runtime::Runtime;
+use tokio_tungstenite::tungstenite::{self, WebSocket};
+
+use super::client::{Ask, Connection, Protocol, Trust};
+
+/// Who is connected to, and the host that is asked for.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub http: SocketAddr,
+    pub https: SocketAddr,
+    pub host: String,
+    /// What has signed its certificate.
+    pub trust: Trust,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// HTTP/1.1.
+    Plain,
+    /// HTTP/1.1 over TLS.
+    Tls,
+    /// HTTP/2 over TLS.
+    Http2,
+    /// A WebSocket on which nothing is said.
+    WebSocket,
+}
+
+/// Connections that are opened and closed before anything is weighed, so that pools and the allocator have theirs.
+const FIRST: usize = 100;
+/// How long a server may take to forget a connection that has gone.
+const FORGET: Duration = Duration::from_secs(1);
+/// How long a server may keep a connection warm after its last request.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Longest silence.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Bytes that each of `count` waiting connections costs a server whose memory is `memory`, beyond what some have cost
+/// before.
+///
+/// # Errors
+/// If a connection fails, or the memory cannot be told.
+pub fn weigh(
+    kind: Kind,
+    server: &Server,
+    count: usize,
+    memory: impl Fn() -> anyhow::Result<u64>,
+) -> anyhow::Result<u64> {
+    let opener = Opener::new(kind, server)?;
+    drop(opener.open(FIRST)?);
+    opener.pass(FORGET);
+    let before = memory()?;
+    let connections = opener.open(count)?;
+    opener.pass(SETTLE);
+    let each = memory()?.saturating_sub(before) / count as u64;
+    drop(connections);
+    Ok(each)
+}
+
+/// Opens a WebSocket.
+///
+/// # Errors
+/// If the server does not agree to it.
+pub fn web_socket(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<WebSocket<TcpStream>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_nodelay(true)?;
+    let (socket, _) = tungstenite::client(format!("ws://{host}{path}"), stream).context("no WebSocket")?;
+    Ok(socket)
+}
+
+struct Opener<'s> {
+    kind: Kind,
+    server: &'s Server,
+    /// Shared, so that all but the first handshake resume a session, as those of a client that comes again do.
+    tls: Arc<ClientConfig>,
+    runtime: Runtime,
+}
+
+// === impl Opener ===
+
+impl<'s> Opener<'s> {
+    fn new(kind: Kind, server: &'s Server) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot make a runtime")?;
+        Ok(Self { kind, server, tls: server.trust.config(b"http/1.1")?, runtime })
+    }
+
+    /// They are of several types, and there is nothing to do with them but to hold them.
+    fn open(&self, count: usize) -> anyhow::Result<Vec<Box<dyn Any>>> {
+        (0..count).map(|_| self.one()).collect()
+    }
+
+    fn one(&self) -> anyhow::Result<Box<dyn Any>> {
+        let Server { http, https, host, trust } = self.server;
+        Ok(match self.kind {
+            Kind::Plain => {
+                let mut stream = TcpStream::connect(http)?;
+                ask(&mut stream, host)?;
+                Box::new(stream)
+            }
+            Kind::Tls => {
+                let name = ServerName::try_from(host.clone())?;
+                let connection = ClientConnection::new(Arc::clone(&self.tls), name)?;
+                let mut stream = StreamOwned::new(connection, TcpStream::connect(https)?);
+                ask(&mut stream, host)?;
+                Box::new(stream)
+            }
+            Kind::Http2 => Box::new(self.runtime.block_on(async {
+                let mut connection = Connection::open(*https, Protocol::Https2, host, trust).await?;
+                let answer = connection.send(&Ask::get(host, "/")).await?;
+                ensure!(answer.status.is_success(), "answered {}", answer.status);
+                anyhow::Ok(connection)
+            })?),
+            Kind::WebSocket => Box::new(web_socket(*http, host, "/websocket")?),
+        })
+    }
+
+    /// Lets time pass, in which connections of HTTP/2 answer what they are asked.
+    fn pass(&self, time: Duration) {
+        // Made within the runtime, which it belongs to.
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+}
+
+/// Asks once and reads the answer, after which a connection is idle.
+fn ask(stream: &mut (impl Read + Write), host: &str) -> anyhow::Result<()> {
+    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
+    let (mut answer, mut bytes) = (Vec::new(), [0; 4096]);
+    while !is_whole(&answer)? {
+        let count = stream.read(&mut bytes)?;
+        ensure!(count > 0, "no answer: {}", answer.escape_ascii());
+        answer.extend_from_slice(&bytes[..count]);
+    }
+    Ok(())
+}
+
+/// Whether this is all of a good answer whose length is told.
+fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
+    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(false) };
+    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+    ensure!(head.starts_with("http/1.1 200"), "answered `{head}`");
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length: usize = length.with_context(|| format!("no length in `{head}`"))?.trim().parse()?;
+    Ok(answer.len() - end - 4 >= length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::lab::{Namespace, echo::Echo};
+
+    #[test]
+    fn an_answer_is_whole_with_its_last_byte() {
+        let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\npod";
+        for length in 0..whole.len() {
+            assert!(!is_whole(&whole[..length]).expect("no error"), "{length}");
+        }
+        assert!(is_whole(whole).expect("no error"));
+        for bad in ["HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
+            assert!(is_whole(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn connections_wait_after_an_answer_or_a_handshake() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let address = free.expect("a port");
+        let pod = Echo::start(&Namespace::current(), "pod", &[address]).expect("a pod");
+        let server = Server { http: address, https: address, host: "a.test".into(), trust: Trust::none() };
+        let open = |kind| Opener::new(kind, &server).and_then(|opener| Ok(opener.open(3)?.len()));
+        for kind in [Kind::Plain, Kind::WebSocket] {
+            assert_eq!(open(kind).expect("answers"), 3, "{kind:?}");
+        }
+        drop(pod);
+        for kind in [Kind::Plain, Kind::Tls, Kind::Http2, Kind::WebSocket] {
+            assert!(open(kind).is_err(), "{kind:?}");
+        }
+    }
+}
