@@ -10,6 +10,7 @@
 //!  └─ bpffs       mounted in the lab's own directory
 //! ```
 
+pub mod api_server;
 pub mod capability;
 pub mod client;
 pub mod controller;
