@@ -5,6 +5,7 @@
 //!       ├─ load (wrk, h2load) ── handshakes ┐           ├─ report: ratios, verdicts ── record: docs/benchmarks.md
 //!       └─ pace (a fixed rate) ─────────────┴─ exchange ┘
 //!            └ changes (routes, meanwhile)
+//! routes, memory ── hosts (peers with many hosts, and how each is told of changes)
 //! kernel ── what the kernel part costs
 //! profile ── what a request makes a proxy do, counted
 //! ```
@@ -15,9 +16,11 @@ mod credentials;
 mod exchange;
 mod goal;
 mod handshakes;
+mod hosts;
 mod kernel;
 mod load;
 mod machine;
+mod memory;
 mod network;
 mod pace;
 mod peers;
@@ -25,6 +28,7 @@ pub mod profile;
 mod proxy;
 mod record;
 mod report;
+mod routes;
 
 use self::case::Case;
 
@@ -43,6 +47,8 @@ pub struct Args {
 enum Scope {
     Proxy(proxy::Args),
     Kernel(kernel::Args),
+    Routes(routes::Args),
+    Memory(memory::Args),
 }
 
 /// Runs the measurement and prints Markdown.
@@ -54,6 +60,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => proxy::run(&args.proxy),
         Some(Scope::Proxy(args)) => proxy::run(args),
         Some(Scope::Kernel(args)) => kernel::run(args),
+        Some(Scope::Routes(args)) => routes::run(args),
+        Some(Scope::Memory(args)) => memory::run(args),
     }
 }
 
@@ -76,6 +84,8 @@ mod tests {
         assert!(matches!(scope("bench --quick"), Some(None)));
         assert!(matches!(scope("bench proxy --quick"), Some(Some(Scope::Proxy(_)))));
         assert!(matches!(scope("bench kernel"), Some(Some(Scope::Kernel(_)))));
+        assert!(matches!(scope("bench routes --quick"), Some(Some(Scope::Routes(_)))));
+        assert!(matches!(scope("bench memory --quick"), Some(Some(Scope::Memory(_)))));
         assert!(scope("bench --quick kernel").is_none());
     }
 }

@@ -46,6 +46,8 @@ Examples:
   cargo xtask bench proxy --case h1 --changes    # h1, and latency, also while routes change
   cargo xtask bench proxy --changes --record     # everything, written to docs/benchmarks.md
   cargo xtask bench kernel                       # what the kernel part costs, beside nft; as root
+  cargo xtask bench routes                       # how long a change takes among many hosts
+  cargo xtask bench memory                       # what connections, routes and certificates take
   cargo xtask bench --quick                      # the same as the first";
 
 /// What `--record` writes.

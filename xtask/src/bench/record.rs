@@ -1,9 +1,10 @@
 //! Keeps what a command has measured in a document of the repository, so that a change of it shows in review.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::Context as _;
 
+use super::{machine, peers::Peer};
 use crate::{progress, workspace};
 
 const END: &str = "<!-- end -->";
@@ -55,14 +56,25 @@ pub(super) fn kernel_version() -> anyhow::Result<String> {
     Ok(release.trim().split('-').next().unwrap_or_default().to_owned())
 }
 
+/// Where this was measured, and what: machine, versions of all peers, and how busy the machine was before.
+///
+/// # Errors
+/// When there is no procfs, or one of the programs does not start.
+pub(super) fn conditions(product: &Path) -> anyhow::Result<String> {
+    let machine = machine::description(&[Peer::Nginx, Peer::Haproxy, Peer::XdpIngress], product)?;
+    let load = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
+    let averages: Vec<&str> = load.split(' ').take(3).collect();
+    Ok(format!("{machine} Load average before: {}", averages.join(" ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{kernel, profile, proxy};
+    use crate::bench::{kernel, memory, profile, proxy, routes};
 
     #[test]
     fn documents_have_their_marks_and_what_is_around_them_stays() {
-        for part in [kernel::PART, profile::PART, proxy::PART] {
+        for part in [kernel::PART, memory::PART, profile::PART, proxy::PART, routes::PART] {
             let file = fs::read_to_string(workspace::root().join(part.path)).expect(part.path);
             let once = part.replaced(&file, "new\n").expect(part.command);
             assert!(once.contains("-->\nnew\n<!-- end -->"));

@@ -31,7 +31,7 @@ pub struct Process {
 impl Process {
     /// Starts `command` with both outputs in the file `log`, in a process group of its own, so that a Ctrl-C at the
     /// terminal reaches only us.
-    pub(super) fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
         let file = File::create(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
         let second = file.try_clone().context("cannot share the log file")?;
         let child = command

@@ -1,0 +1,100 @@
+//! What a new connection finds at a peer: the pod that answers, or the certificate that is shown.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use rustls::{ClientConfig, ClientConnection, client::Resumption, pki_types::ServerName};
+
+use super::Pod;
+use crate::lab::client::Trust;
+
+/// Longest wait for a part of an answer.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bench) enum Found {
+    Pod(Pod),
+    /// 404: nobody knows the host.
+    Nothing,
+    /// No answer, or another one.
+    Failed,
+}
+
+/// Asks for `/` of a host over a connection of its own.
+pub(super) fn pod(address: SocketAddr, host: &str) -> Found {
+    exchange(address, host).map_or(Found::Failed, |answer| Found::of(&answer))
+}
+
+fn exchange(address: SocketAddr, host: &str) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// A client that resumes no session, so that it is shown the certificate of now.
+pub(super) fn client(trust: &Trust) -> anyhow::Result<Arc<ClientConfig>> {
+    let mut config = ClientConfig::clone(&*trust.config(b"http/1.1")?);
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// The certificate that a host shows, as DER.
+///
+/// # Errors
+/// If the handshake fails, as it does where nothing that is trusted has signed the certificate.
+pub(super) fn certificate(address: SocketAddr, host: &str, client: &Arc<ClientConfig>) -> anyhow::Result<Vec<u8>> {
+    let mut connection = ClientConnection::new(Arc::clone(client), ServerName::try_from(host.to_owned())?)?;
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut stream).context("the handshake failed")?;
+    }
+    let shown = connection.peer_certificates().and_then(<[_]>::first).context("no certificate was shown")?;
+    Ok(shown.to_vec())
+}
+
+// === impl Found ===
+
+impl Found {
+    fn of(answer: &[u8]) -> Self {
+        let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { return Self::Failed };
+        let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1));
+        let name = lines.find_map(|line| line.strip_prefix("x-pod:")).map(str::trim);
+        match (status, name.and_then(Pod::named)) {
+            (Some("200"), Some(pod)) => Self::Pod(pod),
+            (Some("404"), None) => Self::Nothing,
+            _ => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_tells_its_pod() {
+        for (answer, expect) in [
+            ("HTTP/1.1 200 OK\r\nServer: nginx\r\nX-Pod: a\r\n\r\n{}", Found::Pod(Pod::A)),
+            ("HTTP/1.1 200 OK\r\nx-pod: b\r\n\r\n", Found::Pod(Pod::B)),
+            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", Found::Nothing),
+            ("HTTP/1.1 503 No\r\n\r\n", Found::Failed),
+            ("HTTP/1.1 200 OK\r\n\r\n", Found::Failed),
+            ("HTTP/1.1 200 OK\r\nx-pod: a\r\n", Found::Failed),
+            ("", Found::Failed),
+        ] {
+            assert_eq!(Found::of(answer.as_bytes()), expect, "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Peers that serve many hosts by name, and how each is told of a change: what `routes` times and `memory` weighs.
+//!
+//! ```text
+//! objects ──┬─▶ lab::api_server ─┐
+//!           └─▶ manifests ───────┼─▶ a peer ──▶ pods a and b
+//! conf ─────────▶ signal or map ─┘      ▲
+//!                                      ask: what a new connection finds
+//! ```
+//!
+//! `stage` starts them, `serving` tells them.
+
+mod ask;
+mod conf;
+mod objects;
+mod serving;
+mod stage;
+
+use std::{collections::BTreeSet, fmt, net::Ipv4Addr};
+
+use clap::ValueEnum;
+
+pub(super) use self::{
+    serving::{Serving, weigh},
+    stage::Stage,
+};
+
+/// A peer, and how it is told of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Way {
+    /// A new configuration and SIGHUP
+    Nginx,
+    /// A new map and SIGUSR2 to the master
+    Haproxy,
+    /// `set map` over the runtime API
+    HaproxyMap,
+    /// An API server, as where it is installed
+    XdpIngress,
+    /// A directory of manifests, a file for each host
+    XdpIngressFiles,
+}
+
+/// Which hosts have a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tls {
+    None,
+    /// Every tenth, by four certificates in turn.
+    OneInTen,
+    /// Every one, by a certificate of its own.
+    Each,
+}
+
+/// What a peer serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) hosts: usize,
+    pub(super) tls: Tls,
+}
+
+/// One thing that becomes different.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    /// The endpoint of a host.
+    Endpoint,
+    /// A host that was not there; its number is not below [`Plan::hosts`].
+    Added,
+    /// A host that goes again.
+    Removed,
+    /// A certificate, of one host in forty.
+    Certificate,
+}
+
+/// Where requests end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pod {
+    A,
+    B,
+}
+
+/// Certificates where every tenth host has one.
+pub(super) const CERTIFICATES: usize = 4;
+
+/// The name of a host.
+fn name(host: usize) -> String {
+    format!("h{host}.bench.test")
+}
+
+// === impl Way ===
+
+impl Way {
+    pub(super) const fn is_ours(self) -> bool {
+        matches!(self, Self::XdpIngress | Self::XdpIngressFiles)
+    }
+
+    /// The peer alone.
+    pub(super) const fn peer(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy | Self::HaproxyMap => "haproxy",
+            Self::XdpIngress | Self::XdpIngressFiles => "xdp-ingress",
+        }
+    }
+
+    /// The changes that are worth timing: for the others, one is as any other.
+    pub(super) const fn changes(self) -> &'static [Change] {
+        if self.is_ours() { &Change::ALL } else { &[Change::Endpoint] }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nginx => "nginx, reload",
+            Self::Haproxy => "haproxy, reload",
+            Self::HaproxyMap => "haproxy, `set map`",
+            Self::XdpIngress => "xdp-ingress",
+            Self::XdpIngressFiles => "xdp-ingress, manifests",
+        })
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// The number of the certificate that a host has.
+    fn certificate(self, host: usize) -> Option<usize> {
+        match self.tls {
+            Tls::None => None,
+            Tls::OneInTen => host.is_multiple_of(10).then_some(host / 10 % CERTIFICATES),
+            Tls::Each => Some(host),
+        }
+    }
+
+    fn certificates(self) -> usize {
+        match self.tls {
+            Tls::None => 0,
+            Tls::OneInTen => CERTIFICATES,
+            Tls::Each => self.hosts,
+        }
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    pub(super) const ALL: [Self; 4] = [Self::Endpoint, Self::Added, Self::Removed, Self::Certificate];
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Endpoint => "endpoint changed",
+            Self::Added => "Ingress added",
+            Self::Removed => "Ingress removed",
+            Self::Certificate => "certificate rotated",
+        })
+    }
+}
+
+// === impl Pod ===
+
+impl Pod {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::A, Self::B].into_iter().find(|pod| pod.name() == name)
+    }
+
+    /// Two of loopback, so that only the address of an endpoint changes.
+    const fn address(self) -> Ipv4Addr {
+        match self {
+            Self::A => Ipv4Addr::LOCALHOST,
+            Self::B => Ipv4Addr::new(127, 0, 0, 2),
+        }
+    }
+
+    /// The one that a host leads to.
+    fn of(host: usize, moved: &BTreeSet<usize>) -> Self {
+        if moved.contains(&host) { Self::B } else { Self::A }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! A peer that serves, and is told of changes.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::signal::Signal;
+use rustls::ClientConfig;
+use serde_json::Value;
+
+use super::{
+    Change, Pod, Way,
+    ask::{self, Found},
+    conf::{Conf, Haproxy},
+    name, objects,
+    stage::{Stage, group_file, secret_file},
+};
+use crate::{
+    bench::peers::{self, Ports},
+    lab::{Process, api_server::ApiServer, idle, memory},
+};
+
+/// A peer that serves.
+pub(in crate::bench) struct Serving<'s> {
+    pub(super) stage: &'s Stage,
+    pub(super) way: Way,
+    pub(super) process: Process,
+    pub(super) told: Told,
+    pub(super) conf: Conf,
+    /// Hosts that lead to pod b.
+    pub(super) moved: BTreeSet<usize>,
+    pub(super) client: Arc<ClientConfig>,
+}
+
+/// How a peer is told of a change.
+pub(super) enum Told {
+    Signal(Signal),
+    Map,
+    Api(ApiServer),
+    Manifests(PathBuf),
+}
+
+/// What is about to be told.
+pub(in crate::bench) enum Telling {
+    Signal(Signal),
+    /// A command of haproxy's runtime API.
+    Map(String),
+    Apply(Vec<Value>),
+    Remove(Vec<Value>),
+    /// A file that takes the place of another.
+    Rename {
+        fresh: PathBuf,
+        place: PathBuf,
+    },
+}
+
+/// What a new connection finds before, and after.
+pub(in crate::bench) enum Expected {
+    Pods {
+        host: usize,
+        before: Found,
+        after: Found,
+    },
+    /// Any certificate but this one.
+    Certificate {
+        host: usize,
+        before: Vec<u8>,
+    },
+}
+
+/// How long a start may take: nginx reads 100,000 servers in ten seconds, on a machine that has nothing else to do.
+const START: Duration = Duration::from_secs(300);
+/// How long what is behind an Ingress has until the product knows it; nothing shows when it does.
+const BEHIND: Duration = Duration::from_millis(100);
+
+// === impl Serving ===
+
+impl Serving<'_> {
+    pub(in crate::bench) fn way(&self) -> Way {
+        self.way
+    }
+
+    pub(in crate::bench) fn pid(&self) -> u32 {
+        self.process.pid().cast_unsigned()
+    }
+
+    /// Bytes of memory that it takes with all its descendants.
+    pub(in crate::bench) fn memory(&self) -> anyhow::Result<u64> {
+        weigh(self.pid())
+    }
+
+    /// Where it serves its first host.
+    pub(in crate::bench) fn server(&self) -> anyhow::Result<idle::Server> {
+        let [http, https] = self.addresses();
+        Ok(idle::Server { http, https, host: name(0), trust: self.stage.authority.trust()? })
+    }
+
+    fn addresses(&self) -> [SocketAddr; 2] {
+        let Ports { http, https } = self.conf.ports;
+        [http, https].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// Waits until a host of the middle is served.
+    pub(super) fn wait(&mut self) -> anyhow::Result<()> {
+        let ([http, _], name) = (self.addresses(), name(self.conf.plan.hosts / 2));
+        self.process.wait_until(START, "it serves", || ask::pod(http, &name) == Found::Pod(Pod::A))
+    }
+
+    /// Makes ready what tells the peer of a change: of the endpoint of host `number`, of the Ingress of that host, or
+    /// of the certificate with that number.
+    ///
+    /// # Errors
+    /// If the peer cannot be told of such a change, or something cannot be written.
+    pub(in crate::bench) fn prepare(&mut self, change: Change, number: usize) -> anyhow::Result<(Telling, Expected)> {
+        let Conf { plan, pod_port, .. } = self.conf;
+        let (found_a, host) = (Found::Pod(Pod::A), number);
+        let group = |pod: Pod| objects::group(plan, host, pod.address(), pod_port).to_vec();
+        let (telling, expected) = match change {
+            Change::Endpoint => {
+                let before = Pod::of(host, &self.moved);
+                if !self.moved.remove(&host) {
+                    self.moved.insert(host);
+                }
+                let after = Pod::of(host, &self.moved);
+                let telling = match &self.told {
+                    Told::Signal(signal) => {
+                        self.rewrite()?;
+                        Telling::Signal(*signal)
+                    }
+                    Told::Map => {
+                        let map = self.conf.map();
+                        Telling::Map(format!("set map {} {} {}\n", map.display(), name(host), after.name()))
+                    }
+                    Told::Api(_) => Telling::Apply(vec![objects::slice(host, after.address(), pod_port)]),
+                    Told::Manifests(manifests) => fresh(manifests, &group_file(host), &group(after))?,
+                };
+                (telling, Expected::Pods { host, before: Found::Pod(before), after: Found::Pod(after) })
+            }
+            Change::Added => {
+                let telling = match &self.told {
+                    Told::Api(api) => {
+                        // Three watches tell of them, in an order that nobody knows.
+                        api.apply(objects::behind(host, Pod::A.address(), pod_port))?;
+                        thread::sleep(BEHIND);
+                        Telling::Apply(vec![objects::ingress(plan, host)])
+                    }
+                    Told::Manifests(manifests) => fresh(manifests, &group_file(host), &group(Pod::A))?,
+                    Told::Signal(_) | Told::Map => bail!("{} is not told of {change}", self.way),
+                };
+                (telling, Expected::Pods { host, before: Found::Nothing, after: found_a })
+            }
+            Change::Removed => {
+                let telling = match &self.told {
+                    Told::Api(_) => Telling::Remove(vec![objects::ingress(plan, host)]),
+                    Told::Manifests(manifests) => {
+                        let behind = objects::behind(host, Pod::A.address(), pod_port);
+                        fresh(manifests, &group_file(host), &behind)?
+                    }
+                    Told::Signal(_) | Told::Map => bail!("{} is not told of {change}", self.way),
+                };
+                (telling, Expected::Pods { host, before: found_a, after: Found::Nothing })
+            }
+            Change::Certificate => {
+                let objects = vec![objects::secret(number, &self.stage.sign()?)];
+                let telling = match &self.told {
+                    Told::Api(_) => Telling::Apply(objects),
+                    Told::Manifests(manifests) => fresh(manifests, &secret_file(number), &objects)?,
+                    Told::Signal(_) | Told::Map => bail!("{} is not told of {change}", self.way),
+                };
+                let host = (0..plan.hosts).find(|host| plan.certificate(*host) == Some(number));
+                let host = host.with_context(|| format!("no host has certificate {number}"))?;
+                let before = ask::certificate(self.addresses()[1], &name(host), &self.client)?;
+                (telling, Expected::Certificate { host, before })
+            }
+        };
+        Ok((telling, expected))
+    }
+
+    fn rewrite(&self) -> anyhow::Result<()> {
+        let words = match self.way {
+            Way::Nginx => self.conf.nginx(&self.moved),
+            Way::Haproxy => self.conf.haproxy(Haproxy::Master, &self.moved),
+            Way::HaproxyMap | Way::XdpIngress | Way::XdpIngressFiles => bail!("{} reads nothing again", self.way),
+        };
+        words.map(drop)
+    }
+
+    /// Tells the peer, and does nothing else.
+    ///
+    /// # Errors
+    /// If the peer cannot be told, or refuses.
+    pub(in crate::bench) fn tell(&self, telling: Telling) -> anyhow::Result<()> {
+        match (telling, &self.told) {
+            (Telling::Signal(signal), _) => self.process.signal(signal),
+            (Telling::Map(command), _) => set_map(&self.conf.socket(), &command),
+            (Telling::Apply(objects), Told::Api(api)) => api.apply(objects),
+            (Telling::Remove(objects), Told::Api(api)) => api.remove(objects),
+            (Telling::Apply(_) | Telling::Remove(_), _) => bail!("{} has no API server", self.way),
+            (Telling::Rename { fresh, place }, _) => {
+                fs::rename(&fresh, &place).with_context(|| format!("cannot write `{}`", place.display()))
+            }
+        }
+    }
+
+    /// Whether a new connection finds what the change is to bring; `None` if it finds neither that nor what was before.
+    pub(in crate::bench) fn look(&self, expected: &Expected) -> Option<bool> {
+        let [http, https] = self.addresses();
+        match expected {
+            Expected::Pods { host, before, after } => {
+                let found = ask::pod(http, &name(*host));
+                if found == *after { Some(true) } else { (found == *before).then_some(false) }
+            }
+            Expected::Certificate { host, before } => {
+                let shown = ask::certificate(https, &name(*host), &self.client).ok()?;
+                Some(shown != *before)
+            }
+        }
+    }
+}
+
+/// Writes a manifest under a name that is not read, beside the place where it will be.
+fn fresh(manifests: &Path, file: &str, objects: &[Value]) -> anyhow::Result<Telling> {
+    let (fresh, place) = (manifests.join(".fresh"), manifests.join(file));
+    fs::write(&fresh, objects::manifest(objects)).with_context(|| format!("cannot write `{}`", fresh.display()))?;
+    Ok(Telling::Rename { fresh, place })
+}
+
+/// What haproxy says to a command that it has obeyed is nothing.
+fn set_map(socket: &Path, command: &str) -> anyhow::Result<()> {
+    let mut stream = UnixStream::connect(socket).with_context(|| format!("no haproxy at `{}`", socket.display()))?;
+    stream.write_all(command.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    ensure!(answer.trim().is_empty(), "haproxy says `{}`", answer.trim());
+    Ok(())
+}
+
+/// Bytes of memory of a process with all its descendants.
+pub(in crate::bench) fn weigh(pid: u32) -> anyhow::Result<u64> {
+    let own = memory::of(pid)?;
+    // One that has ended meanwhile takes nothing.
+    let others = peers::tree(pid).into_iter().skip(1).filter_map(|pid| memory::of(pid).ok());
+    Ok(own + others.sum::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn what_haproxy_says_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let answers = ["\n", "unknown map identifier.\n"];
+        let server = thread::spawn(move || {
+            answers.map(|answer| {
+                let (mut stream, _) = listener.accept().expect("accepted");
+                let mut command = [0; 10];
+                stream.read_exact(&mut command).expect("a command");
+                stream.write_all(answer.as_bytes()).expect("answered");
+                command
+            })
+        });
+        assert!(set_map(&socket, "set map x\n").is_ok());
+        let error = set_map(&socket, "set map y\n").expect_err("refused").to_string();
+        assert_eq!(error, "haproxy says `unknown map identifier.`");
+        assert_eq!(server.join().expect("no panic"), [*b"set map x\n", *b"set map y\n"]);
+    }
+}

@@ -1,0 +1,41 @@
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::*;
+use crate::lab::api_server::ApiServer;
+
+#[test]
+fn certificates_go_to_hosts_as_planned() {
+    for (tls, expect) in [
+        (Tls::None, [None, None, None, None]),
+        (Tls::OneInTen, [Some(0), None, Some(1), Some(0)]),
+        (Tls::Each, [Some(0), Some(1), Some(10), Some(40)]),
+    ] {
+        let plan = Plan { hosts: 41, tls };
+        assert_eq!([0, 1, 10, 40].map(|host| plan.certificate(host)), expect, "{tls:?}");
+        let used = (0..plan.hosts).filter_map(|host| plan.certificate(host)).max();
+        assert_eq!(used.map_or(0, |last| last + 1), plan.certificates(), "{tls:?}");
+    }
+}
+
+#[test]
+fn an_api_server_takes_every_object_and_loses_what_was_added() {
+    let plan = Plan { hosts: 1, tls: Tls::Each };
+    let api = ApiServer::start().expect("started");
+    let group = || objects::group(plan, 0, Pod::A.address(), 80);
+    api.apply([objects::class()]).expect("a class");
+    api.apply(group()).expect("a host");
+    api.remove(group()).expect("the same objects");
+}
+
+#[test]
+fn a_manifest_holds_its_objects_as_they_are() {
+    let group = objects::group(Plan { hosts: 1, tls: Tls::Each }, 7, Pod::B.address(), 8080);
+    let text = objects::manifest(&group);
+    let read: Vec<Value> = text.split_terminator("\n---\n").map(|one| serde_json::from_str(one).expect(one)).collect();
+    assert_eq!(read, group);
+    let kinds: BTreeMap<_, _> = group.iter().map(|object| (object["kind"].as_str(), object)).collect();
+    assert_eq!(kinds[&Some("Ingress")]["spec"]["rules"][0]["host"], name(7));
+    assert_eq!(kinds[&Some("EndpointSlice")]["endpoints"][0]["addresses"][0], "127.0.0.2");
+}

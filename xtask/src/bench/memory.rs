@@ -1,0 +1,178 @@
+//! `cargo xtask bench memory`: what connections that wait cost each peer, and what a route and a certificate do.
+
+use std::fmt::Write as _;
+
+use super::{
+    hosts::{Plan, Stage, Tls, Way},
+    network,
+    record::{self, Part},
+};
+use crate::{
+    build,
+    lab::{descriptors, idle, idle::Kind},
+    setup,
+};
+
+const AFTER_HELP: &str = "\
+Memory is the proportional share of all processes of a peer (Pss). Each figure is that of a peer which has just been
+started, so that none has what another has freed. As root the run has a network namespace of its own.
+
+Exit codes: 0 measured; 1 something failed; a missed goal is printed, and is no failure.
+
+Examples:
+  cargo xtask bench memory                      # about five minutes
+  cargo xtask bench memory --quick              # a tenth of everything, for review
+  cargo xtask bench memory --connections 5000
+  cargo xtask bench memory --record             # and write docs/benchmarks.md";
+
+/// What `--record` writes.
+pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench memory --record" };
+
+/// Measure what connections, routes and certificates cost in memory, beside nginx and haproxy
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// Connections of each kind.
+    #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(100..=10_000))]
+    connections: u32,
+    /// Hosts, of which each has a route.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    routes: u32,
+    /// Certificates, of which each is that of one host.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    certificates: u32,
+    /// Peers; the first is the reference of all ratios.
+    #[arg(long = "peer", value_enum, value_delimiter = ',', default_value = "nginx,haproxy,xdp-ingress")]
+    peers: Vec<Way>,
+    /// A tenth of everything.
+    #[arg(long)]
+    quick: bool,
+    /// Write the table to docs/benchmarks.md.
+    #[arg(long)]
+    record: bool,
+}
+
+/// What is weighed, and how much of it the product may take, in bytes.
+const CONNECTIONS: [(Kind, &str, Option<u64>); 4] = [
+    (Kind::Plain, "idle connection", Some(1229)),
+    (Kind::Tls, "idle connection, TLS", Some(10_752)),
+    (Kind::Http2, "idle connection, HTTP/2 over TLS", None),
+    (Kind::WebSocket, "WebSocket", None),
+];
+
+/// What a peer has before there are routes: as few as a comparison can be with.
+const FEW: usize = 10;
+
+/// What each of a kind takes at each peer.
+#[derive(Debug, PartialEq)]
+struct Row {
+    what: String,
+    goal: Option<u64>,
+    each: Vec<(Way, u64)>,
+}
+
+/// Measures, and prints Markdown.
+///
+/// # Errors
+/// When a program that it needs cannot be had, a peer does not start, or a connection fails.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { connections, routes, certificates, peers, quick, record } = args;
+    let part = if *quick { 10 } else { 1 };
+    let [connections, routes, certificates] = [connections, routes, certificates].map(|count| (*count / part) as usize);
+    setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench memory")?;
+    let binary = build::userspace(build::Profile::Release)?;
+    network::own()?;
+    // A WebSocket takes two of the pod and two of the peer, which has its own.
+    descriptors::raise(3 * connections as u64 + 2000)?;
+    let conditions = record::conditions(&binary)?;
+    let stage = Stage::open(binary)?;
+    let mut rows = Vec::new();
+    for (kind, what, goal) in CONNECTIONS {
+        rows.push(Row::of(&format!("{what} ({connections})"), goal, peers, |way| {
+            let peer = stage.start(way, Plan { hosts: 1, tls: Tls::OneInTen })?;
+            idle::weigh(kind, &peer.server()?, connections, || peer.memory())
+        })?);
+    }
+    rows.push(Row::of(&format!("route ({routes})"), None, peers, |way| {
+        let weight = |hosts| stage.start(way, Plan { hosts, tls: Tls::None })?.memory();
+        Ok(weight(FEW + routes)?.saturating_sub(weight(FEW)?) / routes as u64)
+    })?);
+    // By manifests: an API server of the lab has a connection for each Secret that is watched, where one of a cluster
+    // has 64 on each connection. The peers have one certificate for all hosts.
+    let own = [Way::XdpIngressFiles];
+    rows.push(Row::of(&format!("certificate ({certificates})"), None, &own, |way| {
+        let weight = |tls| stage.start(way, Plan { hosts: certificates, tls })?.memory();
+        Ok(weight(Tls::Each)?.saturating_sub(weight(Tls::None)?) / certificates as u64)
+    })?);
+    let text = format!("{conditions}.\n\n{}", table(&rows));
+    println!("{text}");
+    if *record {
+        PART.write(&text)?;
+    }
+    Ok(())
+}
+
+// === impl Row ===
+
+impl Row {
+    fn of(
+        what: &str,
+        goal: Option<u64>,
+        ways: &[Way],
+        weigh: impl Fn(Way) -> anyhow::Result<u64>,
+    ) -> anyhow::Result<Self> {
+        let each = ways.iter().map(|way| Ok((*way, weigh(*way)?))).collect::<anyhow::Result<_>>()?;
+        eprintln!("{what} done");
+        Ok(Self { what: what.to_owned(), goal, each })
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = "| what (of so many) | peer | bytes each | × first | goal |\n|---|---|---:|---:|---|\n".to_owned();
+    for Row { what, goal, each } in rows {
+        for (way, bytes) in each {
+            let ratio = each.first().map_or(f64::NAN, |(_, first)| *bytes as f64 / *first as f64);
+            let verdict = match goal {
+                Some(goal) if way.is_ours() => {
+                    format!("≤ {goal}: {}", if bytes <= goal { "met" } else { "missed" })
+                }
+                _ => String::new(),
+            };
+            // Writing to a String does not fail.
+            writeln!(text, "| {what} | {} | {bytes} | {ratio:.2} | {verdict} |", way.peer()).ok();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_those_of_the_product() {
+        let each = vec![(Way::Nginx, 400), (Way::XdpIngress, 1200)];
+        let row = |goal| Row { what: "connection".into(), goal, each: each.clone() };
+        let lines: Vec<String> =
+            table(&[row(Some(1229)), row(Some(1199)), row(None)]).lines().skip(2).map(str::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                "| connection | nginx | 400 | 1.00 |  |",
+                "| connection | xdp-ingress | 1200 | 3.00 | ≤ 1229: met |",
+                "| connection | nginx | 400 | 1.00 |  |",
+                "| connection | xdp-ingress | 1200 | 3.00 | ≤ 1199: missed |",
+                "| connection | nginx | 400 | 1.00 |  |",
+                "| connection | xdp-ingress | 1200 | 3.00 |  |",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_fails_for_one_peer_fails_the_row() {
+        let weigh = |way: Way| if way == Way::Haproxy { anyhow::bail!("no haproxy") } else { Ok(7) };
+        let row = Row::of("route", None, &[Way::Nginx], weigh).expect("weighed");
+        assert_eq!(row.each, [(Way::Nginx, 7)]);
+        assert!(Row::of("route", None, &[Way::Nginx, Way::Haproxy], weigh).is_err());
+    }
+}

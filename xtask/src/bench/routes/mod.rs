@@ -1,0 +1,183 @@
+//! `cargo xtask bench routes`: how long one change takes among many hosts until every new request sees it, what it
+//! takes of memory, and that nobody notices otherwise. The product reads Kubernetes objects; its peers read what they
+//! read.
+
+mod report;
+mod served;
+
+use anyhow::ensure;
+
+use self::{
+    report::{Memory, Results},
+    served::Background,
+};
+use super::{
+    hosts::{CERTIFICATES, Change, Plan, Serving, Stage, Tls, Way},
+    network,
+    record::{self, Part},
+};
+use crate::{build, lab::descriptors, setup};
+
+const AFTER_HELP: &str = "\
+A change is timed from when a peer is told of it (a signal, a command, an event, the renaming of a file) to the end of
+the first of twenty answers in a row, each on a connection of its own, that have it. Peers have one worker, on CPU 1,
+and take turns within a round; the peak of memory is that of further changes, which are not timed. The product is told
+by an API server, as where it is installed, and as another peer by a directory with a file for each host. As root the
+run has a network namespace of its own.
+
+Exit codes: 0 measured; 1 something failed, or a request to the product did; a missed goal is printed, no failure.
+
+Examples:
+  cargo xtask bench routes                           # 1,000, 10,000 and 100,000 hosts; about ten minutes
+  cargo xtask bench routes --quick                   # 1,000 hosts, three rounds, for review
+  cargo xtask bench routes --routes 100000 --slow    # nginx too, which reads them for ten seconds each time
+  cargo xtask bench routes --peer xdp-ingress --rounds 50
+  cargo xtask bench routes --record                  # and write docs/benchmarks.md";
+
+/// What `--record` writes.
+pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench routes --record" };
+
+/// Measure how long one change takes among many hosts, beside nginx and haproxy
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// How many hosts there are, each with an Ingress, a Service and an EndpointSlice of its own.
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000", value_parser = hosts)]
+    routes: Vec<usize>,
+    /// Peers.
+    #[arg(
+        long = "peer",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "nginx,haproxy,haproxy-map,xdp-ingress,xdp-ingress-files"
+    )]
+    peers: Vec<Way>,
+    /// Rounds; the medians of fewer than five say little.
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=999))]
+    rounds: u32,
+    /// Also nginx with more than 10,000 hosts: 12 s for each change, and 6 GB.
+    #[arg(long)]
+    slow: bool,
+    /// 1,000 hosts, three rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Write the tables to docs/benchmarks.md.
+    #[arg(long)]
+    record: bool,
+}
+
+/// From so many on nginx is left out, unless it is asked for.
+const SLOW: usize = 10_001;
+/// Descriptors that pods, peers and clients take at most.
+const DESCRIPTORS: u64 = 20_000;
+
+/// As many as there must be, so that four have certificates and others are left to change.
+fn hosts(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (100..=1_000_000).contains(&count) => Ok(count),
+        Ok(count) => Err(format!("`{count}` is not from 100 to 1000000")),
+        Err(error) => Err(format!("`{text}` is no number: {error}")),
+    }
+}
+
+/// Measures, and prints Markdown.
+///
+/// # Errors
+/// When a program that it needs cannot be had, a peer does not start, or a request to the product fails.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { routes, peers, rounds, slow, quick, record } = args;
+    let (routes, rounds) = if *quick { (&[1000][..], 3) } else { (routes.as_slice(), *rounds) };
+    setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench routes")?;
+    let binary = build::userspace(build::Profile::Release)?;
+    network::own()?;
+    descriptors::raise(DESCRIPTORS)?;
+    let mut results = Results::default();
+    let conditions = record::conditions(&binary)?;
+    let stage = Stage::open(binary)?;
+    for count in routes {
+        let is_measured = |way: &&Way| **way != Way::Nginx || *slow || *count < SLOW;
+        let ways: Vec<Way> = peers.iter().filter(is_measured).copied().collect();
+        measure(&stage, *count, &ways, rounds, &mut results)?;
+    }
+    let text = format!("{conditions}; {rounds} rounds, medians.\n\n{results}");
+    println!("{text}");
+    if *record {
+        PART.write(&text)?;
+    }
+    let failures = results.own_failures();
+    ensure!(failures == 0, "{failures} requests to the product failed while something changed");
+    Ok(())
+}
+
+/// Measures peers with so many hosts, all of which run until the last round is over.
+fn measure(stage: &Stage, count: usize, ways: &[Way], rounds: u32, results: &mut Results) -> anyhow::Result<()> {
+    let plan = Plan { hosts: count, tls: Tls::OneInTen };
+    let mut peers = Vec::new();
+    for way in ways {
+        let peer = stage.start(*way, plan)?;
+        eprintln!("{way} serves {count} hosts");
+        peers.push((peer, 0));
+    }
+    for (peer, steady) in &mut peers {
+        *steady = peer.memory()?;
+    }
+    for round in 0..rounds {
+        for turn in 0..peers.len() {
+            let index = (turn + round as usize) % peers.len();
+            one_round(&mut peers[index].0, count, round, results)?;
+        }
+        eprintln!("{count} hosts: round {} of {rounds} done", round + 1);
+    }
+    for (mut peer, steady) in peers {
+        let peak = served::peak(&mut peer, &changes(peer.way(), count, rounds))?.max(steady);
+        results.weigh(count, peer.way(), Memory { steady, peak });
+    }
+    Ok(())
+}
+
+fn one_round(peer: &mut Serving<'_>, count: usize, round: u32, results: &mut Results) -> anyhow::Result<()> {
+    let background = Background::start(&peer.server()?)?;
+    for (kind, number) in changes(peer.way(), count, round) {
+        results.add(count, kind, peer.way(), round, served::change(peer, kind, number)?);
+    }
+    results.fail(count, peer.way(), background.stop()?);
+    Ok(())
+}
+
+/// The changes of a round, each with what it is of: never the first host, which the background asks for.
+fn changes(way: Way, count: usize, round: u32) -> Vec<(Change, usize)> {
+    let round = round as usize;
+    let number = |kind: &Change| match kind {
+        Change::Endpoint => 1 + (count / 2 + round * 7919) % (count - 1),
+        Change::Added | Change::Removed => count + round,
+        Change::Certificate => round % CERTIFICATES,
+    };
+    way.changes().iter().map(|kind| (*kind, number(kind))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_of_what_there_is_and_leave_the_first_host_alone() {
+        for round in 0..300 {
+            for (kind, number) in changes(Way::XdpIngress, 100, round) {
+                match kind {
+                    Change::Endpoint => assert!((1..100).contains(&number), "{number}"),
+                    Change::Added | Change::Removed => assert!(number >= 100, "{number}"),
+                    Change::Certificate => assert!(number < CERTIFICATES, "{number}"),
+                }
+            }
+        }
+        assert_eq!(changes(Way::Nginx, 100, 0), [(Change::Endpoint, 51)]);
+    }
+
+    #[test]
+    fn numbers_of_hosts_are_those_that_can_be_measured() {
+        assert_eq!(hosts("100"), Ok(100));
+        for bad in ["99", "1000001", "many", "-1"] {
+            assert!(hosts(bad).is_err(), "{bad}");
+        }
+    }
+}

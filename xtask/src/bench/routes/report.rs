@@ -1,0 +1,137 @@
+//! What each change took, as Markdown: medians over rounds, ratios within a round, and the goals of the product.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::served::Served;
+use crate::bench::{
+    hosts::{Change, Way},
+    report::median,
+};
+
+/// Bytes that a peer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) steady: u64,
+    /// While changes are made, old processes included.
+    pub(super) peak: u64,
+}
+
+/// What a run has found.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    /// By hosts, change and peer, with the round.
+    changes: BTreeMap<(usize, Change, Way), BTreeMap<u32, Served>>,
+    memory: BTreeMap<(usize, Way), Memory>,
+    /// Requests of the background that failed.
+    failed: BTreeMap<(usize, Way), u64>,
+}
+
+/// Milliseconds until a change is to be served, by how many hosts there are.
+const GOALS: [(usize, f64); 2] = [(10_000, 1.0), (100_000, 2.0)];
+
+// === impl Results ===
+
+impl Results {
+    pub(super) fn add(&mut self, hosts: usize, kind: Change, way: Way, round: u32, served: Served) {
+        self.changes.entry((hosts, kind, way)).or_default().insert(round, served);
+    }
+
+    pub(super) fn weigh(&mut self, hosts: usize, way: Way, memory: Memory) {
+        self.memory.insert((hosts, way), memory);
+    }
+
+    pub(super) fn fail(&mut self, hosts: usize, way: Way, failed: u64) {
+        *self.failed.entry((hosts, way)).or_default() += failed;
+    }
+
+    /// Requests that failed at the product.
+    pub(super) fn own_failures(&self) -> u64 {
+        let background = self.failed.iter().filter(|((_, way), _)| way.is_ours()).map(|(_, failed)| failed);
+        let changes = self.changes.iter().filter(|((_, _, way), _)| way.is_ours());
+        let probes = changes.flat_map(|(_, rounds)| rounds.values()).map(|served| &served.failed);
+        background.chain(probes).sum()
+    }
+
+    /// How long a change takes beside the first peer that was measured in the same rounds.
+    fn ratio(&self, hosts: usize, kind: Change, rounds: &BTreeMap<u32, Served>) -> Option<f64> {
+        let reference = self.changes.get(&(hosts, kind, Way::Nginx))?;
+        let of = |(round, served): (&u32, &Served)| Some(served.millis / reference.get(round)?.millis);
+        Some(median(rounds.iter().filter_map(of)))
+    }
+}
+
+/// The goal is one of the way that the product is installed in.
+fn verdict(hosts: usize, way: Way, millis: f64) -> String {
+    let goal = GOALS.iter().find(|(most, _)| hosts <= *most);
+    match (way, goal) {
+        (Way::XdpIngress, Some((_, goal))) => {
+            format!("≤ {goal} ms: {}", if millis <= *goal { "met" } else { "missed" })
+        }
+        _ => String::new(),
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| hosts | change | peer | ms until served | worst | × nginx | failed | goal |")?;
+        writeln!(f, "|---:|---|---|---:|---:|---:|---:|---|")?;
+        for ((hosts, kind, way), rounds) in &self.changes {
+            let millis = median(rounds.values().map(|served| served.millis));
+            let worst = rounds.values().map(|served| served.millis).fold(f64::NAN, f64::max);
+            let ratio = self.ratio(*hosts, *kind, rounds).map_or_else(String::new, |ratio| format!("{ratio:.4}"));
+            let failed: u64 = rounds.values().map(|served| served.failed).sum();
+            let verdict = verdict(*hosts, *way, millis);
+            writeln!(f, "| {hosts} | {kind} | {way} | {millis:.1} | {worst:.1} | {ratio} | {failed} | {verdict} |")?;
+        }
+        writeln!(f, "\n| hosts | peer | MiB | MiB, peak | failed in the background |\n|---:|---|---:|---:|---:|")?;
+        for ((hosts, way), Memory { steady, peak }) in &self.memory {
+            let failed = self.failed.get(&(*hosts, *way)).copied().unwrap_or_default();
+            writeln!(f, "| {hosts} | {way} | {:.1} | {:.1} | {failed} |", mib(*steady), mib(*peak))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_formed_within_a_round_and_failures_are_those_of_the_product() {
+        let mut results = Results::default();
+        for (round, nginx, own) in [(0, 100.0, 1.0), (1, 200.0, 4.0), (2, 400.0, 2.0)] {
+            let served = |millis| Served { millis, failed: 1 };
+            results.add(1000, Change::Endpoint, Way::Nginx, round, served(nginx));
+            results.add(1000, Change::Endpoint, Way::XdpIngress, round, served(own));
+        }
+        results.weigh(1000, Way::XdpIngress, Memory { steady: 1 << 20, peak: 3 << 19 });
+        results.fail(1000, Way::Nginx, 5);
+        results.fail(1000, Way::XdpIngress, 2);
+        assert_eq!(results.own_failures(), 5);
+        let text = results.to_string();
+        for line in [
+            "| 1000 | endpoint changed | nginx, reload | 200.0 | 400.0 | 1.0000 | 3 |  |",
+            "| 1000 | endpoint changed | xdp-ingress | 2.0 | 4.0 | 0.0100 | 3 | ≤ 1 ms: missed |",
+            "| 1000 | xdp-ingress | 1.0 | 1.5 | 2 |",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn goals_depend_on_how_many_hosts_there_are() {
+        for (hosts, millis, expect) in [
+            (1000, 1.0, "≤ 1 ms: met"),
+            (10_000, 1.1, "≤ 1 ms: missed"),
+            (100_000, 1.1, "≤ 2 ms: met"),
+            (200_000, 1.0, ""),
+        ] {
+            assert_eq!(verdict(hosts, Way::XdpIngress, millis), expect);
+            assert_eq!(verdict(hosts, Way::XdpIngressFiles, millis), "");
+        }
+    }
+}

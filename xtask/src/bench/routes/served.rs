@@ -1,0 +1,157 @@
+//! How long it takes until every new connection finds a change, and what fails meanwhile.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+
+use crate::{
+    bench::hosts::{Change, Serving, weigh},
+    lab::{
+        Namespace,
+        client::{Ask, Protocol},
+        idle,
+        load::{Clients, Connections, Load, Target},
+    },
+};
+
+/// So many new connections in a row find the change before it counts as served: of an old process that still accepts,
+/// one of them would find the old.
+const STREAK: u32 = 20;
+/// Between two new connections.
+const PAUSE: Duration = Duration::from_micros(100);
+/// Longest wait for a change.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often memory is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long an old process has at least until its memory is gone.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// What one change took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Served {
+    pub(super) millis: f64,
+    /// Connections that found neither what was there before nor what is there now.
+    pub(super) failed: u64,
+}
+
+/// Makes a change and looks until it is served: from before the peer is told to the end of the first answer that has
+/// it.
+pub(super) fn change(peer: &mut Serving<'_>, change: Change, number: usize) -> anyhow::Result<Served> {
+    let (telling, expected) = peer.prepare(change, number)?;
+    let began = Instant::now();
+    peer.tell(telling)?;
+    until_served(began, || peer.look(&expected))
+}
+
+fn until_served(began: Instant, mut look: impl FnMut() -> Option<bool>) -> anyhow::Result<Served> {
+    let (mut first, mut streak, mut failed) = (None, 0, 0);
+    loop {
+        match look() {
+            Some(true) => {
+                let since = *first.get_or_insert_with(|| began.elapsed());
+                streak += 1;
+                if streak == STREAK {
+                    return Ok(Served { millis: since.as_secs_f64() * 1e3, failed });
+                }
+            }
+            Some(false) => (first, streak) = (None, 0),
+            None => {
+                (first, streak) = (None, 0);
+                failed += 1;
+            }
+        }
+        ensure!(began.elapsed() < PATIENCE, "a change is not served after {} s", PATIENCE.as_secs());
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The most memory that a peer takes while these changes are made, and a while after each.
+pub(super) fn peak(peer: &mut Serving<'_>, changes: &[(Change, usize)]) -> anyhow::Result<u64> {
+    let (pid, is_over) = (peer.pid(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = weigh(pid)?.max(most);
+                thread::sleep(LOOK);
+            }
+            anyhow::Ok(most)
+        });
+        let made = changes.iter().try_for_each(|(kind, number)| {
+            let began = Instant::now();
+            change(peer, *kind, *number)?;
+            thread::sleep(began.elapsed().max(SETTLE));
+            anyhow::Ok(())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let most = looking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        made.and(most)
+    })
+}
+
+/// Clients in the background, none of which may fail: one that keeps its connection, and one with a new connection for
+/// each request, plain, and one by TLS.
+pub(super) struct Background(Vec<Load>);
+
+impl Background {
+    pub(super) fn start(server: &idle::Server) -> anyhow::Result<Self> {
+        let idle::Server { http, https, host, trust } = server;
+        let start = |(addr, protocol, connections, pause): (SocketAddr, Protocol, Connections, u64)| {
+            Load::of(
+                &Namespace::current(),
+                Clients {
+                    target: Target { addr, protocol, trust: trust.clone() },
+                    ask: Ask::get(host, "/"),
+                    count: 1,
+                    from: Vec::new(),
+                    connections,
+                    pause: Duration::from_millis(pause),
+                },
+            )
+        };
+        let loads = [
+            (*http, Protocol::Http1, Connections::Kept, 5),
+            (*http, Protocol::Http1, Connections::New, 5),
+            (*https, Protocol::Https1, Connections::New, 20),
+        ];
+        Ok(Self(loads.into_iter().map(start).collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Ends it: how many requests have failed.
+    pub(super) fn stop(self) -> anyhow::Result<u64> {
+        let mut failed = 0;
+        for load in self.0 {
+            let report = load.stop()?;
+            failed += report.failed;
+            report.reasons.iter().for_each(|reason| eprintln!("a request failed: {reason}"));
+        }
+        Ok(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_served_when_nobody_finds_the_old_any_more() {
+        let began = Instant::now();
+        let mut looks = 0;
+        let served = until_served(began, || {
+            looks += 1;
+            match looks {
+                1..=3 | 6 => Some(false),
+                5 => None,
+                _ => Some(true),
+            }
+        });
+        let Served { millis, failed } = served.expect("served");
+        assert_eq!((looks, failed), (6 + STREAK, 1));
+        assert!(millis < began.elapsed().as_secs_f64() * 1e3);
+    }
+}
