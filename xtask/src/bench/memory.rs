@@ -1,9 +1,9 @@
 //! `cargo xtask bench memory`: what connections that wait cost each peer, and what a route and a certificate do.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, thread, time::Duration};
 
 use super::{
-    hosts::{Plan, Stage, Tls, Way},
+    hosts::{Plan, Serving, Stage, Tls, Way},
     network,
     record::{self, Part},
 };
@@ -62,6 +62,8 @@ const CONNECTIONS: [(Kind, &str, Option<u64>); 4] = [
 
 /// What a peer has before there are routes: as few as a comparison can be with.
 const FEW: usize = 10;
+/// Between the start of a peer and a look at what it takes.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// What each of a kind takes at each peer.
 #[derive(Debug, PartialEq)]
@@ -94,14 +96,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         })?);
     }
     rows.push(Row::of(&format!("route ({routes})"), None, peers, |way| {
-        let weight = |hosts| stage.start(way, Plan { hosts, tls: Tls::None })?.memory();
+        let weight = |hosts| settled(&stage.start(way, Plan { hosts, tls: Tls::None })?);
         Ok(weight(FEW + routes)?.saturating_sub(weight(FEW)?) / routes as u64)
     })?);
     // By manifests: an API server of the lab has a connection for each Secret that is watched, where one of a cluster
     // has 64 on each connection. The peers have one certificate for all hosts.
     let own = [Way::XdpIngressFiles];
     rows.push(Row::of(&format!("certificate ({certificates})"), None, &own, |way| {
-        let weight = |tls| stage.start(way, Plan { hosts: certificates, tls })?.memory();
+        let weight = |tls| settled(&stage.start(way, Plan { hosts: certificates, tls })?);
         Ok(weight(Tls::Each)?.saturating_sub(weight(Tls::None)?) / certificates as u64)
     })?);
     let text = format!("{conditions}.\n\n{}", table(&rows));
@@ -110,6 +112,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         PART.write(&text)?;
     }
     Ok(())
+}
+
+/// What a peer takes once the buffers of its start are given back.
+fn settled(peer: &Serving<'_>) -> anyhow::Result<u64> {
+    thread::sleep(SETTLE);
+    peer.memory()
 }
 
 // === impl Row ===

@@ -104,7 +104,7 @@ impl<'s> Opener<'s> {
 
     fn one(&self) -> anyhow::Result<Box<dyn Any>> {
         let Server { http, https, host, trust } = self.server;
-        Ok(match self.kind {
+        let held: Box<dyn Any> = match self.kind {
             Kind::Plain => {
                 let mut stream = TcpStream::connect(http)?;
                 ask(&mut stream, host)?;
@@ -124,7 +124,8 @@ impl<'s> Opener<'s> {
                 anyhow::Ok(connection)
             })?),
             Kind::WebSocket => Box::new(web_socket(*http, host, "/websocket")?),
-        })
+        };
+        Ok(held)
     }
 
     /// Lets time pass, in which connections of HTTP/2 answer what they are asked.
@@ -136,7 +137,7 @@ impl<'s> Opener<'s> {
 
 /// Asks once and reads the answer, after which a connection is idle.
 fn ask(stream: &mut (impl Read + Write), host: &str) -> anyhow::Result<()> {
-    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
     let (mut answer, mut bytes) = (Vec::new(), [0; 4096]);
     while !is_whole(&answer)? {
         let count = stream.read(&mut bytes)?;

@@ -42,7 +42,7 @@ fn exchange(address: SocketAddr, host: &str) -> io::Result<Vec<u8>> {
 
 /// A client that resumes no session, so that it is shown the certificate of now.
 pub(super) fn client(trust: &Trust) -> anyhow::Result<Arc<ClientConfig>> {
-    let mut config = ClientConfig::clone(&*trust.config(b"http/1.1")?);
+    let mut config = Arc::unwrap_or_clone(trust.config(b"http/1.1")?);
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }

@@ -73,7 +73,7 @@ const DESCRIPTORS: u64 = 20_000;
 
 /// As many as there must be, so that four have certificates and others are left to change.
 fn hosts(text: &str) -> Result<usize, String> {
-    match text.parse() {
+    match text.parse::<usize>() {
         Ok(count) if (100..=1_000_000).contains(&count) => Ok(count),
         Ok(count) => Err(format!("`{count}` is not from 100 to 1000000")),
         Err(error) => Err(format!("`{text}` is no number: {error}")),
@@ -129,7 +129,8 @@ fn measure(stage: &Stage, count: usize, ways: &[Way], rounds: u32, results: &mut
         eprintln!("{count} hosts: round {} of {rounds} done", round + 1);
     }
     for (mut peer, steady) in peers {
-        let peak = served::peak(&mut peer, &changes(peer.way(), count, rounds))?.max(steady);
+        let further = changes(peer.way(), count, rounds);
+        let peak = served::peak(&mut peer, &further)?.max(steady);
         results.weigh(count, peer.way(), Memory { steady, peak });
     }
     Ok(())

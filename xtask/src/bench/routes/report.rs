@@ -52,7 +52,7 @@ impl Results {
         background.chain(probes).sum()
     }
 
-    /// How long a change takes beside the first peer that was measured in the same rounds.
+    /// How long a change takes relative to nginx in the same round.
     fn ratio(&self, hosts: usize, kind: Change, rounds: &BTreeMap<u32, Served>) -> Option<f64> {
         let reference = self.changes.get(&(hosts, kind, Way::Nginx))?;
         let of = |(round, served): (&u32, &Served)| Some(served.millis / reference.get(round)?.millis);
