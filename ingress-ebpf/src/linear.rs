@@ -47,10 +47,13 @@ pub(crate) fn segment(ctx: &TcContext) -> Result<Segment, Total> {
     }
 }
 
-/// What an ICMP error of the stack says of a segment. Such errors are rare, so that what they quote is always brought
-/// into the linear part.
+/// What an ICMP error of the stack says of a segment. ICMP is rare, so what it quotes is always brought into the linear
+/// part; of anything else (tunnels) nothing is.
 #[inline(always)]
 pub(crate) fn quoted(ctx: &TcContext) -> Option<Quoted> {
+    if !parse::is_icmp(&Linear::new(ctx.data(), ctx.data_end())) {
+        return None;
+    }
     ctx.pull_data(ctx.len().min(HEADERS)).ok()?;
     parse::quoted(&Linear::new(ctx.data(), ctx.data_end()))
 }

@@ -77,6 +77,8 @@ const TCP_CHECKSUM: usize = 16;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
 
 /// What remains to be read once the network layer is known.
 struct Transport {
@@ -107,6 +109,17 @@ pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
     segment(frame, &transport)
 }
 
+/// Whether a frame is of ICMP at all: what tells others apart before more of them is read.
+#[inline(always)]
+pub fn is_icmp(frame: &impl Frame) -> bool {
+    let Ok((ethertype, offset)) = link(frame) else { return false };
+    match ethertype {
+        IPV4 => frame.bytes::<1>(offset + 9).is_some_and(|proto| *proto == [ICMP]),
+        IPV6 => frame.bytes::<1>(offset + 6).is_some_and(|next| *next == [ICMPV6]),
+        _ => false,
+    }
+}
+
 /// Reads an ICMP error about a TCP segment; `None` for everything else. Behind IPv6 extension headers nothing is looked
 /// for: neither do routers put their errors there, nor this node its segments.
 #[inline(always)]
@@ -122,7 +135,6 @@ pub fn quoted(frame: &impl Frame) -> Option<Quoted> {
 /// RFC 792; also the errors of RFC 1191.
 #[inline(always)]
 fn quoted_by_icmp(frame: &impl Frame, offset: usize) -> Option<Quoted> {
-    const ICMP: u8 = 1;
     const UNREACHABLE: u8 = 3;
     const REDIRECT: u8 = 5;
     const TIME_EXCEEDED: u8 = 11;
@@ -142,7 +154,6 @@ fn quoted_by_icmp(frame: &impl Frame, offset: usize) -> Option<Quoted> {
 /// RFC 4443.
 #[inline(always)]
 fn quoted_by_icmpv6(frame: &impl Frame, offset: usize) -> Option<Quoted> {
-    const ICMPV6: u8 = 58;
     const HEADER: usize = 40;
     let (proto, _) = plain_ipv6(frame, offset)?;
     let message = offset + HEADER;

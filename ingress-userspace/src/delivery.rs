@@ -12,7 +12,8 @@ pub(crate) const LOST_MIN: u64 = 16;
 
 /// What to do about it.
 pub(crate) const ADVICE: &str = "a rule of netfilter takes or drops them before: look for port 80 or 443 (with \
-                                 `--steer rewrite` 10080 or 10443) in `nft list ruleset` and `iptables-save` on the \
+                                 `--steer rewrite` for what that makes of them, 10080 or 10443 unless \
+                                 `--rewrite-offset` says otherwise) in `nft list ruleset` and `iptables-save` on the \
                                  node (a pod's `hostPort`, a load balancer, a firewall), and remove it, give one of \
                                  the two other ports, or go past a DNAT rule with `--steer rewrite`";
 

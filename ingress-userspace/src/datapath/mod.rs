@@ -179,7 +179,8 @@ impl Datapath {
         &self.report
     }
 
-    /// Makes exactly these ports the steered ones; ports that stay are never absent meanwhile.
+    /// Makes exactly these ports the steered ones; ports that stay are never absent meanwhile, and what goes makes room
+    /// where there is none.
     ///
     /// # Errors
     /// [`Error::TooMany`], [`Error::Slot`], or [`Error::Kernel`], after which some of the changes may be made.

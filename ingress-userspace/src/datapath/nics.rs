@@ -171,7 +171,10 @@ impl Nics {
             // A filter goes with its interface, whose number is not used again.
             NicMode::Clsact => true,
         };
-        (stands && !before.is_busy()).then(|| NicReport { name: name.to_owned(), ..before.clone() })
+        // Without it what is rewritten on its way in would stay so on its way out.
+        let sends = !matches!(before.transmit, TransmitState::Attached { hook: TcHook::Tcx, .. })
+            || link::is_attached(&pins.tc_out_link(name), index);
+        (stands && sends && !before.is_busy()).then(|| NicReport { name: name.to_owned(), ..before.clone() })
     }
 
     /// Attaches the programs to one interface; `before`: it may have some already. What an interface has that was never

@@ -37,9 +37,10 @@ pub enum NicState {
 /// What became of the packets that an interface sends.
 #[derive(Clone, Debug)]
 pub enum TransmitState {
-    /// They are counted.
+    /// They are counted, and what rewritten ports send gets back the port that clients know.
     Attached { hook: TcHook, attachment: Attachment },
-    /// They are not, or no longer exactly: the kernel refused something. Nothing else depends on it.
+    /// They are not, or no longer exactly: the kernel refused something. No port is rewritten in what the interface
+    /// receives; nothing else depends on it.
     Failed(Arc<Error>),
     /// They are not, for neither are those that it receives ([`NicState`]).
     Off,

@@ -134,17 +134,26 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(count)
     }
 
-    /// Makes the map hold exactly `wanted`: first what is new or changed, then what goes.
+    /// Makes the map hold exactly `wanted`: first what is new or changed, then what goes; where there is no room for
+    /// both, what goes makes it.
     pub(super) fn replace(&self, wanted: &[(K, V)]) -> Result<(), Error>
     where
         K: Default + PartialEq,
         V: Default + PartialEq,
     {
         let present = self.entries()?;
+        let mut unwanted = present.iter().filter(|(key, _)| !wanted.iter().any(|(other, _)| other == key));
         for (key, value) in wanted.iter().filter(|entry| !present.contains(entry)) {
-            self.set(key, value)?;
+            while !self.set_if_room(key, value)? {
+                let Some((gone, _)) = unwanted.next() else {
+                    // Nothing more can go: the kernel's own error.
+                    self.set(key, value)?;
+                    break;
+                };
+                self.remove(gone)?;
+            }
         }
-        for (key, _) in present.iter().filter(|(key, _)| !wanted.iter().any(|(other, _)| other == key)) {
+        for (key, _) in unwanted {
             self.remove(key)?;
         }
         Ok(())

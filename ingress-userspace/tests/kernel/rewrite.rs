@@ -5,7 +5,7 @@ use aya::maps::{HashMap, Map, MapData};
 use ingress_common::{
     Nic, PortKey, PortRule, Total,
     flow::{PROTO_TCP, PROTO_UDP},
-    map::NICS,
+    map::{NICS, PORTS, PORTS_MAX},
     steer::{NIC_NATIVE, NIC_TRANSMITS, PORT_COUNT_ONLY, PORT_REWRITTEN},
 };
 use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, TransmitOptions};
@@ -339,6 +339,25 @@ fn a_rewritten_port_has_two_rules_and_an_interface_says_whether_it_sends() {
         for _ in 0..2 {
             assert_eq!(rules(Some(REWRITTEN)), [(PUBLIC, 0, REWRITTEN), (REWRITTEN, PORT_REWRITTEN, PUBLIC)]);
             assert_eq!(rules(None), [(PUBLIC, 0, 0)]);
+        }
+    });
+}
+
+#[test]
+fn ports_that_leave_no_room_make_room_for_others() {
+    sandboxed(|sandbox| {
+        let datapath = serving_with(&sandbox.options(&[]));
+        for offset in [10_000, 20_000] {
+            let port = |port: u16| {
+                let rewritten = Some(port + offset);
+                SteeredPort { port, proto: PROTO_TCP, first_slot: 0, workers: 2, flags: 0, rewritten }
+            };
+            let ports: Vec<_> = (1_000..1_032).map(port).collect();
+            datapath.set_ports(&ports).expect("as many as fit");
+            let pinned: HashMap<_, PortKey, PortRule> = Map::HashMap(sandbox.map(PORTS)).try_into().expect("a hash");
+            let numbers: Vec<_> = pinned.keys().map(|key| u16::from_be(key.expect("read").port_be)).collect();
+            assert_eq!(numbers.len(), PORTS_MAX as usize);
+            assert!((1_000..1_032).all(|port| numbers.contains(&port) && numbers.contains(&(port + offset))));
         }
     });
 }

@@ -148,8 +148,8 @@ pub(super) fn report(nic: &NicReport) {
     if *state == NicState::Failed {
         warn!(
             name,
-            "what this interface receives is not counted, and the deny list does not hold for it but where the proxy refuses; \
-             it is served"
+            "what this interface receives is not counted, `--steer rewrite` does nothing for it, and the deny list does \
+             not hold for it but where the proxy refuses; it is served"
         );
     }
     if let TransmitState::Failed(error) = transmit {

@@ -21,7 +21,8 @@ pub struct Options {
     /// ConfigMaps of stream services. Default none.
     pub tcp_services: Option<ObjectName>,
     pub udp_services: Option<ObjectName>,
-    /// TCP ports of the node that no service gets, as this process has a use for them. Default 80 and 443.
+    /// TCP ports of the node that no service gets, as this process has a use for them, also as those that packets get by
+    /// `--steer rewrite`. Default 80 and 443.
     pub reserved_ports: BTreeSet<u16>,
     /// Secret whose keys seal tickets of TLS sessions. Default none: keys of the process alone.
     pub ticket_secret: Option<ObjectName>,

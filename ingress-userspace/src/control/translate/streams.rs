@@ -101,7 +101,8 @@ fn read<'r>(
 ) -> Option<Row<'r>> {
     let row = parse(key, value).and_then(|row| match transport {
         Transport::Tcp if context.options.reserved_ports.contains(&row.number) => {
-            Err("this process serves HTTP, HTTPS or its metrics there; take another port".to_owned())
+            Err("HTTP, HTTPS or the metrics of this process have it, or get it by `--steer rewrite`; take another port"
+                .to_owned())
         }
         Transport::Udp if row.accepts_proxy_protocol || row.introduction.is_some() => {
             Err("the PROXY protocol is of TCP alone; write `NAMESPACE/SERVICE:PORT`".to_owned())
