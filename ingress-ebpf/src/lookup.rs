@@ -1,5 +1,7 @@
 //! `ingress_lookup`: delivers new connections for steered ports to a worker's listener, whatever address and port that
 //! listener is bound to. Whatever is not ours is left to the stack untouched.
+//!
+//! Linux 5.9 to 5.17 have `ingress_lookup_blind` in its place, which is not told by which interface a packet came.
 
 use aya_ebpf::{
     bindings::{bpf_sk_lookup, sk_action::SK_PASS},
@@ -18,8 +20,19 @@ use crate::{
 
 #[sk_lookup]
 fn ingress_lookup(ctx: SkLookupContext) -> u32 {
-    if let Some(mut flow) = flow(&ctx) {
-        deliver(&ctx, &mut flow);
+    look_up::<true>(&ctx)
+}
+
+#[sk_lookup]
+fn ingress_lookup_blind(ctx: SkLookupContext) -> u32 {
+    look_up::<false>(&ctx)
+}
+
+/// `SEES_NIC`: the context has the interface (from kernel commit f89315650ba3 on, Linux 5.17).
+#[inline(always)]
+fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
+    if let Some(mut flow) = flow(ctx) {
+        deliver::<SEES_NIC>(ctx, &mut flow);
     }
     // Also for an empty slot: the stack finds no socket and refuses the connection at once, where SK_DROP would be
     // silent.
@@ -27,15 +40,15 @@ fn ingress_lookup(ctx: SkLookupContext) -> u32 {
 }
 
 #[inline(always)]
-fn deliver(ctx: &SkLookupContext, flow: &mut FlowKey) {
+fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) {
     let (slot, event) = match route(&Maps, flow, handoffs::find) {
         Route::Leave => return,
         Route::Chosen(slot) => (slot, Total::LookupDecided),
         Route::Late(slot) => (slot, Total::LookupLate),
-        Route::Kept(slot) => (slot, by_default(ctx, flow)),
+        Route::Kept(slot) => (slot, by_default::<SEES_NIC>(ctx, flow)),
         Route::Default(choice) => {
             keep(flow, &choice);
-            (choice.handoff.slot, by_default(ctx, flow))
+            (choice.handoff.slot, by_default::<SEES_NIC>(ctx, flow))
         }
     };
     const NO_ENTRY: i32 = -2;
@@ -56,10 +69,10 @@ fn deliver(ctx: &SkLookupContext, flow: &mut FlowKey) {
     );
 }
 
-/// Which lookup by the default rule this is.
+/// Which lookup by the default rule this is; of one whose interface is not known it is not said that XDP saw it.
 #[inline(always)]
-fn by_default(ctx: &SkLookupContext, flow: &FlowKey) -> Total {
-    if seen_before(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
+fn by_default<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &FlowKey) -> Total {
+    if SEES_NIC && seen_before(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
 }
 
 /// Lets later lookups of the connection find the same worker.

@@ -1,5 +1,6 @@
 //! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup` and `ingress_tc_out`: bind the pure half of the
-//! crate to packets, maps and counters.
+//! crate to packets, maps and counters. Two of them are there once more, for kernels before 5.18: `ingress_xdp_linear` and
+//! `ingress_lookup_blind`.
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
     target_arch = "bpf",

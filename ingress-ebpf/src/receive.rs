@@ -14,7 +14,6 @@ use ingress_ebpf::{
 use crate::{
     clients, count, handoffs,
     node::{Maps, count_choice, host},
-    rewrite,
 };
 
 /// A packet that is being received, as the context of a program shows it.
@@ -27,6 +26,8 @@ pub(crate) trait Received: EbpfContext {
     fn segment(&self) -> Result<Segment, Total>;
     /// What it says of a segment, if it is an ICMP error.
     fn quoted(&self) -> Option<Quoted>;
+    /// Whether ports are rewritten in what comes by this interface.
+    fn is_rewritten(&self) -> bool;
     /// Puts a port in the place of the one that stands there, and mends the checksum.
     fn rewrite(&self, place: Place, from_be: u16, to_be: u16);
 }
@@ -46,7 +47,7 @@ pub(crate) fn receive(packet: &impl Received) -> Fate {
     match packet.segment() {
         Ok(segment) => act(packet, &segment, bytes),
         Err(verdict) => {
-            if verdict == Total::OtherProtocol && rewrite::is_on(packet.nic()) {
+            if verdict == Total::OtherProtocol && packet.is_rewritten() {
                 rewrite_quoted(packet);
             }
             leave(verdict, bytes)
@@ -75,7 +76,7 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
     // Now, although it may yet be dropped: behind the loop over workers the verifier would have to walk that loop for
     // every length that the headers may have, which is more than Linux 6.1 puts up with.
     if let Some(port_be) = rule.rewritten()
-        && rewrite::is_on(packet.nic())
+        && packet.is_rewritten()
     {
         packet.rewrite(segment.destination_port(), flow.local_port_be, port_be);
     }

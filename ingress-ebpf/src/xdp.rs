@@ -1,7 +1,10 @@
-//! `ingress_xdp`: sees what an interface receives before the stack does, in the driver or just behind it.
+//! `ingress_xdp`: sees what an interface receives before the stack does, in the driver or just behind it. In its place
+//! Linux 5.9 to 5.17 have `ingress_xdp_linear`, which sees frames of one buffer only, and rewrites no ports.
+
+use core::ffi::c_void;
 
 use aya_ebpf::{
-    EbpfContext as _,
+    EbpfContext,
     bindings::xdp_action::{XDP_DROP, XDP_PASS},
     helpers::generated::bpf_xdp_get_buff_len,
     macros::xdp,
@@ -18,11 +21,24 @@ use crate::{
 
 #[xdp(frags)]
 fn ingress_xdp(ctx: XdpContext) -> u32 {
-    match receive(&ctx) {
+    see(&ctx)
+}
+
+#[xdp]
+fn ingress_xdp_linear(ctx: XdpContext) -> u32 {
+    see(&OneBuffer(ctx))
+}
+
+#[inline(always)]
+fn see(frame: &impl Received) -> u32 {
+    match receive(frame) {
         Fate::Pass => XDP_PASS,
         Fate::Drop => XDP_DROP,
     }
 }
+
+/// A frame that lies in one buffer, as all do that programs without `xdp.frags` are shown.
+struct OneBuffer(XdpContext);
 
 impl Received for XdpContext {
     #[inline(always)]
@@ -50,13 +66,61 @@ impl Received for XdpContext {
     }
 
     #[inline(always)]
+    fn is_rewritten(&self) -> bool {
+        rewrite::is_on(self.nic())
+    }
+
+    #[inline(always)]
     fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
         rewrite::by_xdp(self, place, from_be, to_be);
     }
 }
 
+impl EbpfContext for OneBuffer {
+    #[inline(always)]
+    fn as_ptr(&self) -> *mut c_void {
+        let Self(ctx) = self;
+        ctx.as_ptr()
+    }
+}
+
+impl Received for OneBuffer {
+    #[inline(always)]
+    fn nic(&self) -> u32 {
+        let Self(ctx) = self;
+        ctx.nic()
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        let Self(ctx) = self;
+        // By no helper: the one that knows came with frames of several buffers (kernel commit 0165cc817075).
+        (ctx.data_end() - ctx.data()) as u64
+    }
+
+    #[inline(always)]
+    fn segment(&self) -> Result<Segment, Total> {
+        let Self(ctx) = self;
+        ctx.segment()
+    }
+
+    #[inline(always)]
+    fn quoted(&self) -> Option<Quoted> {
+        None
+    }
+
+    /// Nowhere: the helpers that read and write ports came with frames of several buffers (kernel commit 3f364222d032).
+    #[inline(always)]
+    fn is_rewritten(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn rewrite(&self, _: Place, _: u16, _: u16) {}
+}
+
 /// A program that does nothing: what `ingress_xdp` is measured against. Never attached.
-#[xdp(frags)]
+#[xdp]
 fn ingress_bare(_: XdpContext) -> u32 {
     XDP_PASS
 }
