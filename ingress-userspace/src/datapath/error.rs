@@ -58,6 +58,12 @@ pub enum Error {
         #[source]
         source: Box<aya::programs::ProgramError>,
     },
+    #[error(
+        "the process may lock no more memory, which maps and programs are counted as before Linux 5.11; give it \
+         `CAP_SYS_RESOURCE`, with which it raises the limit itself, or raise that (`ulimit -l unlimited`, for a unit of \
+         systemd `LimitMEMLOCK=infinity`)"
+    )]
+    LockedMemory,
     #[error("slot {slot} is beyond the {max} listeners that fit")]
     Slot { slot: u32, max: u32 },
     #[error("{count} {what} are too many, for {max} fit; configure fewer of them")]
@@ -77,6 +83,8 @@ pub enum Missing {
     Capability(&'static str),
     /// The kernel is older than the programs need.
     Kernel { running: String, needed: &'static str },
+    /// The kernel is older than rewriting ports needs.
+    Rewriting { running: String, needed: &'static str },
     /// The kernel has no support for programs of this type, or forbids them.
     ProgramType(&'static str),
     /// The kernel takes no BTF, which the map definitions need. Its own, `/sys/kernel/btf`, is needed for nothing.
@@ -105,6 +113,11 @@ impl fmt::Display for Missing {
             Self::Kernel { running, needed } => {
                 write!(f, "kernel `{running}` is too old; `{needed}` or later is needed")
             }
+            Self::Rewriting { running, needed } => write!(
+                f,
+                "kernel `{running}` is too old for `--steer rewrite`; `{needed}` or later is needed, and `--steer auto` \
+                 runs here"
+            ),
             Self::ProgramType(name) => write!(
                 f,
                 "the kernel does not load `{name}` programs; let the process use bpf(2) (seccomp, SELinux, AppArmor), \
@@ -131,13 +144,15 @@ fn list(missing: &[Missing]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datapath::kernel;
 
     #[test]
     fn what_is_documented_is_what_is_said() {
         const DOCS: &str = include_str!("../../../docs/lifecycle.md");
         let missing = [
             Missing::Capability("CAP_BPF"),
-            Missing::Kernel { running: "5.10.0-32-amd64".to_owned(), needed: "5.18" },
+            Missing::Kernel { running: "4.19.0-27-amd64".to_owned(), needed: kernel::OLDEST_TEXT },
+            Missing::Rewriting { running: "5.10.0-32-amd64".to_owned(), needed: kernel::FULL_TEXT },
             Missing::ProgramType("xdp"),
             Missing::Btf,
             Missing::Bpffs("/sys/fs/bpf".into()),
@@ -150,6 +165,7 @@ mod tests {
             },
             Error::Busy { interface: "eth0".to_owned() },
             Error::NothingPinned("/sys/fs/bpf/xdp-ingress".into()),
+            Error::LockedMemory,
         ];
         let said = missing.iter().map(ToString::to_string).chain(errors.iter().map(ToString::to_string));
         for said in said {

@@ -25,6 +25,7 @@ mod error;
 mod flags;
 mod flows;
 mod hosts;
+mod kernel;
 mod limits;
 mod link;
 mod log;
@@ -65,7 +66,9 @@ use ingress_common::{
 
 use self::{
     alive::Life,
+    kernel::Version,
     nics::{Nics, Place},
+    object::Variant,
     pins::Pins,
     sys::Access,
     tc::Direction,
@@ -127,7 +130,10 @@ impl Datapath {
     /// before anything is changed. After any other error the pins are as complete as before, and `open` can be tried
     /// again.
     pub fn open(options: &Options) -> Result<Self, Error> {
-        let missing = probe(&options.bpffs);
+        let mut missing = probe(&options.bpffs);
+        if options.rewrites {
+            missing.extend(probe::rewriting());
+        }
         if !missing.is_empty() {
             return Err(Error::Unsupported(missing));
         }
@@ -137,16 +143,17 @@ impl Datapath {
         let exclusive = pins.lock()?;
         let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
         let mut object = object::load(&pins, hosts, options.debug_log)?;
+        let variant = Variant::of(Version::running());
         let maps = Maps::open(&pins, Access::Write)?;
         let mut programs = Vec::new();
-        let lookup = attach_lookup(&pins, &mut object, options.lookup, &mut programs)?;
+        let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
         if options.measure {
             object::load_bare(&mut object)?;
             let (_, report) = object::program(&mut object, object::TC_IN)?;
             programs.push(report);
         }
         let debug_log = options.debug_log.then(|| DebugLog::new(&mut object)).transpose().map_err(log_error)?;
-        let nics = Nics::attach(Place { pins: &pins, maps: &maps }, object, options, &mut programs)?;
+        let nics = Nics::attach(Place { pins: &pins, maps: &maps }, object, variant, options, &mut programs)?;
         let (cells, workers) = (maps.map_host_l7()?, maps.map_workers()?);
         let (life, has_predecessor) = Life::begin(&pins, &maps)?;
         let worker_cells = own_workers(workers.leak(), life.first_worker());
@@ -354,10 +361,11 @@ pub fn unload(bpffs: &Path) -> Result<Vec<String>, Error> {
 fn attach_lookup(
     pins: &Pins,
     object: &mut Ebpf,
+    variant: Variant,
     wanted: bool,
     programs: &mut Vec<ProgramReport>,
 ) -> Result<Option<Attachment>, Error> {
-    let (program, report) = object::program(object, object::LOOKUP)?;
+    let (program, report) = object::program(object, variant.lookup())?;
     programs.push(report);
     if wanted {
         return link::lookup(pins, program.as_fd()).map(Some);

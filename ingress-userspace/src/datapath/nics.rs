@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use aya::Ebpf;
+use aya::{Ebpf, programs::ProgramFd};
 use ingress_common::{
     Nic,
     map::{NIC_GONE, NIC_OTHER},
@@ -23,7 +23,7 @@ use super::{
     error::Error,
     link::{self, XdpHook},
     maps::Maps,
-    object,
+    object::{self, Variant},
     owner::Owner,
     pins::Pins,
     sys,
@@ -35,6 +35,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Nics {
     pub(super) object: Ebpf,
+    pub(super) variant: Variant,
     mode: XdpMode,
     hook: Option<TcHook>,
     /// Why there is no `ingress_tc_out` to attach.
@@ -94,16 +95,18 @@ impl Nics {
     pub(super) fn attach(
         place: Place<'_>,
         mut object: Ebpf,
+        variant: Variant,
         options: &Options,
         programs: &mut Vec<ProgramReport>,
     ) -> Result<Self, Error> {
-        let (_, report) = object::program(&mut object, object::XDP)?;
+        let (_, report) = object::program(&mut object, variant.xdp())?;
         programs.push(report);
         let loaded = object::program(&mut object, object::TC_OUT).map(|(_, report)| programs.push(report));
         let silent = loaded.err().map(Arc::new);
-        let mut nics = Self { object, mode: options.xdp_mode, hook: options.tc_hook, silent, reports: Vec::new() };
+        let (mode, hook) = (options.xdp_mode, options.tc_hook);
+        let mut nics = Self { object, variant, mode, hook, silent, reports: Vec::new() };
         nics.follow(place, &options.interfaces)?;
-        if options.xdp_mode != XdpMode::Auto
+        if mode != XdpMode::Auto
             && let Some(failed) = nics.reports.iter_mut().find(|nic| nic.state == NicState::Failed)
             && let Some(refusal) = failed.refusals.pop().and_then(Arc::into_inner)
         {
@@ -201,7 +204,7 @@ impl Nics {
         let wanted = self.mode.ladder();
         let present = known.filter(|mode| wanted.contains(mode) && *mode != NicMode::Tcx);
         if let Some(mode) = present
-            && link::adopt_xdp(pins, object::fd(&self.object, object::XDP)?.as_fd(), nic)?
+            && link::adopt_xdp(pins, self.xdp()?.as_fd(), nic)?
         {
             return Ok((NicState::Attached { mode, attachment: Attachment::Adopted }, refusals));
         }
@@ -226,8 +229,12 @@ impl Nics {
     }
 
     fn attach_xdp(&self, pins: &Pins, nic: (&str, u32), hook: XdpHook) -> Result<(), Error> {
-        let program = object::fd(&self.object, object::XDP)?;
-        link::create_xdp(pins, program.as_fd(), nic, hook)
+        link::create_xdp(pins, self.xdp()?.as_fd(), nic, hook)
+    }
+
+    /// The program for XDP.
+    fn xdp(&self) -> Result<&ProgramFd, Error> {
+        object::fd(&self.object, self.variant.xdp())
     }
 
     fn attach_tc_in(&mut self, pins: &Pins, nic: (&str, u32)) -> Result<(NicMode, Attachment), Error> {

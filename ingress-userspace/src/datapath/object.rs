@@ -10,6 +10,7 @@ use ingress_common::map;
 use super::{
     ProgramReport,
     error::Error,
+    kernel::{self, Version},
     pins::{MAPS, Pins},
     sys::{self, Access, MapInfo},
 };
@@ -17,19 +18,52 @@ use super::{
 /// Empty if the crate was built without the kernel programs (`build.rs`).
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ingress-ebpf.o"));
 
-pub(super) const XDP: &str = "ingress_xdp";
-pub(super) const LOOKUP: &str = "ingress_lookup";
 pub(super) const TC_IN: &str = "ingress_tc_in";
 pub(super) const TC_OUT: &str = "ingress_tc_out";
 pub(super) const BARE: &str = "ingress_bare";
 /// Read by the programs at every log statement; the verifier removes those above the level.
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
 
+/// Which of two programs that are there for one purpose: each kernel has one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// From [`kernel::FULL`] on.
+    Full,
+    /// Before. XDP sees frames of one buffer only and rewrites no ports, and sk_lookup is not told by which interface a
+    /// packet came.
+    Linear,
+}
+
 /// Size of an instruction of a translated program.
 const INSTRUCTION: u32 = 8;
 
 /// Maps that have one entry per host.
 const HOST_MAPS: [&str; 3] = [map::HOST_NET, map::HOST_L7, map::HOST_IDS];
+
+// === impl Variant ===
+
+impl Variant {
+    /// That of a kernel; one that does not tell its version is taken for a late one.
+    pub(super) fn of(version: Option<Version>) -> Self {
+        if version.is_some_and(|version| version < kernel::FULL) { Self::Linear } else { Self::Full }
+    }
+
+    /// The program for XDP.
+    pub(super) const fn xdp(self) -> &'static str {
+        match self {
+            Self::Full => "ingress_xdp",
+            Self::Linear => "ingress_xdp_linear",
+        }
+    }
+
+    /// The program for sk_lookup.
+    pub(super) const fn lookup(self) -> &'static str {
+        match self {
+            Self::Full => "ingress_lookup",
+            Self::Linear => "ingress_lookup_blind",
+        }
+    }
+}
 
 pub(super) const fn is_stub() -> bool {
     OBJECT.is_empty()
@@ -46,7 +80,9 @@ pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     for name in HOST_MAPS {
         loader.map_max_entries(name, hosts);
     }
-    loader.load(OBJECT).map_err(|source| Error::Object(Box::new(source)))
+    loader.load(OBJECT).map_err(|source| {
+        if kernel::lacks_locked_memory(&source) { Error::LockedMemory } else { Error::Object(Box::new(source)) }
+    })
 }
 
 /// Loads a program; its descriptor, and what the kernel says of it.
@@ -87,6 +123,9 @@ pub(super) fn classifier<'a>(object: &'a mut Ebpf, name: &'static str) -> Result
 }
 
 pub(super) fn refused(program: &'static str, source: ProgramError) -> Error {
+    if kernel::lacks_locked_memory(&source) {
+        return Error::LockedMemory;
+    }
     Error::Program { program, source: Box::new(source) }
 }
 
@@ -114,4 +153,23 @@ pub(super) fn pinned_hosts(pins: &Pins) -> Result<Option<u32>, Error> {
         capacity = Some(info.max_entries);
     }
     Ok(capacity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_get_the_programs_that_they_load() {
+        for (version, expected) in [
+            (Some(Version(5, 9)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
+            (Some(Version(5, 17)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
+            (Some(Version(5, 18)), ["ingress_xdp", "ingress_lookup"]),
+            (Some(Version(7, 0)), ["ingress_xdp", "ingress_lookup"]),
+            (None, ["ingress_xdp", "ingress_lookup"]),
+        ] {
+            let variant = Variant::of(version);
+            assert_eq!([variant.xdp(), variant.lookup()], expected, "{version:?}");
+        }
+    }
 }

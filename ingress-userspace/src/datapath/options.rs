@@ -22,6 +22,9 @@ pub struct Options {
     pub tc_hook: Option<TcHook>,
     /// Whether sk_lookup delivers connections to the listeners. Default `true`.
     pub lookup: bool,
+    /// Whether ports are going to be rewritten ([`SteeredPort::rewritten`]), for which the kernel may be too old. Default
+    /// `false`.
+    pub rewrites: bool,
     /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
     /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
     pub host_capacity: u32,
@@ -96,6 +99,7 @@ impl Default for Options {
             xdp_mode: XdpMode::Auto,
             tc_hook: None,
             lookup: true,
+            rewrites: false,
             host_capacity: HOSTS_DEFAULT,
             debug_log: false,
             measure: false,

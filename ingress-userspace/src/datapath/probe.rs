@@ -7,12 +7,11 @@ use std::{
 
 use aya::programs::ProgramType;
 
-use super::{error::Missing, object, sys};
-
-/// Oldest kernel the programs load on: 5.18 has `xdp.frags` (kernel commit f45d5b6ce2e8) and `ingress_ifindex` in sk_lookup
-/// (f89315650ba3, 5.17).
-const KERNEL: (u32, u32) = (5, 18);
-const KERNEL_TEXT: &str = "5.18";
+use super::{
+    error::Missing,
+    kernel::{self, Version},
+    object, sys,
+};
 
 /// What the datapath needs and does not find; empty if it can run with its pins below `bpffs`.
 #[must_use]
@@ -21,7 +20,7 @@ pub fn probe(bpffs: &Path) -> Vec<Missing> {
     if object::is_stub() {
         missing.push(Missing::Programs);
     }
-    missing.extend(kernel());
+    missing.extend(age());
     let capabilities = capabilities();
     missing.extend(capabilities.iter().cloned());
     // Without the capabilities the kernel refuses every probe, and each refusal would be named as a lack of its own.
@@ -39,11 +38,16 @@ pub fn probe(bpffs: &Path) -> Vec<Missing> {
     missing
 }
 
-fn kernel() -> Option<Missing> {
-    let running = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-    let mut numbers = running.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
-    let version: (u32, u32) = (numbers.next()?, numbers.next()?);
-    (version < KERNEL).then_some(Missing::Kernel { running, needed: KERNEL_TEXT })
+/// That the kernel is too old.
+fn age() -> Option<Missing> {
+    let running = kernel::release();
+    (Version::of(&running)? < kernel::OLDEST).then_some(Missing::Kernel { running, needed: kernel::OLDEST_TEXT })
+}
+
+/// What rewriting ports needs besides.
+pub(super) fn rewriting() -> Option<Missing> {
+    let running = kernel::release();
+    (Version::of(&running)? < kernel::FULL).then_some(Missing::Rewriting { running, needed: kernel::FULL_TEXT })
 }
 
 /// The capabilities that are not in the effective set. `CAP_SYS_ADMIN` stands for the other two of bpf(2) (kernel commit

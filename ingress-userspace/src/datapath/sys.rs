@@ -126,6 +126,7 @@ pub(super) const LPM_TRIE: u32 = 11;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
+const MAP_GET_NEXT_KEY: libc::c_int = 4;
 const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -133,6 +134,9 @@ const MAP_LOOKUP_BATCH: libc::c_int = 24;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
+
+/// What the kernel says, by a number of its own that no libc knows, where a kind of map has no command of a batch.
+pub(super) const ENOTSUPP: i32 = 524;
 
 /// `BPF_F_RDONLY`.
 const READ_ONLY: u32 = 1 << 3;
@@ -205,8 +209,28 @@ pub(super) struct Step<T> {
     pub next: Option<T>,
 }
 
-/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes, f008d732ab18 for per-CPU arrays; tries
-/// have it from Linux 5.13 on).
+/// The key that comes after `from`, or the first one; `None` at the end. Hashes and tries begin again where `from` has
+/// gone.
+pub(super) fn next_key<K: Pod + Default>(map: BorrowedFd<'_>, from: Option<&K>) -> io::Result<Option<K>> {
+    let mut next = K::default();
+    // The next key goes where a value would.
+    let mut attr = Element {
+        map_fd: raw(map),
+        pad: 0,
+        key: from.map_or(0, |key| address(std::ptr::from_ref(key))),
+        value: address(&raw mut next),
+        flags: 0,
+    };
+    // SAFETY: as in `lookup`; both keys have the size of the map's.
+    match unsafe { bpf(MAP_GET_NEXT_KEY, &mut attr) } {
+        Ok(_) => Ok(Some(next)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes and arrays; per-CPU arrays and tries
+/// have it from Linux 5.13 on, f008d732ab18, and say [`ENOTSUPP`] before).
 ///
 /// `values` holds `per_key` values for each key. `T` is what the kernel says of a place in a map of this kind: 4 bytes
 /// for arrays and hashes, a key for tries.

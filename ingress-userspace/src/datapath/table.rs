@@ -334,6 +334,8 @@ fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
                 batch *= 2;
                 continue;
             }
+            // Of the first batch, and so before anything was visited.
+            Err(error) if error.raw_os_error() == Some(sys::ENOTSUPP) => return walk(map, per_key, limit, visit),
             // An element of a trie went away between its key and its value.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
@@ -344,6 +346,26 @@ fn scan<K: Pod + Default, V: Pod + Default, T: Pod + Default>(
         if from.is_none() {
             break;
         }
+    }
+    Ok(())
+}
+
+/// As [`scan`], by two system calls for each element.
+fn walk<K: Pod + Default, V: Pod + Default>(
+    map: BorrowedFd<'_>,
+    per_key: usize,
+    limit: usize,
+    mut visit: impl FnMut(&K, &[V]),
+) -> io::Result<()> {
+    let mut values = vec![V::default(); per_key];
+    let mut from: Option<K> = None;
+    for _ in 0..limit {
+        let Some(key) = sys::next_key(map, from.as_ref())? else { break };
+        // It may have gone meanwhile.
+        if sys::lookup(map, &key, &mut values)? {
+            visit(&key, &values);
+        }
+        from = Some(key);
     }
     Ok(())
 }

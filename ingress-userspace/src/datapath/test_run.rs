@@ -10,7 +10,8 @@ use aya::{
 use super::{
     Datapath,
     error::Error,
-    object::{self, BARE, TC_IN, TC_OUT, XDP},
+    nics::Nics,
+    object::{self, BARE, TC_IN, TC_OUT, Variant},
 };
 
 /// Size of `struct xdp_md`, and where the fields lie that a live run sets.
@@ -27,8 +28,10 @@ const SK_BUFF_GSO_SEGS: usize = 164;
 /// A program that [`Datapath::test_run`] can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProgram {
-    /// `ingress_xdp`.
+    /// `ingress_xdp`, or `ingress_xdp_linear` before Linux 5.18.
     Ingress,
+    /// `ingress_xdp_linear`, which is loaded at its first run.
+    Linear,
     /// `ingress_tc_in`, which is loaded at its first run.
     Stack,
     /// `return XDP_PASS`: what the other is measured against. Loaded only with [`super::Options::measure`].
@@ -80,10 +83,12 @@ impl Datapath {
     /// # Errors
     /// If the kernel refuses, for instance a frame of less than 14 bytes.
     pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
-        if program == TestProgram::Stack {
-            load_stack(&mut self.nics_mut().object)?;
+        match program {
+            TestProgram::Stack => load_stack(&mut self.nics_mut().object)?,
+            TestProgram::Linear => load_linear(&mut self.nics_mut().object)?,
+            TestProgram::Ingress | TestProgram::Bare => {}
         }
-        run(&self.nics().object, program, options)
+        run(&self.nics(), program, options)
     }
 
     /// Runs the transmit program on a packet as if an interface were to send it; counters count it.
@@ -100,10 +105,21 @@ fn load_stack(object: &mut Ebpf) -> Result<(), Error> {
     object::classifier(object, TC_IN).map(|_loaded| ())
 }
 
+/// Loads the program of old kernels for [`run`], if that has not been done.
+fn load_linear(object: &mut Ebpf) -> Result<(), Error> {
+    let name = Variant::Linear.xdp();
+    if object::fd(object, name).is_ok() {
+        return Ok(());
+    }
+    object::program(object, name).map(|_loaded| ())
+}
+
 /// Runs a program on a frame (BPF_PROG_TEST_RUN).
-fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
+fn run(nics: &Nics, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
+    let Nics { object, variant, .. } = nics;
     let name = match program {
-        TestProgram::Ingress => XDP,
+        TestProgram::Ingress => variant.xdp(),
+        TestProgram::Linear => Variant::Linear.xdp(),
         TestProgram::Stack => TC_IN,
         TestProgram::Bare => BARE,
     };
@@ -127,7 +143,9 @@ fn run(object: &Ebpf, program: TestProgram, options: RunOptions<'_>) -> Result<R
     }
     let result = match program {
         TestProgram::Stack => <&SchedClassifier>::try_from(loaded).and_then(|tc| tc.test_run(test)),
-        TestProgram::Ingress | TestProgram::Bare => <&Xdp>::try_from(loaded).and_then(|xdp| xdp.test_run(test)),
+        TestProgram::Ingress | TestProgram::Linear | TestProgram::Bare => {
+            <&Xdp>::try_from(loaded).and_then(|xdp| xdp.test_run(test))
+        }
     };
     let result = result.map_err(refused)?;
     let frame = if live.is_none() { left } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! Frames through `ingress_xdp` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its
+//! Frames through `ingress_xdp`, `ingress_xdp_linear` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its
 //! case names.
 
 use aya::maps::{Array, Map};
@@ -18,7 +18,8 @@ use crate::{
 const XDP_PASS: u32 = 2;
 /// -1, as a number without sign.
 const TCX_NEXT: u32 = u32::MAX;
-/// Lengths of frames that BPF_PROG_TEST_RUN takes for programs of tc: whole IP headers, and all in one page.
+/// Lengths of frames that BPF_PROG_TEST_RUN takes for programs of tc: whole IP headers, and all in one page, as it wants
+/// them for programs of XDP without `xdp.frags`, too.
 const OF_TC: std::ops::RangeInclusive<usize> = 54..=3000;
 pub(crate) const CLIENT4: &str = "192.0.2.1:40000";
 pub(crate) const NODE4: &str = "198.51.100.7:80";
@@ -81,6 +82,9 @@ pub(crate) fn counters(datapath: &Datapath) -> Counters {
 #[track_caller]
 fn check(datapath: &Datapath, case: &Case) {
     check_by(datapath, case, TestProgram::Ingress, XDP_PASS);
+    if case.frame.len() <= *OF_TC.end() {
+        check_by(datapath, case, TestProgram::Linear, XDP_PASS);
+    }
     if OF_TC.contains(&case.frame.len()) {
         check_by(datapath, case, TestProgram::Stack, TCX_NEXT);
     }

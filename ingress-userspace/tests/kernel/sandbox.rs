@@ -78,6 +78,7 @@ impl Sandbox {
             xdp_mode: XdpMode::Auto,
             tc_hook: None,
             lookup: true,
+            rewrites: false,
             host_capacity: 64,
             debug_log: false,
             measure: false,

@@ -121,6 +121,7 @@ impl Kernel {
             xdp_mode,
             tc_hook: None,
             lookup,
+            rewrites: rewriting.is_some(),
             host_capacity,
             debug_log: log,
             measure: false,
