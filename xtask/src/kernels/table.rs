@@ -73,7 +73,7 @@ mod tests {
     fn a_row_says_what_runs_and_what_instead() {
         let rows = [
             (
-                "5.10".to_owned(),
+                "4.19".to_owned(),
                 Findings { support: Support::Refused("it is too old | x".to_owned()), requests: 16, steered: 0 },
             ),
             (
@@ -94,7 +94,7 @@ mod tests {
         assert!(lines[1].chars().all(|char| matches!(char, '|' | '-')), "{table}");
         assert_eq!(
             cells(lines[2]),
-            ["5.10", "refused", "–", "–", "16", "0", "`--steer bind --xdp-mode off`, for it is too old \\| x"]
+            ["4.19", "refused", "–", "–", "16", "0", "`--steer bind --xdp-mode off`, for it is too old \\| x"]
         );
         assert_eq!(
             cells(lines[3]),
