@@ -50,8 +50,8 @@ pub(super) fn lacks_locked_memory(error: &(dyn Error + 'static)) -> bool {
         && getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft != RLIM_INFINITY)
 }
 
-fn is_forbidden(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |error| error.source())
+fn is_forbidden<'a>(error: &'a (dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.raw_os_error() == Some(libc::EPERM))
 }

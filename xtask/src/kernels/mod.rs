@@ -132,15 +132,6 @@ impl Version {
         }
     }
 
-    /// How XDP runs on `nic`. Before Linux 5.13 (commit 97c2c69e1926) the driver of virtio wants queues of its own for
-    /// what XDP might send, one for each CPU, and QEMU's user-mode networks have one queue in all.
-    fn receives(self, nic: &Nic) -> &'static str {
-        match self {
-            Self::Bullseye => "generic",
-            Self::Bookworm | Self::Trixie | Self::Sid => nic.receives,
-        }
-    }
-
     /// How packets that leave are counted: by tcx from Linux 6.6 on (commit e420bed02507).
     fn transmits(self) -> &'static str {
         match self {
@@ -154,10 +145,9 @@ impl Version {
         match support {
             Support::Refused(reason) => Some(format!("refuses the programs: {reason}")),
             Support::Programs(attached) => {
-                let expect = NICS.each_ref().map(|nic| Hooks {
-                    receives: self.receives(nic).to_owned(),
-                    transmits: self.transmits().to_owned(),
-                });
+                let expect = NICS
+                    .each_ref()
+                    .map(|nic| Hooks { receives: nic.receives.to_owned(), transmits: self.transmits().to_owned() });
                 (*attached != expect).then(|| format!("programs are attached as {attached:?}, and not as {expect:?}"))
             }
         }
@@ -230,9 +220,9 @@ mod tests {
         let verifier = Support::Refused("the kernel refuses the program `ingress_xdp`".to_owned());
         let usual = ["native", "generic"];
         for (version, support, is_well) in [
-            (Version::Bullseye, &programs(stack, "clsact"), true),
-            (Version::Bullseye, &programs(usual, "clsact"), false),
-            (Version::Bullseye, &programs(stack, "tcx"), false),
+            (Version::Bullseye, &programs(usual, "clsact"), true),
+            (Version::Bullseye, &programs(stack, "clsact"), false),
+            (Version::Bullseye, &programs(usual, "tcx"), false),
             (Version::Bullseye, &old, false),
             (Version::Bullseye, &verifier, false),
             (Version::Bookworm, &programs(usual, "clsact"), true),
