@@ -15,6 +15,7 @@ use ingress_common::{
 use xtask::lab::{client::Ask, maps::UNATTRIBUTED_NAME, topology::Family, until};
 
 use crate::{
+    deny::wait_for_log,
     faults::{none_failed, steady},
     generation::Generation,
     inspect::{attention, status},
@@ -71,8 +72,8 @@ fn hosts_for_which_there_is_no_number_are_served_and_counted_as_unattributed() {
     assert!(requests == [3, 3] && counts.hosts.contains_key(UNATTRIBUTED_NAME), "{:?}", counts.hosts);
     let words =
         "1 hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`";
-    let log = process.process.log();
-    assert!(log.lines().any(|line| line.contains("HostCapacity") && line.contains(words)), "{log}");
+    wait_for_log(&process.process, words, 1);
+    assert!(process.process.log().contains("HostCapacity"), "{}", process.process.log_tail(20));
     let said = attention(&net);
     let words = "map `host_ids` is 100 % full: further hosts count for host 0; raise `--host-capacity` after";
     assert!(said.contains(words), "{said}");

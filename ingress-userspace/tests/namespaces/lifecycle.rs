@@ -18,7 +18,7 @@ use xtask::lab::{
 };
 
 use crate::{
-    deny::connect,
+    deny::{connect, wait_for_log},
     generation::Generation,
     inspect::attention,
     net::{Net, http},
@@ -133,8 +133,7 @@ fn a_node_goes_back_to_the_process_that_is_left() {
     until("the first process serves again", || net.try_ask(&net.topology.client, http(Family::V4), &web).ok())
         .expect("it takes the node back");
     println!("owner killed: its predecessor serves again after {} ms", killed.elapsed().as_millis());
-    let said = first.process.log();
-    assert!(said.contains("the process that owned the node has died or ends; took the node back"), "{said}");
+    wait_for_log(&first.process, "the process that owned the node has died or ends; took the node back", 1);
     // New hosts are numbered and served by it as well.
     net.write("late.yaml", &net.site("late", &[2]));
     let late = Ask::get("late.test", "/");
