@@ -1,7 +1,6 @@
 //! Connections that have asked once and then wait, by the thousand, and what each of them costs whom they wait at.
 
 use std::{
-    any::Any,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     sync::Arc,
@@ -11,7 +10,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 use tokio::runtime::Runtime;
-use tokio_tungstenite::tungstenite::{self, WebSocket};
+use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
 use super::client::{Ask, Connection, Protocol, Trust};
 
@@ -37,6 +36,9 @@ pub enum Kind {
     WebSocket,
 }
 
+/// A connection that waits; when it is called, it asks once more.
+type Held<'o> = Box<dyn FnMut() -> anyhow::Result<()> + 'o>;
+
 /// Connections that are opened and closed before anything is weighed, so that pools and the allocator have theirs.
 const FIRST: usize = 100;
 /// How long a server may take to forget a connection that has gone.
@@ -50,7 +52,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// before.
 ///
 /// # Errors
-/// If a connection fails, or the memory cannot be told.
+/// If a connection fails or is closed while it waits, or the memory cannot be told.
 pub fn weigh(
     kind: Kind,
     server: &Server,
@@ -61,10 +63,13 @@ pub fn weigh(
     drop(opener.open(FIRST)?);
     opener.pass(FORGET);
     let before = memory()?;
-    let connections = opener.open(count)?;
+    let mut connections = opener.open(count)?;
     opener.pass(SETTLE);
     let each = memory()?.saturating_sub(before) / count as u64;
-    drop(connections);
+    // One that the server has closed weighs nothing.
+    for connection in &mut connections {
+        connection().context("a connection did not wait until it was weighed")?;
+    }
     Ok(each)
 }
 
@@ -97,33 +102,48 @@ impl<'s> Opener<'s> {
         Ok(Self { kind, server, tls: server.trust.config(b"http/1.1")?, runtime })
     }
 
-    /// They are of several types, and there is nothing to do with them but to hold them.
-    fn open(&self, count: usize) -> anyhow::Result<Vec<Box<dyn Any>>> {
+    fn open(&self, count: usize) -> anyhow::Result<Vec<Held<'_>>> {
         (0..count).map(|_| self.one()).collect()
     }
 
-    fn one(&self) -> anyhow::Result<Box<dyn Any>> {
+    fn one(&self) -> anyhow::Result<Held<'_>> {
         let Server { http, https, host, trust } = self.server;
-        let held: Box<dyn Any> = match self.kind {
+        let held: Held<'_> = match self.kind {
             Kind::Plain => {
                 let mut stream = TcpStream::connect(http)?;
                 ask(&mut stream, host)?;
-                Box::new(stream)
+                Box::new(move || ask(&mut stream, host))
             }
             Kind::Tls => {
                 let name = ServerName::try_from(host.clone())?;
                 let connection = ClientConnection::new(Arc::clone(&self.tls), name)?;
                 let mut stream = StreamOwned::new(connection, TcpStream::connect(https)?);
                 ask(&mut stream, host)?;
-                Box::new(stream)
+                Box::new(move || ask(&mut stream, host))
             }
-            Kind::Http2 => Box::new(self.runtime.block_on(async {
-                let mut connection = Connection::open(*https, Protocol::Https2, host, trust).await?;
-                let answer = connection.send(&Ask::get(host, "/")).await?;
-                ensure!(answer.status.is_success(), "answered {}", answer.status);
-                anyhow::Ok(connection)
-            })?),
-            Kind::WebSocket => Box::new(web_socket(*http, host, "/websocket")?),
+            Kind::Http2 => {
+                let opening = Connection::open(*https, Protocol::Https2, host, trust);
+                let mut connection = self.runtime.block_on(opening)?;
+                let mut again = move || {
+                    self.runtime.block_on(async {
+                        let answer = connection.send(&Ask::get(host, "/")).await?;
+                        ensure!(answer.status.is_success(), "answered {}", answer.status);
+                        anyhow::Ok(())
+                    })
+                };
+                again()?;
+                Box::new(again)
+            }
+            Kind::WebSocket => {
+                let mut socket = web_socket(*http, host, "/websocket")?;
+                Box::new(move || {
+                    let said = Message::text("still there?");
+                    socket.send(said.clone())?;
+                    let answer = socket.read()?;
+                    ensure!(answer == said, "a WebSocket answered {answer:?}");
+                    anyhow::Ok(())
+                })
+            }
         };
         Ok(held)
     }
@@ -182,13 +202,17 @@ mod tests {
         let address = free.expect("a port");
         let pod = Echo::start(&Namespace::current(), "pod", &[address]).expect("a pod");
         let server = Server { http: address, https: address, host: "a.test".into(), trust: Trust::none() };
-        let open = |kind| Opener::new(kind, &server).and_then(|opener| Ok(opener.open(3)?.len()));
-        for kind in [Kind::Plain, Kind::WebSocket] {
-            assert_eq!(open(kind).expect("answers"), 3, "{kind:?}");
+        let openers = [Kind::Plain, Kind::WebSocket].map(|kind| Opener::new(kind, &server).expect("a runtime"));
+        let mut held: Vec<Held<'_>> = openers.iter().flat_map(|opener| opener.open(3).expect("answers")).collect();
+        assert_eq!(held.len(), 6);
+        for connection in &mut held {
+            connection().expect("another answer");
         }
         drop(pod);
+        assert!(held.iter_mut().all(|connection| connection().is_err()), "none waits at a pod that has gone");
         for kind in [Kind::Plain, Kind::Tls, Kind::Http2, Kind::WebSocket] {
-            assert!(open(kind).is_err(), "{kind:?}");
+            let opener = Opener::new(kind, &server).expect("a runtime");
+            assert!(opener.open(1).is_err(), "{kind:?}");
         }
     }
 }
