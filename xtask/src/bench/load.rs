@@ -81,15 +81,20 @@ pub(super) fn beside_the_pod<T: Send>(pin: bool, work: impl FnOnce() -> anyhow::
     thread::scope(|scope| {
         let working = scope.spawn(move || {
             if pin {
-                let mut cpus = CpuSet::new();
-                cpus.set(0)?;
-                // 0 is the calling thread; those that it makes are kept there, too.
-                sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot keep a load on CPU 0")?;
+                stay_beside_the_pod()?;
             }
             work()
         });
         working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Keeps the calling thread, and those that it makes, on CPU 0.
+pub(super) fn stay_beside_the_pod() -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(0)?;
+    // 0 is the calling thread.
+    sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot keep a load on CPU 0")
 }
 
 fn by_handshakes(target: Target<'_>, length: Duration, name: &'static str, resume: Resume) -> anyhow::Result<Sample> {

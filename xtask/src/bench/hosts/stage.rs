@@ -22,7 +22,7 @@ use super::{
     serving::{Serving, Told},
 };
 use crate::{
-    bench::peers::Ports,
+    bench::{load, peers::Ports},
     lab::{
         Namespace, Process,
         api_server::ApiServer,
@@ -48,14 +48,18 @@ const SPARE_HOSTS: usize = 1000;
 // === impl Stage ===
 
 impl Stage {
-    /// Starts the pods.
+    /// Starts the pods. If there are two CPUs, they and whatever else this thread starts are kept on CPU 0, but for the
+    /// peers.
     pub(in crate::bench) fn open(binary: PathBuf) -> anyhow::Result<Self> {
+        let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        if pin {
+            load::stay_beside_the_pod()?;
+        }
         let folder = tempfile::Builder::new().prefix("xdp-ingress-bench-").tempdir().context("cannot make a folder")?;
         let pod_port = free_port()?;
         let start =
             |pod: Pod| Echo::start(&Namespace::current(), pod.name(), &[SocketAddr::from((pod.address(), pod_port))]);
         let pods = [start(Pod::A)?, start(Pod::B)?];
-        let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
         let (authority, started) = (Authority::generate()?, Cell::new(0));
         Ok(Self { folder, binary, authority, pod_port, pin, started, _pods: pods })
     }

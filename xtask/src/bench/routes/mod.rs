@@ -21,9 +21,9 @@ use crate::{build, lab::descriptors, setup};
 const AFTER_HELP: &str = "\
 A change is timed from when a peer is told of it (a signal, a command, an event, the renaming of a file) to the end of
 the first of twenty answers in a row, each on a connection of its own, that have it. Peers have one worker, on CPU 1,
-and take turns within a round; the peak of memory is that of further changes, which are not timed. The product is told
-by an API server, as where it is installed, and as another peer, in rounds of its own, by a directory with a file for
-each host. As root the run has a network namespace of its own.
+with all else on CPU 0, and take turns within a round; the peak of memory is that of further changes, which are not
+timed. The product is told by an API server, as where it is installed, and as another peer, in rounds of its own, by a
+directory with a file for each host. As root the run has a network namespace of its own.
 
 Exit codes: 0 measured; 1 something failed, or a request to the product did; a missed goal is printed, no failure.
 
