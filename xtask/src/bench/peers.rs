@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -143,6 +143,10 @@ impl Running {
     }
 
     fn spawn(command: Vec<String>, ports: Ports, folder: &Path, name: &str, cpu: Option<&str>) -> anyhow::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.http));
+        // Who listens there already would be measured in its place.
+        let free = TcpListener::bind(address);
+        drop(free.with_context(|| format!("{name} cannot have {address}: is another run left?"))?);
         let log = folder.join(format!("{name}.log"));
         let mut words = cpu.map_or_else(Vec::new, |cpu| vec!["taskset".into(), "-c".into(), cpu.to_owned()]);
         words.extend(command);
@@ -155,7 +159,6 @@ impl Running {
             .spawn()
             .with_context(|| format!("cannot start {name}: {}", words.join(" ")))?;
         let mut running = Self { ports, child, logs: vec![log.clone()] };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.http));
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_err() {
             if running.child.try_wait()?.is_some() || Instant::now() > deadline {
