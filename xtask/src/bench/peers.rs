@@ -148,8 +148,7 @@ impl Running {
         let free = TcpListener::bind(address);
         drop(free.with_context(|| format!("{name} cannot have {address}: is another run left?"))?);
         let log = folder.join(format!("{name}.log"));
-        let mut words = cpu.map_or_else(Vec::new, |cpu| vec!["taskset".into(), "-c".into(), cpu.to_owned()]);
-        words.extend(command);
+        let words = [tied(cpu), command].concat();
         let output = fs::File::create(&log)?;
         let child = Command::new(&words[0])
             .args(&words[1..])
@@ -214,6 +213,13 @@ impl Drop for Running {
             eprintln!("cannot stop a peer: {error}");
         }
     }
+}
+
+/// What comes before the words of a program that ends with this process, however that ends, and may be kept on a CPU.
+/// It ends with the thread that starts it, too, which is to be the one that measures (prctl(2), PR_SET_PDEATHSIG).
+pub(super) fn tied(cpu: Option<&str>) -> Vec<String> {
+    let cpu = cpu.map_or_else(Vec::new, |cpu| vec!["taskset", "-c", cpu]);
+    ["setpriv", "--pdeathsig", "TERM"].into_iter().chain(cpu).map(str::to_owned).collect()
 }
 
 /// Where the peer with this number listens, and the words that start it.

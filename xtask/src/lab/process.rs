@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 
@@ -112,12 +112,16 @@ impl Process {
         until_within(limit, "a program to end after SIGTERM", || self.exited())
     }
 
-    /// Ends the program at once, as a crash would, and waits for it.
+    /// Ends the program at once, as a crash would, with what it has started, and waits for it.
     ///
     /// # Errors
     /// If it does not end.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        self.child.kill().with_context(|| format!("cannot kill `{}`", self.name))?;
+        // One that has been waited for may have lost its number to another.
+        if self.exited().is_none() {
+            let group = Pid::from_raw(self.pid());
+            killpg(group, Signal::SIGKILL).with_context(|| format!("cannot kill `{}`", self.name))?;
+        }
         self.child.wait().with_context(|| format!("cannot wait for `{}`", self.name))?;
         Ok(())
     }

@@ -22,7 +22,10 @@ use super::{
     serving::{Serving, Told},
 };
 use crate::{
-    bench::{load, peers::Ports},
+    bench::{
+        load,
+        peers::{self, Ports},
+    },
     lab::{
         Namespace, Process,
         api_server::ApiServer,
@@ -152,8 +155,7 @@ impl Stage {
     }
 
     fn command(&self, words: &[String]) -> Command {
-        let pinned = ["taskset", "-c", "1"].map(str::to_owned);
-        let words = if self.pin { [&pinned[..], words].concat() } else { words.to_vec() };
+        let words = [peers::tied(self.pin.then_some("1")).as_slice(), words].concat();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command
