@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[arg(long)]
     quick: bool,
     /// Write the table to docs/benchmarks.md.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["quick", "peers", "connections", "routes", "certificates"])]
     record: bool,
 }
 

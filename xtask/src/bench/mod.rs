@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory as _, Parser};
+    use clap::{Args as _, Command, CommandFactory as _, Parser, error::ErrorKind};
 
     use super::*;
 
@@ -87,5 +87,33 @@ mod tests {
         assert!(matches!(scope("bench routes --quick"), Some(Some(Scope::Routes(_)))));
         assert!(matches!(scope("bench memory --quick"), Some(Some(Scope::Memory(_)))));
         assert!(scope("bench --quick kernel").is_none());
+    }
+
+    #[test]
+    fn what_is_recorded_is_whole() {
+        let bench = Args::augment_args(Command::new("bench"));
+        let profile = profile::Args::augment_args(Command::new("profile"));
+        for (command, words, parts) in [
+            (&bench, "bench", &["--quick", "--case h1", "--workers 2", "--peer nginx"][..]),
+            (&bench, "bench proxy", &["--quick", "--case h1", "--workers 2", "--peer nginx"][..]),
+            (&bench, "bench routes", &["--quick", "--routes 1000", "--peer nginx"][..]),
+            (
+                &bench,
+                "bench memory",
+                &["--quick", "--peer nginx", "--connections 100", "--routes 100", "--certificates 100"][..],
+            ),
+            (&profile, "profile", &["--case h1", "--peer nginx", "--requests 100", "--binary other"][..]),
+        ] {
+            let refused = |words: &str| {
+                let understood = command.clone().try_get_matches_from(words.split(' '));
+                understood.err().map(|error| error.kind())
+            };
+            let whole = format!("{words} --record");
+            assert_eq!(refused(&whole), None, "{whole}");
+            for part in parts {
+                let words = format!("{whole} {part}");
+                assert_eq!(refused(&words), Some(ErrorKind::ArgumentConflict), "{words}");
+            }
+        }
     }
 }

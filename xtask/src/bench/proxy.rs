@@ -85,7 +85,7 @@ pub(super) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
     /// Write what was measured to docs/benchmarks.md.
-    #[arg(long, conflicts_with_all = ["quick", "cases", "workers"])]
+    #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers"])]
     record: bool,
 }
 
@@ -327,14 +327,6 @@ mod tests {
             assert_eq!(all(words), expect, "{words}");
         }
         assert!(sessions_of("", 1).iter().all(|session| !session.setting.pin));
-    }
-
-    #[test]
-    fn what_is_recorded_is_whole() {
-        for words in ["--quick", "--case h1", "--workers 2"] {
-            let words = format!("bench --record {words}");
-            assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
-        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub struct Args {
     #[arg(long)]
     sample: bool,
     /// Write the table to docs/benchmarks.md.
-    #[arg(long, conflicts_with_all = ["cases", "peers", "requests"])]
+    #[arg(long, conflicts_with_all = ["cases", "peers", "requests", "binary"])]
     record: bool,
     /// A build of the product other than this checkout's.
     #[arg(long)]

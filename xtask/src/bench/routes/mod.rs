@@ -62,7 +62,7 @@ pub(super) struct Args {
     #[arg(long)]
     quick: bool,
     /// Write the tables to docs/benchmarks.md.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["quick", "routes", "peers"])]
     record: bool,
 }
 
