@@ -46,7 +46,6 @@ enum Command {
     Image(image::Args),
     #[command(after_help = cluster::AFTER_HELP)]
     Cluster(cluster::Args),
-    /// Measure the proxy beside nginx and haproxy, and what the kernel part costs
     Bench(bench::Args),
     Profile(bench::profile::Args),
     Soak(soak::Args),

@@ -27,8 +27,8 @@ use crate::lab::client::{Trust, block_on};
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) requests: u64,
-    /// Requests without a 2xx answer, or that came about in another way than the case has it; a measurement with any of
-    /// these is worth nothing.
+    /// Requests without a good answer (a redirect is one for wrk and h2load), or that came about in another way than
+    /// the case has it; a measurement with any of these is worth nothing.
     pub(super) errors: u64,
     pub(super) seconds: f64,
 }

@@ -37,7 +37,7 @@ All cases and latency take some twenty minutes. Latency is that of 4,000 request
 what the slowest peer can do, whichever is lower. A goal is a ratio to nginx; that one is missed is printed, and is no
 failure.
 
-Exit codes: 0 measured; 1 something did not start, or gave no figures.
+Exit codes: 0 measured; 1 something did not start, or gave no figures; 2 the command line was not understood.
 
 Examples:
   cargo xtask bench proxy --quick                # some minutes, for review

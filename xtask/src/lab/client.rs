@@ -81,7 +81,7 @@ pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Check,
-    /// The beginning of the body, at most 64 KiB.
+    /// The beginning of the body, at most 4 MiB.
     pub text: Vec<u8>,
 }
 

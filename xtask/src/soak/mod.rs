@@ -14,6 +14,8 @@ use self::{pod::Pod, product::Product};
 use crate::{build, lab::descriptors, process, workspace};
 
 pub const AFTER_HELP: &str = "\
+Exit codes: 0 every law held; 1 one did not, or something failed; 2 the command line was not understood.
+
 Examples:
   cargo xtask soak --quick                       # everything, in minutes
   cargo xtask soak                               # everything but the half hour of the trickle

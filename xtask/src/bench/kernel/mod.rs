@@ -41,7 +41,8 @@ fast as a thread sends it. In its way are the deny list and limits of clients in
 place of both. What the first two are there to stop is to leave clients 90 % of their goodput, and to make their 99th
 percentile no more than twice what it is without a flood.
 
-Exit codes: 0 every figure that was measured is reached; 1 one is not.
+Exit codes: 0 every figure that was measured is reached; 1 one is not, or something failed; 2 the command line was not
+understood.
 
 Examples:
   cargo xtask bench kernel                # figures 1 to 3 measured, the others cited; about six minutes

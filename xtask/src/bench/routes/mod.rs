@@ -25,7 +25,8 @@ with all else on CPU 0, and take turns within a round; the peak of memory is tha
 timed. The product is told by an API server, as where it is installed, and as another peer, in rounds of its own, by a
 directory with a file for each host. As root the run has a network namespace of its own.
 
-Exit codes: 0 measured; 1 something failed, or a request to the product did; a missed goal is printed, no failure.
+Exit codes: 0 measured; 1 something failed, or a request to the product did; 2 the command line was not understood. A
+missed goal is printed, and is no failure.
 
 Examples:
   cargo xtask bench routes                           # 1,000, 10,000 and 100,000 hosts; about ten minutes
