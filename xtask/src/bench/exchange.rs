@@ -4,8 +4,7 @@
 use anyhow::{Context as _, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Most fields of an answer.
-const FIELDS_MAX: usize = 32;
+use crate::lab::head;
 
 /// Sends `request`, reads what follows into `answer`, which loses what it held, and gives the status.
 ///
@@ -21,24 +20,12 @@ where
     loop {
         let count = stream.read_buf(answer).await.context("cannot read an answer")?;
         ensure!(count > 0, "closed before the end of an answer");
-        if let Some((status, length)) = head(answer)?
+        if let Some((status, length)) = head::parse(answer)?
             && answer.len() >= length
         {
             return Ok(status);
         }
     }
-}
-
-/// The status of an answer, and its length with the body; `None` as long as its head is not complete.
-fn head(answer: &[u8]) -> anyhow::Result<Option<(u16, usize)>> {
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut response = httparse::Response::new(&mut fields);
-    let parsed = response.parse(answer).context("an answer that is no HTTP/1.1")?;
-    let httparse::Status::Complete(head) = parsed else { return Ok(None) };
-    let length = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-    let length = length.context("an answer without Content-Length")?.value;
-    let length: usize = std::str::from_utf8(length)?.trim().parse().context("a Content-Length that is no number")?;
-    Ok(Some((response.code.context("an answer without a status")?, head.saturating_add(length))))
 }
 
 #[cfg(test)]

@@ -12,7 +12,10 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName}
 use tokio::runtime::Runtime;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
-use super::client::{Ask, Connection, Protocol, Trust};
+use super::{
+    client::{Ask, Connection, Protocol, Trust},
+    head,
+};
 
 /// Who is connected to, and the host that is asked for.
 #[derive(Clone, Debug)]
@@ -169,12 +172,9 @@ fn ask(stream: &mut (impl Read + Write), host: &str) -> anyhow::Result<()> {
 
 /// Whether this is all of a good answer whose length is told.
 fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
-    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(false) };
-    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
-    ensure!(head.starts_with("http/1.1 200"), "answered `{head}`");
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    let length: usize = length.with_context(|| format!("no length in `{head}`"))?.trim().parse()?;
-    Ok(answer.len() - end - 4 >= length)
+    let Some((status, length)) = head::parse(answer)? else { return Ok(false) };
+    ensure!(status == 200, "answered {status}");
+    Ok(answer.len() >= length)
 }
 
 #[cfg(test)]

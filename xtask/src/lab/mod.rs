@@ -18,6 +18,7 @@ pub mod credentials;
 pub mod denied;
 pub mod descriptors;
 pub mod echo;
+pub mod head;
 pub mod idle;
 pub mod load;
 pub mod maps;

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rustls::{ClientConfig, ClientConnection, client::Resumption, pki_types::ServerName};
 
 use super::Pod;
-use crate::lab::client::Trust;
+use crate::lab::{client::Trust, echo::POD_HEADER, head::FIELDS_MAX};
 
 /// Longest wait for a part of an answer.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -66,14 +66,14 @@ pub(super) fn certificate(address: SocketAddr, host: &str, client: &Arc<ClientCo
 
 impl Found {
     fn of(answer: &[u8]) -> Self {
-        let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { return Self::Failed };
-        let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
-        let mut lines = head.lines();
-        let status = lines.next().and_then(|line| line.split(' ').nth(1));
-        let name = lines.find_map(|line| line.strip_prefix("x-pod:")).map(str::trim);
-        match (status, name.and_then(Pod::named)) {
-            (Some("200"), Some(pod)) => Self::Pod(pod),
-            (Some("404"), None) => Self::Nothing,
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut response = httparse::Response::new(&mut fields);
+        let Ok(httparse::Status::Complete(_)) = response.parse(answer) else { return Self::Failed };
+        let pod = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(POD_HEADER));
+        let name = pod.and_then(|field| std::str::from_utf8(field.value).ok());
+        match (response.code, name.and_then(Pod::named)) {
+            (Some(200), Some(pod)) => Self::Pod(pod),
+            (Some(404), None) => Self::Nothing,
             _ => Self::Failed,
         }
     }
