@@ -19,6 +19,7 @@ use crate::lab::{
     controller::{Controller, DataPath, Options},
     credentials::Authority,
     echo::Echo,
+    free_port,
     maps::{Counts, Maps},
     topology::{Family, NODE_NIC, PODS, Topology, node_addr},
     until_within,
@@ -200,9 +201,4 @@ fn pods(machine: &Namespace, port: u16, has_v6: bool) -> anyhow::Result<Vec<Echo
         Echo::start(machine, name, &listen)
     };
     PODS.iter().zip(LOOPBACK_PODS).map(start).collect()
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
-    Ok(listener.local_addr().context("listener has no address")?.port())
 }

@@ -179,10 +179,10 @@ fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::lab::{Namespace, echo::Echo};
+    use crate::lab::{Namespace, echo::Echo, free_port};
 
     #[test]
     fn an_answer_is_whole_with_its_last_byte() {
@@ -198,8 +198,7 @@ mod tests {
 
     #[test]
     fn connections_wait_after_an_answer_or_a_handshake() {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let address = free.expect("a port");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().expect("a port")));
         let pod = Echo::start(&Namespace::current(), "pod", &[address]).expect("a pod");
         let server = Server { http: address, https: address, host: "a.test".into(), trust: Trust::none() };
         let openers = [Kind::Plain, Kind::WebSocket].map(|kind| Opener::new(kind, &server).expect("a runtime"));

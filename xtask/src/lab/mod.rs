@@ -34,6 +34,7 @@ mod wait;
 
 use std::{
     fs,
+    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -147,6 +148,15 @@ impl Closer {
     pub fn close(&self) {
         self.0.close();
     }
+}
+
+/// A port of loopback that nobody has now.
+///
+/// # Errors
+/// If there is none.
+pub fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port of loopback")?;
+    Ok(listener.local_addr().context("a listener has no address")?.port())
 }
 
 #[cfg(test)]

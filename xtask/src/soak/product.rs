@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::lab::{credentials::Authority, idle, memory};
+use crate::lab::{credentials::Authority, free_port, idle, memory};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -78,10 +78,6 @@ impl Drop for Product {
             eprintln!("cannot remove {}: {error}", self.folder.display());
         }
     }
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
 /// Replaced as a whole, so that no half of it is read.

@@ -1,13 +1,6 @@
 //! What all peers of a run share, and how each is started.
 
-use std::{
-    cell::Cell,
-    collections::BTreeSet,
-    fs, iter,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::PathBuf,
-    process::Command,
-};
+use std::{cell::Cell, collections::BTreeSet, fs, iter, net::SocketAddr, path::PathBuf, process::Command};
 
 use anyhow::Context as _;
 use nix::sys::signal::Signal;
@@ -31,6 +24,7 @@ use crate::{
         api_server::ApiServer,
         credentials::{Authority, Signed},
         echo::Echo,
+        free_port,
     },
 };
 
@@ -168,10 +162,4 @@ pub(super) fn group_file(host: usize) -> String {
 
 pub(super) fn secret_file(number: usize) -> String {
     format!("c{number}.yaml")
-}
-
-/// A port of loopback that nobody has now.
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
-    Ok(listener.local_addr()?.port())
 }

@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::ensure;
 
 use super::senders::{Flood, Senders};
 use crate::{
     bench::{
         kernel::node::{Node, POD_HOST, SERVED},
-        report::median,
+        report::{Times, median},
     },
     lab::{
         client::Ask,
@@ -61,9 +61,9 @@ pub(super) fn measure(node: &Node, length: Duration, flooded: Option<Senders>) -
     thread::sleep(length);
     let (after, seconds) = ([load.answered(), load.failed()], began.elapsed().as_secs_f64());
     let sent = flood.map(Flood::finish).transpose()?.unwrap_or_default();
-    let mut times = load.stop()?.times;
-    times.sort_unstable();
-    let p99 = times.get(times.len() * 99 / 100).context("nothing was answered")?.as_secs_f64() * 1e3;
+    let times = load.stop()?.times;
+    ensure!(!times.is_empty(), "nothing was answered");
+    let p99 = Times::of(times).p99.as_secs_f64() * 1e3;
     let per_second = |count: u64| count as f64 / seconds;
     let [goodput, failed] = [0, 1].map(|which| per_second(after[which] - before[which]));
     Ok(Service { goodput, p99, failed, flood: per_second(sent) })
