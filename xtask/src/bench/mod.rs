@@ -8,6 +8,7 @@
 //! routes, memory ── hosts (peers with many hosts, and how each is told of changes)
 //! kernel ── what the kernel part costs
 //! profile ── what a request makes a proxy do, counted
+//! usage ── time of CPUs and memory of whoever is measured
 //! ```
 
 mod case;
@@ -29,6 +30,7 @@ mod proxy;
 mod record;
 mod report;
 mod routes;
+mod usage;
 
 use self::case::Case;
 

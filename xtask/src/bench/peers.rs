@@ -1,4 +1,4 @@
-//! The proxies that are compared, and the backend behind them: how each is configured, started, weighed and stopped.
+//! The proxies that are compared, and the backend behind them: how each is configured, started and stopped.
 
 use std::{
     fmt, fs,
@@ -16,7 +16,10 @@ use nix::{
     unistd::Pid,
 };
 
-use super::credentials::{Credentials, RSA};
+use super::{
+    credentials::{Credentials, RSA},
+    usage,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Peer {
@@ -188,7 +191,7 @@ impl Running {
 
     /// User and system time of the peer with all its descendants, so far, in seconds.
     pub(super) fn cpu(&self) -> anyhow::Result<f64> {
-        seconds(tree(self.child.id()).into_iter().filter_map(cpu_ticks).sum())
+        usage::seconds(usage::tree(self.child.id()).into_iter().filter_map(usage::cpu_ticks).sum())
     }
 
     /// Asks the peer to end and waits for it.
@@ -231,35 +234,6 @@ fn command(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow
         Peer::XdpIngress => xdp_ingress(stage, ports, setting, 18_002 + index * 10)?,
     };
     Ok((ports, words))
-}
-
-/// A process and all its descendants.
-pub(super) fn tree(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    for task in tasks {
-        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        all.extend(children.split_whitespace().filter_map(|child| child.parse().ok()).flat_map(tree));
-    }
-    all
-}
-
-/// User and system time of a process and of those children that it had and that ended: fields 14 to 17 of
-/// `/proc/PID/stat` (proc(5)), counted after the name, which may hold anything.
-pub(super) fn cpu_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat_ticks(&stat)
-}
-
-fn stat_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> =
-        stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4).map_while(|field| field.parse().ok()).collect();
-    (fields.len() == 4).then(|| fields.iter().sum())
-}
-
-pub(super) fn seconds(ticks: u64) -> anyhow::Result<f64> {
-    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.context("no clock tick")?;
-    Ok(ticks as f64 / per_second as f64)
 }
 
 fn nginx_proxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<Vec<String>> {
@@ -366,16 +340,4 @@ fn xdp_ingress(stage: Stage<'_>, ports: Ports, setting: Setting, admin: u16) -> 
         words.extend([flag.into(), value]);
     }
     Ok(words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_of_children_that_ended_counts() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70 80 20 0 1 0 300";
-        assert_eq!(stat_ticks(stat), Some(161));
-        assert_eq!(stat_ticks("7 (a) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70"), None);
-    }
 }

@@ -19,10 +19,7 @@ use std::{collections::BTreeSet, fmt, net::Ipv4Addr};
 
 use clap::ValueEnum;
 
-pub(super) use self::{
-    serving::{Serving, weigh},
-    stage::Stage,
-};
+pub(super) use self::{serving::Serving, stage::Stage};
 
 /// A peer, and how it is told of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

@@ -25,8 +25,8 @@ use super::{
     stage::{Stage, group_file, secret_file},
 };
 use crate::{
-    bench::peers::{self, Ports},
-    lab::{Process, api_server::ApiServer, idle, memory},
+    bench::{peers::Ports, usage},
+    lab::{Process, api_server::ApiServer, idle},
 };
 
 /// A peer that serves.
@@ -95,7 +95,7 @@ impl Serving<'_> {
 
     /// Bytes of memory that it takes with all its descendants.
     pub(in crate::bench) fn memory(&self) -> anyhow::Result<u64> {
-        weigh(self.pid())
+        usage::memory(self.pid())
     }
 
     /// Where it serves its first host.
@@ -242,14 +242,6 @@ fn set_map(socket: &Path, command: &str) -> anyhow::Result<()> {
     stream.read_to_string(&mut answer)?;
     ensure!(answer.trim().is_empty(), "haproxy says `{}`", answer.trim());
     Ok(())
-}
-
-/// Bytes of memory of a process with all its descendants.
-pub(in crate::bench) fn weigh(pid: u32) -> anyhow::Result<u64> {
-    let own = memory::of(pid)?;
-    // One that has ended meanwhile takes nothing.
-    let others = peers::tree(pid).into_iter().skip(1).filter_map(|pid| memory::of(pid).ok());
-    Ok(own + others.sum::<u64>())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use nix::sys::{
     time::TimeValLike as _,
 };
 
-use crate::{bench::peers, process};
+use crate::{bench::usage, process};
 
 /// The parent of all threads of the kernel.
 const KTHREADD: u32 = 2;
@@ -29,7 +29,7 @@ impl Cpu {
         let is_ksoftirqd = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
         };
-        let ksoftirqd = peers::tree(KTHREADD).into_iter().filter(is_ksoftirqd).collect();
+        let ksoftirqd = usage::tree(KTHREADD).into_iter().filter(is_ksoftirqd).collect();
         Self { ksoftirqd, has_interrupts_apart: has_interrupts_apart() }
     }
 
@@ -37,12 +37,12 @@ impl Cpu {
     pub(super) fn used(&self, proxy: u32) -> anyhow::Result<f64> {
         let children = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read what children have used")?;
         let children = (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6;
-        let takes_part = peers::tree(proxy).into_iter().chain(self.ksoftirqd.iter().copied());
-        let mut ticks: u64 = takes_part.filter_map(peers::cpu_ticks).sum();
+        let takes_part = usage::tree(proxy).into_iter().chain(self.ksoftirqd.iter().copied());
+        let mut ticks: u64 = takes_part.filter_map(usage::cpu_ticks).sum();
         if self.has_interrupts_apart {
             ticks += interrupt_ticks().context("cannot read `/proc/stat`")?;
         }
-        Ok(children + peers::seconds(ticks)?)
+        Ok(children + usage::seconds(ticks)?)
     }
 }
 

@@ -10,7 +10,10 @@ use std::{
 use anyhow::ensure;
 
 use crate::{
-    bench::hosts::{Change, Serving, weigh},
+    bench::{
+        hosts::{Change, Serving},
+        usage,
+    },
     lab::{
         Namespace,
         client::{Ask, Protocol},
@@ -77,7 +80,7 @@ pub(super) fn peak(peer: &mut Serving<'_>, changes: &[(Change, usize)]) -> anyho
         let looking = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::Relaxed) {
-                most = weigh(pid)?.max(most);
+                most = usage::memory(pid)?.max(most);
                 thread::sleep(LOOK);
             }
             anyhow::Ok(most)
