@@ -57,9 +57,22 @@ const SIGN: Duration = Duration::from_secs(1);
 /// # Errors
 /// If a part cannot start, or the configuration can no longer be followed.
 pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
+    test_entropy();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     runtime.block_on(serve(settings))
+}
+
+/// Has AWS-LC look at its source of entropy while the kernel looks at the programs: whoever wants the first random number
+/// waits for that, some 20 ms, which a node whose process has died need not.
+fn test_entropy() {
+    // Without a thread, or without entropy, whoever needs it finds out.
+    let _untested = thread::Builder::new()
+        .name("entropy".to_owned())
+        .spawn(|| {
+            let _untested = aws_lc_rs::rand::fill(&mut [0]).is_err();
+        })
+        .is_err();
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {

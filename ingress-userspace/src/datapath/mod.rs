@@ -144,6 +144,7 @@ impl Datapath {
         let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
         let mut object = object::load(&pins, hosts, options.debug_log)?;
         let variant = Variant::of(Version::running());
+        object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
         let maps = Maps::open(&pins, Access::Write)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;

@@ -1,6 +1,8 @@
 //! The kernel programs as they are embedded in the binary: creates or adopts their maps and loads them. Attaches
 //! nothing.
 
+use std::thread;
+
 use aya::{
     Ebpf, EbpfLoader,
     programs::{Program, ProgramError, ProgramFd, ProgramInfo, SchedClassifier},
@@ -85,17 +87,34 @@ pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     })
 }
 
-/// Loads a program; its descriptor, and what the kernel says of it.
-pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, ProgramReport), Error> {
-    let refused = |source| refused(name, source);
-    let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
+/// Loads programs side by side: the verifier takes most of a start, in which a node whose process has died serves
+/// nobody. What the kernel refuses is left to [`program`], which says why.
+pub(super) fn load_programs(object: &mut Ebpf, names: [&str; 3]) {
+    thread::scope(|scope| {
+        for (_, program) in object.programs_mut().filter(|(name, _)| names.contains(name)) {
+            scope.spawn(|| {
+                let _is_asked_again = load_program(program).is_err();
+            });
+        }
+    });
+}
+
+fn load_program(program: &mut Program) -> Result<(), ProgramError> {
     match program {
         Program::Xdp(xdp) => xdp.load(),
         Program::SkLookup(lookup) => lookup.load(),
         Program::SchedClassifier(classifier) => classifier.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
-    .map_err(refused)?;
+}
+
+/// Loads a program, if that has not been done; its descriptor, and what the kernel says of it.
+pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, ProgramReport), Error> {
+    let refused = |source| refused(name, source);
+    let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
+    if program.fd().is_err() {
+        load_program(program).map_err(refused)?;
+    }
     let info = program.info().ok();
     let report = ProgramReport {
         name,
