@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::Context as _;
 
-use super::{peers::Peer, record, report::median};
+use super::{peers::Peer, report::median};
 use crate::process;
 
 /// How busy the machine was, as often as it was looked at.
@@ -36,9 +36,29 @@ pub(super) fn description(peers: &[Peer], product: &Path) -> anyhow::Result<Stri
         "{date}, {} × {}, Linux {}; {}.",
         cpus(&cpuinfo),
         model(&cpuinfo).unwrap_or("CPU of an unknown model"),
-        record::kernel_version()?,
+        kernel_version()?,
         versions.join(", ")
     ))
+}
+
+/// Of the kernel that runs, without what a distribution adds.
+///
+/// # Errors
+/// When there is no procfs.
+pub(super) fn kernel_version() -> anyhow::Result<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's release")?;
+    Ok(release.trim().split('-').next().unwrap_or_default().to_owned())
+}
+
+/// Where this was measured, and what: machine, versions of all peers, and how busy the machine was before.
+///
+/// # Errors
+/// When there is no procfs, or one of the programs does not start.
+pub(super) fn conditions(product: &Path) -> anyhow::Result<String> {
+    let machine = description(&[Peer::Nginx, Peer::Haproxy, Peer::XdpIngress], product)?;
+    let load = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
+    let averages: Vec<&str> = load.split(' ').take(3).collect();
+    Ok(format!("{machine} Load average before: {}", averages.join(" ")))
 }
 
 fn cpus(cpuinfo: &str) -> usize {

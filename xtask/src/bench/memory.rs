@@ -1,15 +1,15 @@
 //! `cargo xtask bench memory`: what connections that wait cost each peer, and what a route and a certificate do.
 
-use std::{fmt::Write as _, thread, time::Duration};
+use std::fmt::Write as _;
 
 use super::{
-    hosts::{Plan, Serving, Stage, Tls, Way},
-    network,
-    record::{self, Part},
+    hosts::{Plan, Stage, Tls, Way},
+    machine, network,
+    record::Part,
 };
 use crate::{
     build,
-    lab::{descriptors, idle, idle::Kind},
+    lab::{descriptors, idle, idle::Kind, memory},
     setup,
 };
 
@@ -21,7 +21,7 @@ Exit codes: 0 measured; 1 something failed; 2 the command line was not understoo
 failure.
 
 Examples:
-  cargo xtask bench memory                      # about five minutes
+  cargo xtask bench memory
   cargo xtask bench memory --quick              # a tenth of everything, for review
   cargo xtask bench memory --connections 5000
   cargo xtask bench memory --record             # and write docs/benchmarks.md";
@@ -34,7 +34,7 @@ pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// Connections of each kind.
-    #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(100..=10_000))]
+    #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(100..=9_500))]
     connections: u32,
     /// Hosts, of which each has a route.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
@@ -63,8 +63,6 @@ const CONNECTIONS: [(Kind, &str, Option<u64>); 4] = [
 
 /// What a peer has before there are routes: as few as a comparison can be with.
 const FEW: usize = 10;
-/// Between the start of a peer and a look at what it takes.
-const SETTLE: Duration = Duration::from_secs(2);
 
 /// What each of a kind takes at each peer.
 #[derive(Debug, PartialEq)]
@@ -85,9 +83,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench memory")?;
     let binary = build::userspace(build::Profile::Release)?;
     network::own()?;
-    // A WebSocket takes two of the pod and two of the peer, which has its own.
-    descriptors::raise(3 * connections as u64 + 2000)?;
-    let conditions = record::conditions(&binary)?;
+    // A WebSocket takes one of the client and one of the pod; the peer has a limit of its own.
+    descriptors::raise(2 * connections as u64 + 2000)?;
+    let conditions = machine::conditions(&binary)?;
     let stage = Stage::open(binary)?;
     let mut rows = Vec::new();
     for (kind, what, goal) in CONNECTIONS {
@@ -97,15 +95,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         })?);
     }
     rows.push(Row::of(&format!("route ({routes})"), None, peers, |way| {
-        let weight = |hosts| settled(&stage.start(way, Plan { hosts, tls: Tls::None })?);
-        Ok(weight(FEW + routes)?.saturating_sub(weight(FEW)?) / routes as u64)
+        let weight = |hosts| stage.start(way, Plan { hosts, tls: Tls::None })?.settled();
+        memory::each(weight(FEW)?, weight(FEW + routes)?, routes)
     })?);
     // By manifests: an API server of the lab has a connection for each Secret that is watched, where one of a cluster
     // has 64 on each connection. The peers have one certificate for all hosts.
     let own = [Way::XdpIngressFiles];
     rows.push(Row::of(&format!("certificate ({certificates})"), None, &own, |way| {
-        let weight = |tls| settled(&stage.start(way, Plan { hosts: certificates, tls })?);
-        Ok(weight(Tls::Each)?.saturating_sub(weight(Tls::None)?) / certificates as u64)
+        let weight = |tls| stage.start(way, Plan { hosts: certificates, tls })?.settled();
+        memory::each(weight(Tls::None)?, weight(Tls::Each)?, certificates)
     })?);
     let text = format!("{conditions}.\n\n{}", table(&rows));
     println!("{text}");
@@ -113,12 +111,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         PART.write(&text)?;
     }
     Ok(())
-}
-
-/// What a peer takes once the buffers of its start are given back.
-fn settled(peer: &Serving<'_>) -> anyhow::Result<u64> {
-    thread::sleep(SETTLE);
-    peer.memory()
 }
 
 // === impl Row ===
@@ -140,7 +132,10 @@ fn table(rows: &[Row]) -> String {
     let mut text = "| what (of so many) | peer | bytes each | × first | goal |\n|---|---|---:|---:|---|\n".to_owned();
     for Row { what, goal, each } in rows {
         for (way, bytes) in each {
-            let ratio = each.first().map_or(f64::NAN, |(_, first)| *bytes as f64 / *first as f64);
+            let ratio = match each.as_slice() {
+                [(_, first), _, ..] => format!("{:.2}", *bytes as f64 / *first as f64),
+                _ => String::new(),
+            };
             let verdict = match goal {
                 Some(goal) if way.is_ours() => {
                     format!("≤ {goal}: {}", if bytes <= goal { "met" } else { "missed" })
@@ -148,7 +143,7 @@ fn table(rows: &[Row]) -> String {
                 _ => String::new(),
             };
             // Writing to a String does not fail.
-            writeln!(text, "| {what} | {} | {bytes} | {ratio:.2} | {verdict} |", way.peer()).ok();
+            writeln!(text, "| {what} | {} | {bytes} | {ratio} | {verdict} |", way.peer()).ok();
         }
     }
     text

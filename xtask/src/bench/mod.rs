@@ -67,28 +67,29 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// What these words are understood as.
+#[cfg(test)]
+fn parsed<A: clap::Args>(words: &str) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));
+    A::from_arg_matches(&command.try_get_matches_from(words.split_whitespace())?)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::{Args as _, Command, CommandFactory as _, Parser, error::ErrorKind};
+    use clap::{Args as _, Command, error::ErrorKind};
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
-
     #[test]
     fn without_a_subcommand_it_is_the_proxy() {
-        Cli::command().debug_assert();
-        let scope = |words: &str| Cli::try_parse_from(words.split(' ')).map(|Cli { args }| args.scope).ok();
-        assert!(matches!(scope("bench --quick"), Some(None)));
-        assert!(matches!(scope("bench proxy --quick"), Some(Some(Scope::Proxy(_)))));
-        assert!(matches!(scope("bench kernel"), Some(Some(Scope::Kernel(_)))));
-        assert!(matches!(scope("bench routes --quick"), Some(Some(Scope::Routes(_)))));
-        assert!(matches!(scope("bench memory --quick"), Some(Some(Scope::Memory(_)))));
-        assert!(scope("bench --quick kernel").is_none());
+        Args::augment_args(Command::new("bench")).debug_assert();
+        let scope = |words: &str| parsed::<Args>(words).map(|args| args.scope).ok();
+        assert!(matches!(scope("--quick"), Some(None)));
+        assert!(matches!(scope("proxy --quick"), Some(Some(Scope::Proxy(_)))));
+        assert!(matches!(scope("kernel"), Some(Some(Scope::Kernel(_)))));
+        assert!(matches!(scope("routes --quick"), Some(Some(Scope::Routes(_)))));
+        assert!(matches!(scope("memory --quick"), Some(Some(Scope::Memory(_)))));
+        assert!(scope("--quick kernel").is_none());
     }
 
     #[test]
@@ -96,8 +97,8 @@ mod tests {
         let bench = Args::augment_args(Command::new("bench"));
         let profile = profile::Args::augment_args(Command::new("profile"));
         for (command, words, parts) in [
-            (&bench, "bench", &["--quick", "--case h1", "--workers 2", "--peer nginx"][..]),
-            (&bench, "bench proxy", &["--quick", "--case h1", "--workers 2", "--peer nginx"][..]),
+            (&bench, "bench", &["--quick", "--case h1", "--workers 2", "--peer nginx", "--binary other"][..]),
+            (&bench, "bench proxy", &["--quick", "--case h1", "--workers 2", "--peer nginx", "--binary other"][..]),
             (&bench, "bench routes", &["--quick", "--routes 1000", "--peer nginx"][..]),
             (
                 &bench,

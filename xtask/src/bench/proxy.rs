@@ -7,7 +7,7 @@
 use std::{
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -84,8 +84,11 @@ pub(super) struct Args {
     /// or `--quick`.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
+    /// A build of the product other than this checkout's.
+    #[arg(long)]
+    binary: Option<PathBuf>,
     /// Write what was measured to docs/benchmarks.md.
-    #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers"])]
+    #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers", "binary"])]
     record: bool,
 }
 
@@ -118,7 +121,7 @@ struct Extent {
 /// When a program that it needs cannot be had, or a peer does not start.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
-    let binary = build::userspace(build::Profile::Release)?;
+    let binary = build::release_or(args.binary.as_deref())?;
     network::own()?;
     measure(args, &binary)
 }
@@ -289,20 +292,11 @@ fn paced(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::bench::parsed;
 
     fn sessions_of(words: &str, cpus: usize) -> Vec<Session> {
-        let words = ["bench"].into_iter().chain(words.split_whitespace());
-        let Ok(Cli { args }) = Cli::try_parse_from(words) else { panic!("not understood") };
-        sessions(&args, cpus)
+        sessions(&parsed(words).expect("understood"), cpus)
     }
 
     #[test]

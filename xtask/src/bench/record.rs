@@ -1,10 +1,9 @@
 //! Keeps what a command has measured in a document of the repository, so that a change of it shows in review.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use anyhow::Context as _;
 
-use super::{machine, peers::Peer};
 use crate::{progress, workspace};
 
 const END: &str = "<!-- end -->";
@@ -45,26 +44,6 @@ impl Part {
         let (_, after) = rest.split_once(END)?;
         Some(format!("{before}{begin}{new}{END}{after}"))
     }
-}
-
-/// Of the kernel that runs, without what a distribution adds.
-///
-/// # Errors
-/// When there is no procfs.
-pub(super) fn kernel_version() -> anyhow::Result<String> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's release")?;
-    Ok(release.trim().split('-').next().unwrap_or_default().to_owned())
-}
-
-/// Where this was measured, and what: machine, versions of all peers, and how busy the machine was before.
-///
-/// # Errors
-/// When there is no procfs, or one of the programs does not start.
-pub(super) fn conditions(product: &Path) -> anyhow::Result<String> {
-    let machine = machine::description(&[Peer::Nginx, Peer::Haproxy, Peer::XdpIngress], product)?;
-    let load = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
-    let averages: Vec<&str> = load.split(' ').take(3).collect();
-    Ok(format!("{machine} Load average before: {}", averages.join(" ")))
 }
 
 #[cfg(test)]

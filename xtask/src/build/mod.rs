@@ -5,7 +5,7 @@ mod btf;
 mod ebpf;
 mod stamp;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -83,6 +83,14 @@ pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
     let object = ebpf::build(&setup::bpf_toolchain()?, freshness)?;
     progress::note(&format!("the kernel programs are in {}", object.display()));
     Ok(())
+}
+
+/// `binary`, which somebody has built, or a release of this checkout.
+///
+/// # Errors
+/// As [`userspace`].
+pub fn release_or(binary: Option<&Path>) -> Result<PathBuf> {
+    binary.map_or_else(|| userspace(Profile::Release), |binary| Ok(binary.to_owned()))
 }
 
 /// Makes the machine ready, builds the kernel programs and the product, and gives the path of the binary `xdp-ingress`.

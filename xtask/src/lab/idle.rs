@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
 use super::{
     client::{Ask, Connection, Protocol, Trust},
-    head,
+    head, memory,
 };
 
 /// Who is connected to, and the host that is asked for.
@@ -68,7 +68,7 @@ pub fn weigh(
     let before = memory()?;
     let mut connections = opener.open(count)?;
     opener.pass(SETTLE);
-    let each = memory()?.saturating_sub(before) / count as u64;
+    let each = memory::each(before, memory()?, count)?;
     // One that the server has closed weighs nothing.
     for connection in &mut connections {
         connection().context("a connection did not wait until it was weighed")?;
@@ -81,11 +81,17 @@ pub fn weigh(
 /// # Errors
 /// If the server does not agree to it.
 pub fn web_socket(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<WebSocket<TcpStream>> {
+    let stream = connect(address)?;
+    let (socket, _) = tungstenite::client(format!("ws://{host}{path}"), stream).context("no WebSocket")?;
+    Ok(socket)
+}
+
+/// A connection on which nothing is silent for longer than [`SILENCE`].
+fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_nodelay(true)?;
-    let (socket, _) = tungstenite::client(format!("ws://{host}{path}"), stream).context("no WebSocket")?;
-    Ok(socket)
+    Ok(stream)
 }
 
 struct Opener<'s> {
@@ -113,14 +119,14 @@ impl<'s> Opener<'s> {
         let Server { http, https, host, trust } = self.server;
         let held: Held<'_> = match self.kind {
             Kind::Plain => {
-                let mut stream = TcpStream::connect(http)?;
+                let mut stream = connect(*http)?;
                 ask(&mut stream, host)?;
                 Box::new(move || ask(&mut stream, host))
             }
             Kind::Tls => {
                 let name = ServerName::try_from(host.clone())?;
                 let connection = ClientConnection::new(Arc::clone(&self.tls), name)?;
-                let mut stream = StreamOwned::new(connection, TcpStream::connect(https)?);
+                let mut stream = StreamOwned::new(connection, connect(*https)?);
                 ask(&mut stream, host)?;
                 Box::new(move || ask(&mut stream, host))
             }

@@ -15,6 +15,17 @@ pub fn of(pid: u32) -> anyhow::Result<u64> {
     parse(&text).with_context(|| format!("no Pss in {path}"))
 }
 
+/// Bytes of each of `count`, by what a process took before them and takes with them.
+///
+/// # Errors
+/// If it takes less with them.
+pub fn each(before: u64, with: u64, count: usize) -> anyhow::Result<u64> {
+    let all = with.checked_sub(before).with_context(|| {
+        format!("{before} bytes before, and {with} with {count} more, say nothing of these: measure more of them")
+    })?;
+    Ok(all / count as u64)
+}
+
 fn parse(rollup: &str) -> Option<u64> {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
@@ -24,6 +35,12 @@ fn parse(rollup: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_more_is_shared_and_what_is_less_is_an_error() {
+        assert_eq!(each(1000, 3000, 2).expect("more"), 1000);
+        assert!(each(3000, 1000, 2).is_err());
+    }
 
     #[test]
     fn a_process_takes_its_share() {

@@ -23,6 +23,10 @@ pub(super) struct Conf {
     pub(super) plan: Plan,
 }
 
+/// Connections that haproxy takes, of which each has two descriptors: more than are opened, and few enough for a limit of
+/// 20,000 descriptors, as it does not start with more than it may have.
+const MAXCONN: u32 = 9900;
+
 /// How haproxy runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haproxy {
@@ -138,7 +142,7 @@ http {{
         format!(
             "global
     nbthread 1
-    maxconn 12000
+    maxconn {MAXCONN}
     stats socket {socket} mode 600 level admin
     ssl-default-bind-options ssl-min-ver TLSv1.2
 defaults

@@ -79,6 +79,8 @@ pub(in crate::bench) enum Expected {
 
 /// How long a start may take: nginx reads 100,000 servers in ten seconds, on a machine that has nothing else to do.
 const START: Duration = Duration::from_secs(300);
+/// How long a peer has to give back the buffers of its start.
+const SETTLE: Duration = Duration::from_secs(2);
 /// How long what is behind an Ingress has until the product knows it; nothing shows when it does.
 const BEHIND: Duration = Duration::from_millis(100);
 
@@ -96,6 +98,12 @@ impl Serving<'_> {
     /// Bytes of memory that it takes with all its descendants.
     pub(in crate::bench) fn memory(&self) -> anyhow::Result<u64> {
         usage::memory(self.pid())
+    }
+
+    /// [`Serving::memory`], once the buffers of its start are given back.
+    pub(in crate::bench) fn settled(&self) -> anyhow::Result<u64> {
+        thread::sleep(SETTLE);
+        self.memory()
     }
 
     /// Where it serves its first host.
@@ -227,9 +235,9 @@ impl Serving<'_> {
     }
 }
 
-/// Writes a manifest under a name that is not read, beside the place where it will be.
+/// Writes a manifest beside the directory, which is watched: nothing is told before it is renamed.
 fn fresh(manifests: &Path, file: &str, objects: &[Value]) -> anyhow::Result<Telling> {
-    let (fresh, place) = (manifests.join(".fresh"), manifests.join(file));
+    let (fresh, place) = (manifests.with_file_name("fresh"), manifests.join(file));
     fs::write(&fresh, objects::manifest(objects)).with_context(|| format!("cannot write `{}`", fresh.display()))?;
     Ok(Telling::Rename { fresh, place })
 }

@@ -26,10 +26,7 @@ use self::{
     figure::{Clause, Row, Spread, Verdict},
     node::{Node, Way},
 };
-use super::{
-    goal::Limit,
-    record::{self, Part},
-};
+use super::{goal::Limit, machine, record::Part};
 use crate::{build, lab::capability, setup};
 
 const AFTER_HELP: &str = "\
@@ -89,7 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let costs = Costs::take()?;
     if args.record {
-        PART.write(&format!("Linux {}\n\n{}", record::kernel_version()?, costs.table()))?;
+        PART.write(&format!("Linux {}\n\n{}", machine::kernel_version()?, costs.table()))?;
     }
     let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
     rows.extend(elsewhere::rows(args.all)?);

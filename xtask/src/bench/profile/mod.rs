@@ -33,9 +33,9 @@ use self::{
 };
 use super::{
     credentials::Credentials,
-    network,
+    machine, network,
     peers::{self, Peer, Running, Stage},
-    record::{self, Part},
+    record::Part,
 };
 use crate::{build, process, setup};
 
@@ -97,10 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
     packages.extend(args.sample.then_some("linux-perf"));
     setup::packages(&packages, "profile")?;
-    let binary = match &args.binary {
-        Some(binary) => binary.clone(),
-        None => build::userspace(build::Profile::Release)?,
-    };
+    let binary = build::release_or(args.binary.as_deref())?;
     network::own()?;
     count(args, &binary)
 }
@@ -144,7 +141,7 @@ fn versions(peers: &[Peer]) -> anyhow::Result<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Package} ${Version}, "]).args(packages);
     let packages = process::capture(&mut query).context("cannot ask for the versions of Debian's packages")?;
-    Ok(format!("{} Linux {}", packages.trim_end(), record::kernel_version()?))
+    Ok(format!("{} Linux {}", packages.trim_end(), machine::kernel_version()?))
 }
 
 /// What all counts of a run have in common.

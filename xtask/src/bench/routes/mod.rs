@@ -5,7 +5,7 @@
 mod report;
 mod served;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use self::{
     report::{Memory, Results},
@@ -13,8 +13,8 @@ use self::{
 };
 use super::{
     hosts::{CERTIFICATES, Change, Plan, Serving, Stage, Tls, Way},
-    network,
-    record::{self, Part},
+    machine, network,
+    record::Part,
 };
 use crate::{build, lab::descriptors, setup};
 
@@ -29,7 +29,7 @@ Exit codes: 0 measured; 1 something failed, or a request to the product did; 2 t
 missed goal is printed, and is no failure.
 
 Examples:
-  cargo xtask bench routes                           # 1,000, 10,000 and 100,000 hosts; about ten minutes
+  cargo xtask bench routes                           # 1,000, 10,000 and 100,000 hosts
   cargo xtask bench routes --quick                   # 1,000 hosts, three rounds, for review
   cargo xtask bench routes --routes 100000 --slow    # nginx too, which reads them for ten seconds each time
   cargo xtask bench routes --peer xdp-ingress --rounds 50
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     network::own()?;
     descriptors::raise(DESCRIPTORS)?;
     let mut results = Results::default();
-    let conditions = record::conditions(&binary)?;
+    let conditions = machine::conditions(&binary)?;
     let stage = Stage::open(binary)?;
     for count in routes {
         let is_measured = |way: &Way| *way != Way::Nginx || *slow || *count < SLOW;
@@ -102,7 +102,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             peers.iter().copied().filter(is_measured).partition(|way| *way == Way::XdpIngressFiles);
         for ways in [others, files] {
             if !ways.is_empty() {
-                measure(&stage, *count, &ways, rounds, &mut results)?;
+                // What others have taken minutes for is not lost.
+                measure(&stage, *count, &ways, rounds, &mut results).inspect_err(|_| println!("{results}"))?;
             }
         }
     }
@@ -126,7 +127,7 @@ fn measure(stage: &Stage, count: usize, ways: &[Way], rounds: u32, results: &mut
         peers.push((peer, 0));
     }
     for (peer, steady) in &mut peers {
-        *steady = peer.memory()?;
+        *steady = peer.settled()?;
     }
     for round in 0..rounds {
         for turn in 0..peers.len() {
@@ -146,7 +147,9 @@ fn measure(stage: &Stage, count: usize, ways: &[Way], rounds: u32, results: &mut
 fn one_round(peer: &mut Serving<'_>, count: usize, round: u32, results: &mut Results) -> anyhow::Result<()> {
     let background = Background::start(&peer.server()?)?;
     for (kind, number) in changes(peer.way(), count, round) {
-        results.add(count, kind, peer.way(), round, served::change(peer, kind, number)?);
+        let served = served::change(peer, kind, number);
+        let served = served.with_context(|| format!("{}, {count} hosts: {kind}", peer.way()))?;
+        results.add(count, kind, peer.way(), round, served);
     }
     results.fail(count, peer.way(), background.stop()?);
     Ok(())
