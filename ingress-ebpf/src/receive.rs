@@ -14,6 +14,7 @@ use ingress_ebpf::{
 use crate::{
     clients, count, handoffs,
     node::{Maps, count_choice, host},
+    rewrite,
 };
 
 /// A packet that is being received, as the context of a program shows it.
@@ -27,7 +28,10 @@ pub(crate) trait Received: EbpfContext {
     /// What it says of a segment, if it is an ICMP error.
     fn quoted(&self) -> Option<Quoted>;
     /// Whether ports are rewritten in what comes by this interface.
-    fn is_rewritten(&self) -> bool;
+    #[inline(always)]
+    fn is_rewritten(&self) -> bool {
+        rewrite::is_on(self.nic())
+    }
     /// Puts a port in the place of the one that stands there, and mends the checksum.
     fn rewrite(&self, place: Place, from_be: u16, to_be: u16);
 }

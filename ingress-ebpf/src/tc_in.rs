@@ -53,11 +53,6 @@ impl Received for TcContext {
     }
 
     #[inline(always)]
-    fn is_rewritten(&self) -> bool {
-        rewrite::is_on(self.nic())
-    }
-
-    #[inline(always)]
     fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
         rewrite::by_tc(self, place, from_be, to_be);
     }

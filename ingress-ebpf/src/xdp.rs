@@ -66,11 +66,6 @@ impl Received for XdpContext {
     }
 
     #[inline(always)]
-    fn is_rewritten(&self) -> bool {
-        rewrite::is_on(self.nic())
-    }
-
-    #[inline(always)]
     fn rewrite(&self, place: Place, from_be: u16, to_be: u16) {
         rewrite::by_xdp(self, place, from_be, to_be);
     }

@@ -31,7 +31,7 @@ pub(crate) enum Unfit {
     NodePort { port: u16, rewritten: u16 },
     #[error(
         "port {port} would become {rewritten}, which the kernel may take for connections that the node opens \
-         (`net.ipv4.ip_local_port_range`); choose another `--rewrite-offset`"
+         (`net.ipv4.ip_local_port_range`); choose another `--rewrite-offset`, or make that range smaller"
     )]
     Local { port: u16, rewritten: u16 },
     #[error(

@@ -2,39 +2,26 @@
 
 use std::{error::Error, fs, io, iter};
 
+use aya::util::KernelVersion;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-
-/// A version by its first two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(pub u32, pub u32);
 
 /// The oldest that the programs load on: it is the first with sk_lookup (kernel commit e9ddbb7707ff) and links of XDP
 /// (aa8d3a716b59).
-pub(super) const OLDEST: Version = Version(5, 9);
+pub(super) const OLDEST: KernelVersion = KernelVersion::new(5, 9, 0);
 pub(super) const OLDEST_TEXT: &str = "5.9";
 
 /// The oldest with all features: with `xdp.frags` (f45d5b6ce2e8) and, since 5.17, `ingress_ifindex` in sk_lookup
 /// (f89315650ba3).
-pub(super) const FULL: Version = Version(5, 18);
+pub(super) const FULL: KernelVersion = KernelVersion::new(5, 18, 0);
 pub(super) const FULL_TEXT: &str = "5.18";
 
 /// The oldest that counts the memory of maps and programs as that of a cgroup, and no longer as locked (bdb15a29cc28,
 /// 3ac1f01b43b6).
-const UNLOCKED: Version = Version(5, 11);
+const UNLOCKED: KernelVersion = KernelVersion::new(5, 11, 0);
 
-// === impl Version ===
-
-impl Version {
-    /// That of the kernel that runs; `None` if it does not say.
-    pub(super) fn running() -> Option<Self> {
-        Self::of(&release())
-    }
-
-    /// That of a release.
-    pub(super) fn of(release: &str) -> Option<Self> {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
-        Some(Self(numbers.next()?, numbers.next()?))
-    }
+/// The version of the kernel that runs, as aya reads it, which goes by it, too; `None` if it does not say.
+pub(super) fn running() -> Option<KernelVersion> {
+    KernelVersion::current().ok()
 }
 
 /// The release of the kernel that runs, as `uname -r` says it.
@@ -46,7 +33,7 @@ pub(super) fn release() -> String {
 /// raises the limit when the kernel refuses something, if it may.)
 pub(super) fn lacks_locked_memory(error: &(dyn Error + 'static)) -> bool {
     is_forbidden(error)
-        && Version::running().is_some_and(|version| version < UNLOCKED)
+        && running().is_some_and(|version| version < UNLOCKED)
         && getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft != RLIM_INFINITY)
 }
 
@@ -63,23 +50,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_the_first_two_numbers_of_releases() {
-        for (release, expected) in [
-            ("5.10.0-32-amd64", Some(Version(5, 10))),
-            ("6.12.107+deb13-amd64", Some(Version(6, 12))),
-            ("7.2-rc1", Some(Version(7, 2))),
-            ("5", None),
-            ("", None),
-        ] {
-            assert_eq!(Version::of(release), expected, "{release}");
-        }
-        assert!(Version(5, 9) < Version(5, 18) && Version(5, 18) < Version(6, 1));
-    }
-
-    #[test]
     fn texts_are_those_of_the_versions() {
         for (version, text) in [(OLDEST, OLDEST_TEXT), (FULL, FULL_TEXT)] {
-            assert_eq!(Version::of(text), Some(version));
+            assert_eq!(version.to_string(), format!("{text}.0"));
         }
     }
 

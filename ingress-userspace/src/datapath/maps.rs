@@ -158,7 +158,8 @@ impl Maps {
         Ok(limited)
     }
 
-    /// Wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call.
+    /// Wire traffic by host id, summed over the CPUs. One call reads all ids, 512 per system call; before
+    /// Linux 5.13 each by two.
     ///
     /// # Errors
     /// If the kernel refuses the read.

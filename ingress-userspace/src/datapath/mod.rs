@@ -4,8 +4,8 @@
 //!            Datapath::open ── adopts or makes ──> pinned maps and links
 //! control ── set_ports, set_node_addrs, host_ids ─> ports, node_addrs, host_ids
 //!            follow ─────────────────────────────> links of interfaces, nics, nic_net
-//!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, limits
-//! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6
+//!            deny_list, client_limits ───────────> deny_config, denials, deny4, deny6, deny_changed, limits
+//! tools ──── DenyEditor ─────────────────────────> denials, deny4, deny6, deny_changed
 //! proxy ──── register_listener, flows, …_cells ───> listeners, flows, host_l7, workers
 //! app ────── take_over, heartbeat, sweep ──────────> alive, flows
 //! tools ──── Pinned::open ───────────────────────<── totals, host_net, nic_net, host_l7, deny_hits, clients, …
@@ -66,7 +66,6 @@ use ingress_common::{
 
 use self::{
     alive::Life,
-    kernel::Version,
     nics::{Nics, Place},
     object::Variant,
     pins::Pins,
@@ -143,13 +142,13 @@ impl Datapath {
         let exclusive = pins.lock()?;
         let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
         let mut object = object::load(&pins, hosts, options.debug_log)?;
-        let variant = Variant::of(Version::running());
+        let variant = Variant::of(kernel::running());
         object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
         let maps = Maps::open(&pins, Access::Write)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
         if options.measure {
-            object::load_bare(&mut object)?;
+            object::program(&mut object, object::BARE)?;
             let (_, report) = object::program(&mut object, object::TC_IN)?;
             programs.push(report);
         }
@@ -205,7 +204,7 @@ impl Datapath {
             let key = |port: u16| PortKey { port_be: port.to_be(), proto, pad: 0 };
             let flags = self.client_limits.flags(self.deny_list.flags(flags));
             let rule = PortRule { first_slot, workers, flags, rewrite_be: 0, first_worker };
-            // First, so that it is there before any packet gets it; what goes, goes after what changes.
+            // First, so that it is there before any packet gets it; what goes, goes after what changes, if there is room for both.
             if let Some(rewritten) = rewritten {
                 let back = PortRule { flags: flags | PORT_REWRITTEN, rewrite_be: port.to_be(), ..rule };
                 wanted.push((key(rewritten), back));

@@ -6,13 +6,14 @@ use std::thread;
 use aya::{
     Ebpf, EbpfLoader,
     programs::{Program, ProgramError, ProgramFd, ProgramInfo, SchedClassifier},
+    util::KernelVersion,
 };
 use ingress_common::map;
 
 use super::{
     ProgramReport,
     error::Error,
-    kernel::{self, Version},
+    kernel,
     pins::{MAPS, Pins},
     sys::{self, Access, MapInfo},
 };
@@ -46,7 +47,7 @@ const HOST_MAPS: [&str; 3] = [map::HOST_NET, map::HOST_L7, map::HOST_IDS];
 
 impl Variant {
     /// That of a kernel; one that does not tell its version is taken for a late one.
-    pub(super) fn of(version: Option<Version>) -> Self {
+    pub(super) fn of(version: Option<KernelVersion>) -> Self {
         if version.is_some_and(|version| version < kernel::FULL) { Self::Linear } else { Self::Full }
     }
 
@@ -92,9 +93,11 @@ pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
 pub(super) fn load_programs(object: &mut Ebpf, names: [&str; 3]) {
     thread::scope(|scope| {
         for (_, program) in object.programs_mut().filter(|(name, _)| names.contains(name)) {
-            scope.spawn(|| {
+            let load = || {
                 let _is_asked_again = load_program(program).is_err();
-            });
+            };
+            // Where there is no thread to be had, it is loaded when it is asked for.
+            let _waits = thread::Builder::new().spawn_scoped(scope, load).is_err();
         }
     });
 }
@@ -148,11 +151,6 @@ pub(super) fn refused(program: &'static str, source: ProgramError) -> Error {
     Error::Program { program, source: Box::new(source) }
 }
 
-/// Loads the reference program for test runs.
-pub(super) fn load_bare(object: &mut Ebpf) -> Result<(), Error> {
-    program(object, BARE).map(drop)
-}
-
 /// The capacity of the host maps if they are pinned already.
 pub(super) fn pinned_hosts(pins: &Pins) -> Result<Option<u32>, Error> {
     let mut capacity = None;
@@ -181,10 +179,10 @@ mod tests {
     #[test]
     fn kernels_get_the_programs_that_they_load() {
         for (version, expected) in [
-            (Some(Version(5, 9)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
-            (Some(Version(5, 17)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
-            (Some(Version(5, 18)), ["ingress_xdp", "ingress_lookup"]),
-            (Some(Version(7, 0)), ["ingress_xdp", "ingress_lookup"]),
+            (Some(KernelVersion::new(5, 9, 0)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
+            (Some(KernelVersion::new(5, 17, 0)), ["ingress_xdp_linear", "ingress_lookup_blind"]),
+            (Some(KernelVersion::new(5, 18, 0)), ["ingress_xdp", "ingress_lookup"]),
+            (Some(KernelVersion::new(7, 0, 0)), ["ingress_xdp", "ingress_lookup"]),
             (None, ["ingress_xdp", "ingress_lookup"]),
         ] {
             let variant = Variant::of(version);

@@ -124,8 +124,8 @@ impl Pins {
         self.base.is_dir()
     }
 
-    /// Waits until no other process changes the pins. Holders keep the lock for milliseconds, or as
-    /// long as a driver takes to take a program, or a long deny list to change.
+    /// Waits until no other process changes the pins. Holders keep the lock for milliseconds, or as long as the verifier
+    /// takes for the programs of one that starts, a driver to take a program, or a long deny list to change.
     pub(super) fn lock(&self) -> Result<Lock, Error> {
         let locked = File::open(&self.base).and_then(|base| base.lock().map(|()| Lock(base)));
         locked.map_err(|source| Error::kernel("lock", self.base.display().to_string(), source))

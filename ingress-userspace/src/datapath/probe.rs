@@ -7,11 +7,7 @@ use std::{
 
 use aya::programs::ProgramType;
 
-use super::{
-    error::Missing,
-    kernel::{self, Version},
-    object, sys,
-};
+use super::{error::Missing, kernel, object, sys};
 
 /// What the datapath needs and does not find; empty if it can run with its pins below `bpffs`.
 #[must_use]
@@ -26,8 +22,11 @@ pub fn probe(bpffs: &Path) -> Vec<Missing> {
     // Without the capabilities the kernel refuses every probe, and each refusal would be named as a lack of its own.
     if capabilities.is_empty() {
         for (kind, name) in [(ProgramType::Xdp, "xdp"), (ProgramType::SkLookup, "sk_lookup")] {
-            if !matches!(aya::sys::is_program_supported(kind), Ok(true)) {
-                missing.push(Missing::ProgramType(name));
+            match aya::sys::is_program_supported(kind) {
+                Ok(true) => {}
+                // That is no lack of the kernel's; whoever makes the maps is told what to do about it.
+                Err(error) if kernel::lacks_locked_memory(&error) => {}
+                Ok(false) | Err(_) => missing.push(Missing::ProgramType(name)),
             }
         }
         if aya::features().btf().is_none() {
@@ -40,14 +39,14 @@ pub fn probe(bpffs: &Path) -> Vec<Missing> {
 
 /// That the kernel is too old.
 fn age() -> Option<Missing> {
-    let running = kernel::release();
-    (Version::of(&running)? < kernel::OLDEST).then_some(Missing::Kernel { running, needed: kernel::OLDEST_TEXT })
+    let is_older = kernel::running()? < kernel::OLDEST;
+    is_older.then(|| Missing::Kernel { running: kernel::release(), needed: kernel::OLDEST_TEXT })
 }
 
 /// What rewriting ports needs besides.
 pub(super) fn rewriting() -> Option<Missing> {
-    let running = kernel::release();
-    (Version::of(&running)? < kernel::FULL).then_some(Missing::Rewriting { running, needed: kernel::FULL_TEXT })
+    let is_older = kernel::running()? < kernel::FULL;
+    is_older.then(|| Missing::Rewriting { running: kernel::release(), needed: kernel::FULL_TEXT })
 }
 
 /// The capabilities that are not in the effective set. `CAP_SYS_ADMIN` stands for the other two of bpf(2) (kernel commit

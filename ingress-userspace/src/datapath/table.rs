@@ -1,4 +1,4 @@
-//! Pinned maps with the types of their keys and values; every operation is one system call through a shared reference.
+//! Pinned maps with the types of their keys and values, read and changed by system calls through a shared reference.
 
 use std::{
     io,

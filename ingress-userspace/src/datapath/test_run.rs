@@ -34,7 +34,7 @@ pub enum TestProgram {
     Linear,
     /// `ingress_tc_in`, which is loaded at its first run.
     Stack,
-    /// `return XDP_PASS`: what the other is measured against. Loaded only with [`super::Options::measure`].
+    /// `return XDP_PASS`: what the others are measured against. Loaded only with [`super::Options::measure`].
     Bare,
 }
 
@@ -83,10 +83,13 @@ impl Datapath {
     /// # Errors
     /// If the kernel refuses, for instance a frame of less than 14 bytes.
     pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
-        match program {
-            TestProgram::Stack => load_stack(&mut self.nics_mut().object)?,
-            TestProgram::Linear => load_linear(&mut self.nics_mut().object)?,
-            TestProgram::Ingress | TestProgram::Bare => {}
+        let at_first_run = match program {
+            TestProgram::Linear => Some(Variant::Linear.xdp()),
+            TestProgram::Stack => Some(TC_IN),
+            TestProgram::Ingress | TestProgram::Bare => None,
+        };
+        if let Some(name) = at_first_run {
+            object::program(&mut self.nics_mut().object, name)?;
         }
         run(&self.nics(), program, options)
     }
@@ -98,20 +101,6 @@ impl Datapath {
     pub fn test_transmit(&self, options: TransmitOptions<'_>) -> Result<RunResult, Error> {
         run_transmit(&self.nics().object, options)
     }
-}
-
-/// Loads the program for packets of the stack for [`run`], if that has not been done.
-fn load_stack(object: &mut Ebpf) -> Result<(), Error> {
-    object::classifier(object, TC_IN).map(|_loaded| ())
-}
-
-/// Loads the program of old kernels for [`run`], if that has not been done.
-fn load_linear(object: &mut Ebpf) -> Result<(), Error> {
-    let name = Variant::Linear.xdp();
-    if object::fd(object, name).is_ok() {
-        return Ok(());
-    }
-    object::program(object, name).map(|_loaded| ())
 }
 
 /// Runs a program on a frame (BPF_PROG_TEST_RUN).

@@ -13,6 +13,7 @@ use xtask::{
     cluster::{Cluster, NodePlan},
     lab::{
         Namespace,
+        capability::skipped,
         client::{Answer, Ask, Connection, Protocol, Trust, block_on},
         load::{Clients, Connections, Load, Target},
     },
@@ -57,7 +58,7 @@ impl Stage {
                 !is_required("REQUIRE_KUBE"),
                 "there is no cluster, and REQUIRE_KUBE=1; run `cargo xtask test cluster` as root"
             );
-            println!("SKIPPED: there is no cluster; run `cargo xtask test cluster` as root");
+            skipped("tests/cluster", "there is no cluster; run `cargo xtask test cluster` as root");
             return None;
         };
         let client = cluster.client().expect("the client's namespace");

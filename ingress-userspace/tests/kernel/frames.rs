@@ -1,5 +1,5 @@
-//! Frames through `ingress_xdp`, `ingress_xdp_linear` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the counters that its
-//! case names.
+//! Frames through `ingress_xdp`, `ingress_xdp_linear` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the
+//! counters that its case names.
 
 use aya::maps::{Array, Map};
 use ingress_common::{
@@ -11,13 +11,13 @@ use ingress_common::{
 use ingress_userspace::datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
 
 use crate::{
+    deny::XDP_PASS,
     packets::{ACK, FIN, Packet, RST, SYN, extension, fragment},
     sandbox::{Sandbox, sandboxed},
 };
 
-const XDP_PASS: u32 = 2;
 /// -1, as a number without sign.
-const TCX_NEXT: u32 = u32::MAX;
+pub(crate) const TCX_NEXT: u32 = u32::MAX;
 /// Lengths of frames that BPF_PROG_TEST_RUN takes for programs of tc: whole IP headers, and all in one page, as it wants
 /// them for programs of XDP without `xdp.frags`, too.
 const OF_TC: std::ops::RangeInclusive<usize> = 54..=3000;

@@ -1,7 +1,7 @@
 //! Ports that packets get in the place of others, on their way in and back: the bytes that `ingress_xdp`,
-//! `ingress_tc_in` and `ingress_tc_out` leave, whose checksums are computed here in full.
+//! `ingress_tc_in` and `ingress_tc_out` leave, whose checksums are computed in full.
 
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{HashMap, Map};
 use ingress_common::{
     Nic, PortKey, PortRule, Total,
     flow::{PROTO_TCP, PROTO_UDP},
@@ -9,18 +9,16 @@ use ingress_common::{
     steer::{NIC_NATIVE, NIC_TRANSMITS, PORT_COUNT_ONLY, PORT_REWRITTEN},
 };
 use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram, TransmitOptions};
+use xtask::lab::packet;
 
 use crate::{
-    frames::{CLIENT4, CLIENT6, NODE4, NODE6, check_sum, counters, serving_with},
+    deny::{XDP_DROP, XDP_PASS},
+    frames::{CLIENT4, CLIENT6, NODE4, NODE6, TCX_NEXT, check_sum, counters, serving_with},
     packets::{ACK, Packet, RST, SYN, extension},
     sandbox::{Sandbox, ip, sandboxed},
 };
 
-const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
 const TCX_DROP: u32 = 2;
-/// -1, as a number without sign.
-const TCX_NEXT: u32 = u32::MAX;
 /// What BPF_PROG_TEST_RUN takes for programs of tc: all in one page.
 const OF_TC: usize = 3000;
 /// The interface that frames of test runs come by.
@@ -89,13 +87,7 @@ impl Built {
         }
         covered.extend_from_slice(&bytes[*transport..]);
         covered.resize(covered.len().next_multiple_of(2), 0);
-        let words = covered.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
-        let mut sum: u64 = words.sum();
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        let checksum = !u16::try_from(sum).expect("folded");
-        bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+        bytes[at..at + 2].copy_from_slice(&packet::checksum(&[covered.as_slice()]));
         self
     }
 }
@@ -109,8 +101,7 @@ fn rewriting(sandbox: &Sandbox, flags: u32) -> Datapath {
     };
     let ports = [port(PUBLIC, PROTO_TCP, 0), port(443, PROTO_UDP, PORT_COUNT_ONLY), port(8443, PROTO_TCP, 0)];
     datapath.set_ports(&ports).expect("ports");
-    let pinned = MapData::from_pin(sandbox.bpffs().join("v1/maps").join(NICS)).expect("pinned");
-    let mut nics: HashMap<_, u32, Nic> = Map::HashMap(pinned).try_into().expect("a hash");
+    let mut nics: HashMap<_, u32, Nic> = Map::HashMap(sandbox.map(NICS)).try_into().expect("a hash");
     nics.insert(LOOPBACK, Nic { mode: NIC_NATIVE, flags }, 0).expect("loopback has the programs, as it seems");
     datapath
 }

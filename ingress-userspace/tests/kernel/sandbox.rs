@@ -14,7 +14,7 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
-use xtask::process::is_required;
+use xtask::{lab::capability::skipped, process::is_required};
 
 /// A load that the verifier gives up on takes up to 80 s.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -31,7 +31,7 @@ pub(crate) fn sandboxed(test: impl FnOnce(&Sandbox) + Send + 'static) {
     if !missing.is_empty() {
         let why = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         assert!(!is_required("REQUIRE_KERNEL"), "REQUIRE_KERNEL=1, but: {why}");
-        println!("!!! SKIPPED, NOTHING WAS TESTED: {why}");
+        skipped("tests/kernel", &why);
         return;
     }
     let (done, wait) = mpsc::channel();

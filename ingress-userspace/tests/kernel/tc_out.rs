@@ -15,13 +15,11 @@ use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xtask::lab::until;
 
 use crate::{
-    frames::{CLIENT4, CLIENT6, Counters, NODE4, NODE6, counters, serving_with},
+    frames::{CLIENT4, CLIENT6, Counters, NODE4, NODE6, TCX_NEXT, counters, serving_with},
     packets::{ACK, Packet, RST, SYN, extension, fragment},
     sandbox::{Sandbox, ip, sandboxed},
 };
 
-/// -1, as a number without sign.
-const TCX_NEXT: u32 = u32::MAX;
 const NIC: &str = "xk-a";
 /// Ethernet, IPv4 and UDP.
 const HEADERS: u64 = 14 + 20 + 8;

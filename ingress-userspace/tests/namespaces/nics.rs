@@ -1,20 +1,16 @@
 //! The process follows the interfaces of its node, and tells when somebody else's rule takes its connections.
 
-use std::{
-    io::{Write as _, stderr},
-    path::PathBuf,
-    process::Command,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use ingress_common::Total;
 use ingress_userspace::datapath::{self, Datapath, Interfaces, XdpMode};
 use xtask::lab::{
     Process,
+    capability::skipped,
     client::Ask,
     nft,
     topology::{Family, NODE_NIC, NODE_V4},
-    until, until_within,
+    until,
 };
 
 use crate::{
@@ -78,9 +74,7 @@ fn ports_of_a_bond_are_followed() {
     if let Err(error) = node.ip(BOND) {
         let error = format!("{error:#}");
         assert!(error.contains("Unknown device type"), "{error}");
-        // Not by a macro, whose words libtest keeps to itself when a test passes.
-        writeln!(stderr(), "!!! SKIPPED, NOTHING WAS TESTED: this kernel has no bonds (CONFIG_BONDING)")
-            .expect("standard error takes it");
+        skipped("ports_of_a_bond_are_followed", "this kernel has no bonds (CONFIG_BONDING)");
         return;
     }
     let ports = "link add port0 type veth peer name far0\nlink add port1 type veth peer name far1";
@@ -150,10 +144,9 @@ fn an_xdp_program_of_somebody_else_stays_and_clients_are_served() {
     command.env("NO_COLOR", "1").args(["run", "--workers", "2", "--admin-addr", "127.0.0.1:9110"]);
     command.args(["--xdp-mode", "auto", "--interface", NODE_NIC, "--manifests"]).arg(&net.manifests);
     command.arg("--bpffs").arg(&net.bpffs);
-    let process = net.lab.spawn(&net.topology.node, "auto", command).expect("it can be run");
-    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success()).then_some(());
-    until_within(Duration::from_secs(30), "readiness", is_ready)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    let mut process = net.lab.spawn(&net.topology.node, "auto", command).expect("it can be run");
+    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
+    process.wait_until(Duration::from_secs(30), "it is ready", is_ready).expect("it becomes ready");
     becomes(&net, &process, NODE_NIC, Some("tcx"));
     let log = process.log();
     let is_told = |line: &str| line.contains("this interface is in no better mode") && line.contains(busy);

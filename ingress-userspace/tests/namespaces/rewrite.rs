@@ -14,7 +14,6 @@ use xtask::lab::{
     load::{Connections, Load},
     nft,
     topology::{CLIENT_V4, CLIENT_V6, Family, NODE_NIC, NODE_V4, NODE_V6, POD_PORT, node_addr},
-    until_within,
 };
 
 use crate::{
@@ -50,14 +49,13 @@ fn start(net: &Net, name: &str, admin_port: u16, steering: &[&str]) -> Process {
     command.env("NO_COLOR", "1").args(["run", "--workers", "2", "--interface", NODE_NIC]).args(steering);
     command.args(["--tcp-services-configmap", "default/tcp", "--admin-addr", &admin.to_string()]);
     command.arg("--manifests").arg(&net.manifests).arg("--bpffs").arg(&net.bpffs);
-    let process = net.lab.spawn(&net.topology.node, name, command).expect("the proxy starts");
+    let mut process = net.lab.spawn(&net.topology.node, name, command).expect("the proxy starts");
     let ask = Ask::get("localhost", "/readyz");
     let is_ready = || {
         let answer = net.try_ask(&net.topology.node, admin, &ask);
-        answer.is_ok_and(|(answer, _)| answer.status.is_success()).then_some(())
+        answer.is_ok_and(|(answer, _)| answer.status.is_success())
     };
-    until_within(READY, "the proxy to be ready", is_ready)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    process.wait_until(READY, "the proxy is ready", is_ready).expect("it becomes ready");
     process
 }
 
@@ -212,11 +210,11 @@ fn rewriting_processes_follow_each_other_without_a_failed_request() {
     };
     let loads = [load(Connections::New), load(Connections::Kept)];
     for (name, admin_port) in [("second", 9111), ("third", 9110)] {
-        let mut new = start(&net, name, admin_port, REWRITE);
+        let new = start(&net, name, admin_port, REWRITE);
         loads.iter().for_each(|load| load.pass(100).expect("the new process answers"));
         old.terminate(Duration::from_secs(40)).expect("the old one drains and ends");
         loads.iter().for_each(|load| load.pass(100).expect("and goes on"));
-        std::mem::swap(&mut old, &mut new);
+        old = new;
     }
     for load in loads {
         let report = load.stop().expect("load ends");
