@@ -44,7 +44,7 @@ fuzz_target!(|input: Input<'_>| {
     filters.extend(HeaderEdits::parse(response).ok().map(|edits| Filter::ResponseHeaders(edits.into())));
     let pattern = PathMatch::pattern("/(.?)(.*)").expect("a pattern");
     if let (PathMatch::Pattern(pattern), Ok(target)) = (pattern, Rewrite::parse(rewrite)) {
-        filters.push(Filter::Rewrite(Rewrite { pattern: Some(pattern), target }.into()));
+        filters.push(Filter::Rewrite(Rewrite { pattern: Some(*pattern), target }.into()));
     }
     let subject = Subject {
         method: &Method::GET,

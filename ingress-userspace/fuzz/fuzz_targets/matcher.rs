@@ -66,7 +66,7 @@ fuzz_target!(|input: Input<'_>| {
         matches.sort();
         matches.dedup();
         let rules = matches.into_iter().map(|path| rule(&pattern, path)).collect();
-        let fallback = PathMatch::prefix("/").ok().filter(|_| *fallback).map(|path| rule(&pattern, path));
+        let fallback = PathMatch::prefix("/").ok().filter(|_| *fallback).map(|path| Box::new(rule(&pattern, path)));
         table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
     }
     let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)));
@@ -90,6 +90,6 @@ fn rule(pattern: &HostPattern, path: PathMatch) -> Rule {
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
     let HostRoutes { rules, fallback, clients: _, passthrough: _ } = &**routes;
-    let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_ref())?;
+    let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_deref())?;
     Some(rule.owner.to_string())
 }

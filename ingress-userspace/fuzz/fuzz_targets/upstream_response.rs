@@ -43,7 +43,7 @@ fuzz_target!(|input: Input<'_>| {
     let split = read(&method, &pieces);
     match (&whole, &split) {
         (Ok(whole), Ok(split)) => assert_eq!(whole, split),
-        // A fault is met with the end of its line at the latest, so one of the two may still wait for it.
+        // A fault is met with the end of its line or of its section, so one of the two may still wait for it.
         (Ok(waiting), Err(_)) | (Err(_), Ok(waiting)) => {
             assert!(waiting.as_ref().is_none_or(|message| !message.ended && message.framing == Framing::Chunked));
         }

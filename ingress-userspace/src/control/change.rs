@@ -4,14 +4,17 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        core::v1::{ConfigMap, Node, Secret, Service},
-        discovery::v1::EndpointSlice,
+        core::v1::{ConfigMap, Node, Secret},
         networking::v1::{Ingress, IngressClass},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::outcome::{ObjectRef, Origin, Outcome};
+use super::{
+    outcome::{ObjectRef, Origin, Outcome},
+    service::Service,
+    slice::Slice,
+};
 
 /// Changes that belong together: all are applied before the next translation.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +44,7 @@ pub enum Object {
     Ingress(Arc<Ingress>),
     IngressClass(Arc<IngressClass>),
     Service(Arc<Service>),
-    EndpointSlice(Arc<EndpointSlice>),
+    EndpointSlice(Arc<Slice>),
     Secret(Arc<Secret>),
     ConfigMap(Arc<ConfigMap>),
     Node(Arc<Node>),
@@ -89,27 +92,26 @@ impl Object {
     }
 
     #[must_use]
-    pub fn metadata(&self) -> &ObjectMeta {
-        match self {
+    pub fn id(&self) -> ObjectId {
+        ObjectId { kind: self.kind(), name: self.name() }
+    }
+
+    fn name(&self) -> ObjectName {
+        ObjectName::of(match self {
+            Self::Service(service) => return service.name.clone(),
+            Self::EndpointSlice(slice) => return slice.name.clone(),
             Self::Ingress(object) => &object.metadata,
             Self::IngressClass(object) => &object.metadata,
-            Self::Service(object) => &object.metadata,
-            Self::EndpointSlice(object) => &object.metadata,
             Self::Secret(object) => &object.metadata,
             Self::ConfigMap(object) => &object.metadata,
             Self::Node(object) => &object.metadata,
-        }
-    }
-
-    #[must_use]
-    pub fn id(&self) -> ObjectId {
-        ObjectId { kind: self.kind(), name: ObjectName::of(self.metadata()) }
+        })
     }
 }
 
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind().as_str(), ObjectName::of(self.metadata()))
+        write!(f, "{} {}", self.kind().as_str(), self.name())
     }
 }
 

@@ -1,19 +1,17 @@
 //! The objects of a cluster as they are known now. It stores and finds; it does not judge.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-use k8s_openapi::{
-    api::{
-        core::v1::{ConfigMap, Node, Secret, Service},
-        discovery::v1::EndpointSlice,
-        networking::v1::{Ingress, IngressClass},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Node, Secret},
+    networking::v1::{Ingress, IngressClass},
 };
 
 use super::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     outcome::{ObjectRef, Origin},
+    service::Service,
+    slice::Slice,
 };
 use crate::model::Tree;
 
@@ -31,11 +29,11 @@ pub struct Cluster {
     pub nodes: Store<Node>,
     /// Addresses of the DNS names that Services of type ExternalName refer to, as far as they have been asked for.
     pub resolved: Tree<Arc<str>, Vec<IpAddr>>,
-    pub slices: Store<EndpointSlice>,
+    pub slices: Store<Slice>,
     /// The time since 1970, in whole hours; zero where nobody looks at a clock, and nothing is out of date.
     pub hour: Duration,
-    /// Slices by the service that their label names.
-    slices_by_service: Tree<ObjectName, BTreeSet<ObjectName>>,
+    /// Slices by the service that their label names, in order: one for most.
+    slices_by_service: Tree<ObjectName, Vec<ObjectName>>,
 }
 
 pub type Store<T> = Tree<ObjectName, Stored<T>>;
@@ -45,9 +43,6 @@ pub struct Stored<T> {
     pub object: Arc<T>,
     pub origin: Origin,
 }
-
-/// Label that ties an EndpointSlice to its Service (k8s.io/api/discovery/v1, `LabelServiceName`).
-pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 // === impl Stored ===
 
@@ -107,7 +102,7 @@ impl Cluster {
     pub fn slices_of<'c>(
         &'c self,
         service: &ObjectName,
-    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<EndpointSlice>)> + use<'c> {
+    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<Slice>)> + use<'c> {
         self.slices_by_service
             .get(service)
             .into_iter()
@@ -159,10 +154,10 @@ impl Cluster {
             Object::ConfigMap(object) => drop(self.config_maps.insert(name, Stored { object, origin })),
             Object::Node(object) => drop(self.nodes.insert(name, Stored { object, origin })),
             Object::EndpointSlice(object) => {
-                if let Some(service) = service_of(&object.metadata) {
-                    match self.slices_by_service.get_mut(&service) {
-                        Some(slices) => drop(slices.insert(name.clone())),
-                        None => drop(self.slices_by_service.insert(service, [name.clone()].into())),
+                if let Some(service) = &object.service {
+                    match self.slices_by_service.get_mut(service) {
+                        Some(slices) => slices.insert(slices.partition_point(|other| *other < name), name.clone()),
+                        None => drop(self.slices_by_service.insert(service.clone(), vec![name.clone()])),
                     }
                 }
                 self.slices.insert(name, Stored { object, origin });
@@ -181,23 +176,17 @@ impl Cluster {
             Kind::Node => self.nodes.remove(name).is_some(),
             Kind::EndpointSlice => {
                 let Some(stored) = self.slices.remove(name) else { return false };
-                let Some(service) = service_of(&stored.object.metadata) else { return true };
-                if let Some(slices) = self.slices_by_service.get_mut(&service) {
-                    slices.remove(name);
+                let Some(service) = &stored.object.service else { return true };
+                if let Some(slices) = self.slices_by_service.get_mut(service) {
+                    slices.retain(|slice| slice != name);
                     if slices.is_empty() {
-                        self.slices_by_service.remove(&service);
+                        self.slices_by_service.remove(service);
                     }
                 }
                 true
             }
         }
     }
-}
-
-/// The service that the label of an EndpointSlice names.
-pub(super) fn service_of(metadata: &ObjectMeta) -> Option<ObjectName> {
-    let service = metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    Some(ObjectName::new(metadata.namespace.as_deref().unwrap_or_default(), service))
 }
 
 // === impl Stored ===

@@ -4,7 +4,7 @@
 //! ```text
 //! source::manifests (files) ─┐                                        ┌─> model::RouteTable ─┐
 //!                            ├─ Batch ─> watch ─> Cluster ─ translate ┤                      ├─> publish(Translation)
-//! source::kube (API server) ─┘ (after a pause)                        └─> Outcomes ──────────┘
+//! source::kube (API server) ─┘                                        └─> Outcomes ──────────┘
 //!                                           └─> status: addresses and events, back to the API server
 //! ```
 //!
@@ -18,6 +18,8 @@ pub mod cluster;
 mod contact;
 pub mod outcome;
 pub mod saved;
+pub mod service;
+pub mod slice;
 pub mod source;
 pub mod status;
 pub mod translate;

@@ -1,6 +1,6 @@
 //! Paths as rules match them: case-sensitive, query not included, in the same normal form as the paths of requests.
 
-use std::{borrow::Cow, cmp::Reverse, fmt};
+use std::{borrow::Cow, cmp::Reverse, fmt, sync::Arc};
 
 use super::{Pattern, PatternError};
 
@@ -13,13 +13,13 @@ pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge/";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
     /// This path, byte for byte of the normal form ([`decode_unreserved`]).
-    Exact(String),
+    Exact(Arc<str>),
     /// This path and everything below it, element by element: `/a` fits `/a`, `/a/` and `/a/b`, not `/ab`. A slash at
     /// the end changes nothing but the precedence (`/a/` goes before `/a`).
-    Prefix(String),
+    Prefix(Arc<str>),
     /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix
     /// goes before expressions that are shorter than its elements.
-    Pattern(Pattern),
+    Pattern(Box<Pattern>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,14 +57,14 @@ impl PathMatch {
         if !text.starts_with('/') {
             return Err(PathError::NotAbsolute(text.to_owned()));
         }
-        Ok(Self::Pattern(Pattern::of_path(text)?))
+        Ok(Self::Pattern(Box::new(Pattern::of_path(text)?)))
     }
 
     /// Whether a request for `path` (in normal form, without query) fits.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self {
-            Self::Exact(exact) => exact == path,
+            Self::Exact(exact) => **exact == *path,
             Self::Prefix(prefix) => {
                 path.strip_prefix(elements(prefix)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
@@ -117,7 +117,7 @@ fn unreserved(digits: Option<&[u8]>) -> Option<char> {
 
 /// The normal form of a path of a rule, with the guarantees of the API server for `Exact` and `Prefix` (k/k
 /// validation.go, `invalidPathSequences`), asked of every source.
-fn normal(path: &str) -> Result<String, PathError> {
+fn normal(path: &str) -> Result<Arc<str>, PathError> {
     let path = decode_unreserved(path);
     if !path.starts_with('/') {
         return Err(PathError::NotAbsolute(path.into_owned()));
@@ -132,7 +132,7 @@ fn normal(path: &str) -> Result<String, PathError> {
             return Err(PathError::NotNormal { path: path.into_owned(), sequence });
         }
     }
-    Ok(path.into_owned())
+    Ok(path.into())
 }
 
 impl PartialOrd for PathMatch {

@@ -36,7 +36,7 @@ pub struct HostRoutes {
     /// In order of precedence ([`PathMatch`]'s order); paths are unique.
     pub rules: Vec<Rule>,
     /// What serves a path that no rule matches; `None` leaves it to [`RouteTable::default`].
-    pub fallback: Option<Rule>,
+    pub fallback: Option<Box<Rule>>,
     /// What its clients must show in handshakes. Each rule that is to be protected by that has a filter for it.
     pub clients: Option<Arc<ClientCertificates>>,
     /// Where its connections over TLS are passed on to; `None` serves them by `rules`. Its upstream is one of a rule's.

@@ -109,6 +109,12 @@ impl Snapshot {
         self.routes.unnumbered()
     }
 
+    /// Whether a TCP service has this port.
+    #[must_use]
+    pub fn has_tcp_service(&self, number: u16) -> bool {
+        self.streams.contains_key(&StreamPort { transport: Transport::Tcp, number })
+    }
+
     /// The upstream a route of this snapshot names.
     pub(super) fn upstream(&self, id: UpstreamId) -> Option<&UpstreamState> {
         self.upstreams.get(id).map(Arc::as_ref)

@@ -2,9 +2,9 @@
 //!
 //! [`Routes`] is a [`RouteTable`] arranged for lookup; it does not balance, filter or forward.
 //!
-//! Cost of a lookup: one hash for the host (two more for a wildcard or the catch-all), one for exact paths, and one per
-//! `/` within the longest prefix of that host, whatever the length of the request's path. Regular expressions are tried
-//! one after the other, each in time linear to the path.
+//! Cost of a lookup: one hash for the host (another if that is none's and there are wildcards), one for exact paths, and one per
+//! `/` within the longest prefix of that host, whatever the length of the request's path; where a host has few paths,
+//! comparisons in place of a hash. Regular expressions are tried one after the other, each in time linear to the path.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,11 +16,16 @@ use crate::model::{
     PathMatch, Pattern, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
+mod hashing;
 mod meter;
 mod names;
+mod paths;
+
+use hashing::{Hashing, hashing};
 
 pub use meter::{Meter, MeterView};
 pub use names::Names;
+use paths::Paths;
 
 /// All hosts, arranged for [`Routes::find`].
 #[derive(Clone, Debug, Default)]
@@ -32,16 +37,17 @@ pub struct Routes {
     default: Option<Target>,
     /// What it was compiled from.
     source: Tree<HostPattern, Arc<HostRoutes>>,
-    /// Hosts without a number of their own; a tree, as there may be many.
-    unnumbered: Tree<HostPattern, ()>,
+    /// How many hosts have no number of their own.
+    unnumbered: usize,
+    // The following are trees, as there may be many, and each change has them copied.
     /// Those that nobody could be asked about.
-    unasked: BTreeSet<HostPattern>,
+    unasked: Tree<HostPattern, ()>,
     /// Hosts that ask their clients for certificates.
-    asking: BTreeSet<HostPattern>,
+    asking: Tree<HostPattern, ()>,
     /// Hosts with rules whose requests are counted for themselves.
-    metered: BTreeSet<HostPattern>,
+    metered: Tree<HostPattern, ()>,
     /// Hosts whose connections over TLS are passed on.
-    passing: BTreeSet<HostPattern>,
+    passing: Tree<HostPattern, ()>,
 }
 
 /// One host and its rules.
@@ -49,14 +55,14 @@ pub struct Routes {
 pub struct HostEntry {
     pub pattern: HostPattern,
     pub id: HostId,
-    exact: HashMap<Box<str>, Route>,
+    exact: Paths,
     /// Keyed by [`path::elements`].
-    prefix: HashMap<Box<str>, Route>,
+    prefix: Paths,
     /// Length of the longest key of `prefix`.
     longest_prefix: usize,
     /// Longest expression first.
     patterns: Vec<(Pattern, Route)>,
-    fallback: Option<Route>,
+    fallback: Option<Box<Route>>,
     clients: Option<Arc<ClientCertificates>>,
     passing: Option<Passing>,
 }
@@ -158,33 +164,29 @@ impl Routes {
         let source = std::mem::replace(&mut routes.source, hosts.clone());
         let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
         let unasked = std::mem::take(&mut routes.unasked);
-        for pattern in changed.collect::<BTreeSet<_>>().union(&unasked.iter().collect()) {
-            routes.unnumbered.remove(*pattern);
+        for pattern in changed.collect::<BTreeSet<_>>().union(&unasked.keys().collect()) {
+            let previous = routes.of(pattern).map(Arc::clone);
             let entry = hosts.get(*pattern).map(|rules| {
                 let answer = host_id(pattern);
                 if answer.is_none() {
-                    routes.unasked.insert((*pattern).clone());
+                    routes.unasked.insert((*pattern).clone(), ());
                 }
                 let id = answer.unwrap_or(HostId::UNATTRIBUTED);
-                if id == HostId::UNATTRIBUTED {
-                    routes.unnumbered.insert((*pattern).clone(), ());
-                }
-                let previous = routes.of(pattern).map(Arc::clone);
                 Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut upstream))
             });
+            routes.unnumbered += usize::from(entry.as_deref().is_some_and(HostEntry::is_unnumbered));
+            routes.unnumbered -= usize::from(previous.as_deref().is_some_and(HostEntry::is_unnumbered));
             let is_asking = entry.as_ref().is_some_and(|entry| entry.clients.is_some());
             let is_passing = entry.as_ref().is_some_and(|entry| entry.passing.is_some());
-            for (set, is_in) in [(&mut routes.asking, is_asking), (&mut routes.passing, is_passing)] {
+            let is_metered = entry.as_ref().is_some_and(|entry| entry.meters().next().is_some());
+            for (set, is_in) in
+                [(&mut routes.asking, is_asking), (&mut routes.passing, is_passing), (&mut routes.metered, is_metered)]
+            {
                 if is_in {
-                    set.insert((*pattern).clone());
+                    set.insert((*pattern).clone(), ());
                 } else {
                     set.remove(*pattern);
                 }
-            }
-            if entry.as_ref().is_some_and(|entry| entry.meters().next().is_some()) {
-                routes.metered.insert((*pattern).clone());
-            } else {
-                routes.metered.remove(*pattern);
             }
             match pattern {
                 HostPattern::Exact(name) => routes.exact.set(name, entry),
@@ -213,12 +215,12 @@ impl Routes {
     /// How many hosts have no number of their own.
     #[must_use]
     pub fn unnumbered(&self) -> usize {
-        self.unnumbered.len()
+        self.unnumbered
     }
 
     /// What counts the requests of rules that are counted for themselves.
     pub fn meters(&self) -> impl Iterator<Item = &Meter> {
-        self.metered.iter().filter_map(|pattern| self.of(pattern)).flat_map(|entry| entry.meters()).map(Arc::as_ref)
+        self.metered.keys().filter_map(|pattern| self.of(pattern)).flat_map(|entry| entry.meters()).map(Arc::as_ref)
     }
 
     /// The entry of exactly this pattern.
@@ -255,8 +257,11 @@ impl Routes {
     }
 
     fn named(&self, name: &str) -> Option<&Arc<HostEntry>> {
-        let wildcard = || self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?);
-        self.exact.get(name).or_else(wildcard)
+        let exact = self.exact.get(name);
+        if exact.is_some() || self.wildcard.is_empty() {
+            return exact;
+        }
+        self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?)
     }
 
     /// Every host, in no particular order.
@@ -288,47 +293,54 @@ impl HostEntry {
             rule.forwarding.metered.then(|| known.unwrap_or_else(new))
         };
         let mut route = |rule: &Rule| Route::compile(rule, meter(rule), upstream);
-        let mut entry = Self {
-            pattern: pattern.clone(),
-            id,
-            exact: HashMap::new(),
-            prefix: HashMap::new(),
-            longest_prefix: 0,
-            clients: clients.clone(),
-            passing,
-            patterns: Vec::new(),
-            fallback: fallback.as_ref().map(&mut route),
-        };
+        let mut fallback_route = fallback.as_deref().map(|rule| Box::new(route(rule)));
+        let [mut exact, mut prefix] = [hashing(), hashing()].map(HashMap::<Box<str>, Route, Hashing>::with_hasher);
+        let (mut patterns, mut longest_prefix) = (Vec::new(), 0);
         // Rules come in order of precedence, so of `/a/` and `/a`, which fit the same paths, the first to arrive stays.
         for rule in rules {
             let (map, key) = match &rule.path {
                 PathMatch::Pattern(pattern) => {
-                    entry.patterns.push((pattern.clone(), route(rule)));
+                    patterns.push((Pattern::clone(pattern), route(rule)));
                     continue;
                 }
-                PathMatch::Exact(exact) => (&mut entry.exact, exact.as_str()),
-                PathMatch::Prefix(prefix) => {
-                    let key = path::elements(prefix);
-                    entry.longest_prefix = entry.longest_prefix.max(key.len());
-                    (&mut entry.prefix, key)
+                PathMatch::Exact(text) => (&mut exact, &**text),
+                PathMatch::Prefix(text) => {
+                    let key = path::elements(text);
+                    longest_prefix = longest_prefix.max(key.len());
+                    (&mut prefix, key)
                 }
             };
             map.entry(key.into()).or_insert_with(|| route(rule));
         }
         // Nothing but `OPTIONS *` is left for a fallback behind a prefix for everything, whose labels it would have
         // again.
-        if let (Some(route), Some(fallback)) = (&mut entry.fallback, fallback)
+        if let (Some(route), Some(fallback)) = (&mut fallback_route, fallback)
             && rules.iter().any(|rule| rule.path == fallback.path && rule.owner == fallback.owner)
         {
             route.meter = None;
         }
-        entry
+        Self {
+            pattern: pattern.clone(),
+            id,
+            exact: exact.into(),
+            prefix: prefix.into(),
+            longest_prefix,
+            patterns,
+            fallback: fallback_route,
+            clients: clients.clone(),
+            passing,
+        }
+    }
+
+    /// Whether it has no number of its own.
+    fn is_unnumbered(&self) -> bool {
+        self.id == HostId::UNATTRIBUTED
     }
 
     fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
         let Self { exact, prefix, patterns, fallback, .. } = self;
         let patterns = patterns.iter().map(|(_, route)| route);
-        let routes = exact.values().chain(prefix.values()).chain(patterns).chain(fallback);
+        let routes = exact.values().chain(prefix.values()).chain(patterns).chain(fallback.as_deref());
         routes.filter_map(|route| route.meter.as_ref())
     }
 
@@ -353,7 +365,7 @@ impl HostEntry {
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
         let mut patterns = self.patterns.iter().take_while(|(pattern, _)| pattern.as_str().len() >= shortest);
         let pattern = patterns.find(|(pattern, _)| pattern.is_match(path)).map(|(_, route)| route);
-        pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_ref())
+        pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref())
     }
 
     /// Tries the path cut at each element boundary, longest first, beginning no longer than the longest prefix.

@@ -1,13 +1,10 @@
 //! Values by host name: found by one hash, and copied at the cost of what has changed. It knows no wildcards.
 
-use std::{
-    array,
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-};
+use std::{array, hash::BuildHasher as _, sync::Arc};
 
 use hashbrown::HashTable;
 
+use super::hashing::{Hashing, hashing};
 use crate::model::Host;
 
 /// A map from names to values whose copies share what is the same in both.
@@ -16,7 +13,8 @@ use crate::model::Host;
 #[derive(Clone, Debug)]
 pub struct Names<V> {
     shards: Box<[Arc<Shard<V>>; SHARDS]>,
-    hasher: RandomState,
+    hasher: Hashing,
+    len: usize,
 }
 
 type Shard<V> = HashTable<(Host, V)>;
@@ -33,7 +31,7 @@ fn shard(hash: u64) -> usize {
 impl<V> Default for Names<V> {
     fn default() -> Self {
         let empty = Arc::new(Shard::new());
-        Self { shards: Box::new(array::from_fn(|_| Arc::clone(&empty))), hasher: RandomState::new() }
+        Self { shards: Box::new(array::from_fn(|_| Arc::clone(&empty))), hasher: hashing(), len: 0 }
     }
 }
 
@@ -42,6 +40,11 @@ impl<V> Names<V> {
     pub fn get(&self, name: &str) -> Option<&V> {
         let hash = self.hasher.hash_one(name);
         self.shards[shard(hash)].find(hash, |(host, _)| host.as_str() == name).map(|(_, value)| value)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// All values, in no particular order.
@@ -53,14 +56,18 @@ impl<V> Names<V> {
 impl<V: Clone> Names<V> {
     /// Sets the value of `name`; `None` takes it out.
     pub fn set(&mut self, name: &Host, value: Option<V>) {
-        let Self { shards, hasher } = self;
+        let Self { shards, hasher, len } = self;
         let hash = hasher.hash_one(name.as_str());
         let shard = Arc::make_mut(&mut shards[shard(hash)]);
         match (shard.find_entry(hash, |(host, _)| host == name), value) {
             (Ok(mut entry), Some(value)) => entry.get_mut().1 = value,
-            (Ok(entry), None) => drop(entry.remove()),
+            (Ok(entry), None) => {
+                entry.remove();
+                *len -= 1;
+            }
             (Err(_), Some(value)) => {
                 shard.insert_unique(hash, (name.clone(), value), |(host, _)| hasher.hash_one(host.as_str()));
+                *len += 1;
             }
             (Err(_), None) => {}
         }
@@ -86,6 +93,7 @@ mod tests {
             let mut expect: Vec<_> = model.values().collect();
             expect.sort();
             assert_eq!(values, expect);
+            assert_eq!(names.is_empty(), model.is_empty());
         };
         for number in 0..2_000 {
             names.set(&host(number), Some(number));
@@ -102,5 +110,9 @@ mod tests {
         }
         check(&names, &model);
         check(&copy, &as_it_was);
+        for number in 0..3_000 {
+            names.set(&host(number), None);
+        }
+        check(&names, &BTreeMap::new());
     }
 }

@@ -16,7 +16,7 @@ fn table(hosts: Vec<(HostPattern, Vec<PathMatch>, bool)>) -> RouteTable {
         paths.dedup();
         let owner = |path: &dyn std::fmt::Display| format!("{pattern} {path}");
         let rules = paths.iter().map(|path| rule(path.clone(), &owner(path))).collect();
-        let fallback = fallback.then(|| rule(PathMatch::Prefix("/".into()), &owner(&"fallback")));
+        let fallback = fallback.then(|| Box::new(rule(PathMatch::Prefix("/".into()), &owner(&"fallback"))));
         table.hosts.insert(pattern, Arc::new(HostRoutes { rules, fallback, clients: None, passthrough: None }));
     }
     table
@@ -37,7 +37,7 @@ fn found(routes: &Routes, host: &str, path: &str) -> Option<String> {
 fn oracle(table: &RouteTable, host: &str, path: &str) -> Option<String> {
     let (_, routes) = table.hosts.iter().find(|(pattern, _)| pattern.matches(host))?;
     let HostRoutes { rules, fallback, clients: _, passthrough: _ } = &**routes;
-    let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_ref())?;
+    let rule = rules.iter().find(|rule| rule.path.matches(path)).or(fallback.as_deref())?;
     Some(rule.owner.to_string())
 }
 
@@ -73,6 +73,20 @@ fn exact_path_beats_prefix() {
     check(&[prefix("/foo"), exact("/foo")], "/foo", Some("= /foo"));
     check(&[prefix("/foo/"), exact("/foo")], "/foo", Some("= /foo"));
     check(&[prefix("/foo"), exact("/foo")], "/foo/", Some("/foo"));
+}
+
+#[test]
+fn paths_are_found_however_many_a_host_has() {
+    for count in [1, 8, 9, 20] {
+        let paths = |number| [exact(&format!("/e{number}")), prefix(&format!("/p{number}"))];
+        let paths: Vec<_> = (0..count).flat_map(paths).collect();
+        for number in 0..count {
+            check(&paths, &format!("/e{number}"), Some(&format!("= /e{number}")));
+            check(&paths, &format!("/p{number}/x"), Some(&format!("/p{number}")));
+        }
+        check(&paths, &format!("/e{count}"), None);
+        check(&paths, &format!("/p{count}"), None);
+    }
 }
 
 #[test]
@@ -211,7 +225,7 @@ fn a_fallback_behind_a_prefix_for_everything_is_not_counted_under_the_same_label
     };
     for (path, owner, count) in [(prefix("/"), "a", 1), (prefix("/"), "b", 2), (prefix("/x"), "a", 2)] {
         let mut table = RouteTable::default();
-        let (rules, fallback) = (vec![metered(path, "a")], Some(metered(prefix("/"), owner)));
+        let (rules, fallback) = (vec![metered(path, "a")], Some(Box::new(metered(prefix("/"), owner))));
         table.hosts.insert(HostPattern::Any, Arc::new(HostRoutes { rules, fallback, ..HostRoutes::default() }));
         assert_eq!(compile(&table).meters().count(), count, "{owner}");
         assert!(found(&compile(&table), "a.test", "*").is_some(), "it is there all the same");

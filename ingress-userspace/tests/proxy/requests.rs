@@ -122,7 +122,7 @@ fn a_request_about_the_server_is_not_redirected() {
     // Only the fallback of a host takes `*`.
     let pattern = HostPattern::parse("a.test").expect("valid host");
     let routes = std::sync::Arc::make_mut(table.0.hosts.get_mut(&pattern).expect("known"));
-    routes.fallback = routes.rules.pop();
+    routes.fallback = routes.rules.pop().map(Box::new);
     let proxy = Proxy::start(&table);
     let mut client = proxy.client();
     let response = client.send("OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n").response();

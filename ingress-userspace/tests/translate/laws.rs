@@ -81,7 +81,7 @@ proptest! {
         }
         for routes in table.hosts.values() {
             prop_assert!(routes.rules.is_sorted_by(|a, b| a.path < b.path));
-            for key in routes.rules.iter().chain(&routes.fallback).flat_map(Rule::upstreams) {
+            for key in routes.rules.iter().chain(routes.fallback.as_deref()).flat_map(Rule::upstreams) {
                 prop_assert!(table.upstreams.contains_key(key));
             }
         }

@@ -76,8 +76,7 @@ impl Kernel {
             },
         });
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
-        let is_served = |number| snapshot.streams.get(&StreamPort { transport: Transport::Tcp, number }).is_some();
-        self.rewrite(&mut ports, is_served);
+        self.rewrite(&mut ports, |number| snapshot.has_tcp_service(number));
         let left_out = ports.split_off(fitting(&ports));
         // They are asked for more than once for each change.
         if left_out != self.left_out && !left_out.is_empty() {

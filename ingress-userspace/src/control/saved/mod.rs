@@ -19,7 +19,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use k8s_openapi::api::{core::v1::Secret, networking::v1::Ingress};
+use k8s_openapi::api::{
+    core::v1::{Secret, Service},
+    discovery::v1::EndpointSlice,
+    networking::v1::Ingress,
+};
 use nix::{
     fcntl::{Flock, FlockArg, OFlag},
     sys::statfs::{TMPFS_MAGIC, statfs},
@@ -323,8 +327,14 @@ fn read_object(value: Value) -> Result<Option<Object>, serde_json::Error> {
     Ok(Some(match kind {
         Kind::Ingress => Object::Ingress(serde_json::from_value(value).map(Arc::new)?),
         Kind::IngressClass => Object::IngressClass(serde_json::from_value(value).map(Arc::new)?),
-        Kind::Service => Object::Service(serde_json::from_value(value).map(Arc::new)?),
-        Kind::EndpointSlice => Object::EndpointSlice(serde_json::from_value(value).map(Arc::new)?),
+        Kind::Service => {
+            let object: Service = serde_json::from_value(value)?;
+            Object::Service(Arc::new(object.into()))
+        }
+        Kind::EndpointSlice => {
+            let object: EndpointSlice = serde_json::from_value(value)?;
+            Object::EndpointSlice(Arc::new(object.into()))
+        }
         Kind::Secret => Object::Secret(serde_json::from_value(value).map(Arc::new)?),
         Kind::ConfigMap => Object::ConfigMap(serde_json::from_value(value).map(Arc::new)?),
         Kind::Node => Object::Node(serde_json::from_value(value).map(Arc::new)?),
@@ -336,8 +346,8 @@ impl Serialize for Written<'_> {
         match self.0 {
             Object::Ingress(object) => (**object).serialize(serializer),
             Object::IngressClass(object) => (**object).serialize(serializer),
-            Object::Service(object) => (**object).serialize(serializer),
-            Object::EndpointSlice(object) => (**object).serialize(serializer),
+            Object::Service(service) => Service::from(&**service).serialize(serializer),
+            Object::EndpointSlice(slice) => EndpointSlice::from(&**slice).serialize(serializer),
             Object::Secret(object) => (**object).serialize(serializer),
             Object::ConfigMap(object) => (**object).serialize(serializer),
             Object::Node(object) => (**object).serialize(serializer),

@@ -8,7 +8,7 @@ use k8s_openapi::{
         core::v1::ObjectReference,
         networking::v1::{Ingress, IngressLoadBalancerIngress},
     },
-    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
 };
 
 use super::{Kind, MANAGER, ObjectName};
@@ -116,6 +116,15 @@ impl Facts {
         ingresses.map(|difference| difference.key).chain(served.map(|difference| difference.key)).cloned().collect()
     }
 
+    /// Whether [`Facts::problems`] may be others than in `before`. It costs what differs; they cost what there are.
+    pub(super) fn may_have_other_problems(&self, before: &Self) -> bool {
+        let Cluster { ingresses, classes, services, secrets, config_maps, .. } = &self.cluster;
+        let old = &before.cluster;
+        self.translation.outcomes != before.translation.outcomes
+            || (ingresses, classes, services) != (&old.ingresses, &old.classes, &old.services)
+            || (secrets, config_maps) != (&old.secrets, &old.config_maps)
+    }
+
     pub(super) fn problems(&self) -> BTreeSet<Problem> {
         let Self { cluster, translation, manager: _ } = self;
         translation.outcomes.keys().filter_map(|outcome| Problem::of(outcome, cluster)).collect()
@@ -132,15 +141,15 @@ impl Problem {
             return None;
         }
         let name = ObjectName { namespace: Arc::clone(namespace), name: Arc::clone(name) };
-        let (kind, metadata): (Kind, &ObjectMeta) = match kind.as_ref() {
-            "Ingress" => (Kind::Ingress, &cluster.ingresses.get(&name)?.object.metadata),
-            "IngressClass" => (Kind::IngressClass, &cluster.classes.get(&name)?.object.metadata),
-            "Service" => (Kind::Service, &cluster.services.get(&name)?.object.metadata),
-            "Secret" => (Kind::Secret, &cluster.secrets.get(&name)?.object.metadata),
-            "ConfigMap" => (Kind::ConfigMap, &cluster.config_maps.get(&name)?.object.metadata),
+        let (kind, uid) = match kind.as_ref() {
+            "Ingress" => (Kind::Ingress, cluster.ingresses.get(&name)?.object.metadata.uid.as_deref()),
+            "IngressClass" => (Kind::IngressClass, cluster.classes.get(&name)?.object.metadata.uid.as_deref()),
+            "Service" => (Kind::Service, cluster.services.get(&name)?.object.uid.as_deref()),
+            "Secret" => (Kind::Secret, cluster.secrets.get(&name)?.object.metadata.uid.as_deref()),
+            "ConfigMap" => (Kind::ConfigMap, cluster.config_maps.get(&name)?.object.metadata.uid.as_deref()),
             _ => return None,
         };
-        let uid = metadata.uid.as_deref()?.into();
+        let uid = uid?.into();
         Some(Self { kind, name, uid, reason: *reason, message: message.as_str().into() })
     }
 
@@ -158,6 +167,43 @@ impl Problem {
             namespace: (!namespace.is_empty()).then(|| namespace.as_ref().into()),
             uid: Some(uid.as_ref().into()),
             ..ObjectReference::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::control::{change::Change, source::manifests::parse, translate};
+
+    #[test]
+    fn problems_are_gathered_again_when_they_may_be_others() {
+        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web, uid: UID}\n\
+            spec: {ingressClassName: xdp, defaultBackend: {service: {name: web, port: {number: 80}}}}\n";
+        let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, uid: s}\nspec: {ports: [{port: 80}]}\n";
+        let slice = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{port: 80}]\n\
+            metadata: {name: web, labels: {kubernetes.io/service-name: web}}\n\
+            endpoints: [{addresses: [10.0.0.PART]}]\n";
+        let mut cluster = Cluster::default();
+        let mut translator = translate::Translator::new(translate::Options::for_manifests());
+        let mut before = Facts::default();
+        for (text, may_be_others, problems) in [
+            (ingress.replace("UID", "a"), true, 1),
+            (ingress.replace("UID", "b"), true, 1),
+            (service.to_owned(), true, 1),
+            (slice.replace("PART", "1"), true, 0),
+            (slice.replace("PART", "2"), false, 0),
+        ] {
+            let parsed = parse(&Path::new("object.yaml").into(), &text);
+            for object in parsed.objects {
+                cluster.apply(Change::Apply { object, origin: Origin::Api });
+            }
+            let facts = Facts::new(&cluster, &translator.translate(&cluster), &Arc::from("manager"));
+            let found = (facts.may_have_other_problems(&before), facts.problems().len());
+            assert_eq!(found, (may_be_others, problems), "{text}");
+            before = facts;
         }
     }
 }

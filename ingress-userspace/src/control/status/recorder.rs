@@ -33,15 +33,19 @@ pub(super) async fn keep(client: &Client, options: &Options, mut facts: watch::R
     let mut recorder = Recorder::new(client, options);
     facts.mark_changed();
     let mut dropped = 0;
+    let mut observed: Option<Arc<Facts>> = None;
     loop {
         if facts.has_changed().unwrap_or_default() {
             let known = Arc::clone(&facts.borrow_and_update());
-            let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems(), Instant::now()));
-            let more = dropped.saturating_sub(before);
-            if more > 0 {
-                tracing::warn!(dropped = more, "too many problems to write events about; the log has them all");
-                options.handle.stats().count_events(WriteResult::Dropped, more);
+            if observed.as_ref().is_none_or(|observed| known.may_have_other_problems(observed)) {
+                let before = std::mem::replace(&mut dropped, chronicle.observe(&known.problems(), Instant::now()));
+                let more = dropped.saturating_sub(before);
+                if more > 0 {
+                    tracing::warn!(dropped = more, "too many problems to write events about; the log has them all");
+                    options.handle.stats().count_events(WriteResult::Dropped, more);
+                }
             }
+            observed = Some(known);
         }
         match chronicle.next(Instant::now()) {
             Next::Tell(problem, count) => match recorder.tell(&problem, count).await {

@@ -54,14 +54,13 @@ impl Machinery {
         let nodes = context.nodes().values().filter_map(|Stored { object, origin: _ }| object.status.as_ref());
         let nodes = nodes.flat_map(|status| status.addresses.iter().flatten());
         let name = ObjectName::new("default", "kubernetes");
-        let service = context.service(&name).and_then(|Stored { object, origin: _ }| object.spec.as_ref());
         let service_ips =
-            service.into_iter().flat_map(|spec| spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
-        let slices = context.slices_of(&name).flat_map(|(_, stored)| stored.object.endpoints.iter().flatten());
-        let endpoints = slices.flat_map(|endpoint| &endpoint.addresses);
+            context.service(&name).into_iter().flat_map(|stored| stored.object.cluster_ips.iter().copied());
+        let endpoints = context.slices_of(&name).flat_map(|(_, stored)| stored.object.endpoints.iter());
+        let endpoints = endpoints.filter_map(|endpoint| parse(&endpoint.address));
         Self {
             nodes: nodes.filter_map(|address| parse(&address.address)).collect(),
-            api_server: service_ips.chain(endpoints).filter_map(|address| parse(address)).collect(),
+            api_server: service_ips.chain(endpoints).collect(),
         }
     }
 

@@ -61,7 +61,7 @@ fn insert(
         builder.context.report(builder.object, Reason::HostPathConflict, message);
         return;
     }
-    known.alias = Some(AliasClaim { kind, rules, has_tls, certificate });
+    known.alias = Some(Box::new(AliasClaim { kind, rules, has_tls, certificate }));
 }
 
 /// The name with `www.` for one without, and the other way round.

@@ -9,8 +9,7 @@ use std::{
 };
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node, Secret, Service},
-    discovery::v1::EndpointSlice,
+    core::v1::{ConfigMap, Node, Secret},
     networking::v1::IngressClass,
 };
 
@@ -28,6 +27,8 @@ use crate::{
         change::{Kind, ObjectId, ObjectName},
         cluster::{Cluster, Store, Stored},
         outcome::{ObjectRef, Outcome, Reason},
+        service::Service,
+        slice::Slice,
     },
     model::{Certificate, UpstreamKey},
 };
@@ -109,7 +110,7 @@ impl<'c> Context<'c> {
     pub(super) fn slices_of(
         &mut self,
         service: &ObjectName,
-    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<EndpointSlice>)> + use<'c> {
+    ) -> impl Iterator<Item = (&'c ObjectName, &'c Stored<Slice>)> + use<'c> {
         self.trace.reads.insert(Dependency::SlicesOf(service.clone()));
         self.cluster.slices_of(service)
     }

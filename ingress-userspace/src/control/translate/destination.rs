@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::ServicePort;
 
 use super::{
     Context,
@@ -12,10 +12,10 @@ use super::{
     endpoints,
     external::{self, Lead},
     protocol,
-    service::{Port, bare, cluster_ips, external_name},
+    service::{Port, bare},
 };
 use crate::{
-    control::{change::ObjectName, outcome::Reason},
+    control::{change::ObjectName, outcome::Reason, service::Service},
     model::{Endpoint, Protocol, ProxyVersion, Question, Transport, Upkeep, Upstream, UpstreamKey, UpstreamTls},
 };
 
@@ -30,7 +30,7 @@ pub(super) enum Destination {
         protocol: Option<Protocol>,
         through: Through,
         /// What holds for TLS with what is there, if that is not what holds anyway.
-        tls: Option<AskedTls>,
+        tls: Option<Box<AskedTls>>,
         /// How it is looked after, if not as all is.
         upkeep: Option<Arc<Upkeep>>,
         /// In which version it is told whose a connection is, if it is.
@@ -147,7 +147,7 @@ fn policy(
 ) -> Option<Arc<UpstreamTls>> {
     let own = format!("{}.{}.svc", service.name, service.namespace);
     let stored = context.service(service);
-    let own = stored.and_then(|stored| external_name(&stored.object)).map_or(own, str::to_owned);
+    let own = stored.and_then(|stored| stored.object.external_name.as_deref()).map_or(own, str::to_owned);
     match annotations::terms(asked, &service.namespace, context) {
         Ok(terms) => {
             let policy = terms?.of_service(&own);
@@ -206,7 +206,7 @@ enum Found<'c> {
 fn find<'c>(name: &ObjectName, number: i32, transport: Transport, context: &mut Context<'c>) -> Option<Found<'c>> {
     let service: &'c Service = &context.service(name)?.object;
     let port = Port::Number(number).find(service, transport);
-    match external_name(service) {
+    match service.external_name.as_deref() {
         None => port.map(|port| Found::Own { service, port }),
         Some(external_name) => {
             let port = port.map_or_else(|| Cow::Owned(bare(number)), Cow::Borrowed);
@@ -237,7 +237,7 @@ fn itself(name: &ObjectName, service: &Service, port: &ServicePort, context: &mu
     let protocol = protocol::of_port(port.app_protocol.as_deref(), &reference, context);
     let number = u16::try_from(port.port).unwrap_or_default();
     let mut endpoints: Vec<_> =
-        cluster_ips(service).map(|ip| Endpoint { address: SocketAddr::new(ip, number) }).collect();
+        service.cluster_ips.iter().map(|ip| Endpoint { address: SocketAddr::new(*ip, number) }).collect();
     endpoints.sort();
     Upstream { protocol, endpoints, ..Upstream::default() }
 }

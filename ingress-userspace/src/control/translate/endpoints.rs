@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::{
     api::{
         core::v1::ServicePort,
-        discovery::v1::{Endpoint as SliceEndpoint, EndpointConditions, EndpointPort, EndpointSlice},
+        discovery::v1::{EndpointConditions, EndpointPort},
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
@@ -18,6 +18,7 @@ use crate::{
     control::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
+        slice::{Slice, SliceEndpoint},
     },
     model::{Endpoint, Transport},
 };
@@ -46,7 +47,7 @@ pub(super) fn collect<'c>(
     for (name, stored) in context.slices_of(service) {
         let slice = &stored.object;
         let object = stored.refer(Kind::EndpointSlice, name);
-        if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
+        if !matches!(&*slice.address_type, "IPv4" | "IPv6") {
             let message = format!("address type `{}` is not supported; use `IPv4` or `IPv6`", slice.address_type);
             context.report(&object, Reason::UnsupportedBackend, message);
             continue;
@@ -54,18 +55,19 @@ pub(super) fn collect<'c>(
         let numbers = numbers(slice, port);
         // Whoever writes slices for a service without selector may say it there alone.
         app_protocol = app_protocol.or_else(|| matching(slice, port).find_map(|port| port.app_protocol.as_deref()));
-        for SliceEndpoint { addresses, conditions, hints, .. } in slice.endpoints.iter().flatten() {
+        for SliceEndpoint { address, conditions, hints } in &slice.endpoints {
             let state = State::of(conditions.as_ref());
-            // Addresses after the first have no meaning (discovery/v1, `Endpoint.addresses`).
-            let Some(text) = addresses.first().filter(|_| state != State::Unfit) else { continue };
-            let Ok(ip) = text.parse::<IpAddr>() else {
-                let message = format!("`{text}` is no IP address; this endpoint is skipped");
+            if state == State::Unfit {
+                continue;
+            }
+            let Ok(ip) = address.parse::<IpAddr>() else {
+                let message = format!("`{address}` is no IP address; this endpoint is skipped");
                 context.report(&object, Reason::InvalidObject, message);
                 continue;
             };
             let found = numbers.iter().map(|number| Endpoint { address: SocketAddr::new(ip, *number) });
             match state {
-                State::Ready => ready.extend(found.map(|endpoint| (endpoint, hints.as_ref()))),
+                State::Ready => ready.extend(found.map(|endpoint| (endpoint, hints.as_deref()))),
                 State::Draining | State::Unfit => draining.extend(found),
             }
         }
@@ -82,8 +84,8 @@ pub(super) fn reference(service: &ObjectName, context: &mut Context<'_>) -> Obje
 
 /// The port numbers in `slice` that bear the name of the service's port. They may differ from slice to slice, because a
 /// named target port may differ from pod to pod.
-fn numbers(slice: &EndpointSlice, service_port: &ServicePort) -> Vec<u16> {
-    if slice.ports.as_deref().unwrap_or_default().is_empty() {
+fn numbers(slice: &Slice, service_port: &ServicePort) -> Vec<u16> {
+    if slice.ports.is_empty() {
         return target(service_port).into_iter().collect();
     }
     matching(slice, service_port)
@@ -95,12 +97,12 @@ fn numbers(slice: &EndpointSlice, service_port: &ServicePort) -> Vec<u16> {
 }
 
 fn matching<'s, 'p>(
-    slice: &'s EndpointSlice,
+    slice: &'s Slice,
     service_port: &'p ServicePort,
 ) -> impl Iterator<Item = &'s EndpointPort> + use<'s, 'p> {
     let wanted = service_port.name.as_deref().unwrap_or_default();
     let transport = transport(service_port.protocol.as_deref());
-    slice.ports.iter().flatten().filter(move |EndpointPort { name, protocol, .. }| {
+    slice.ports.iter().filter(move |EndpointPort { name, protocol, .. }| {
         name.as_deref().unwrap_or_default() == wanted && self::transport(protocol.as_deref()) == transport
     })
 }

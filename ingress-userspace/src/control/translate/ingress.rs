@@ -55,14 +55,14 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
-    (claims.redirect, claims.canary, claims.clients) = (policy.redirect, policy.canary.clone(), policy.clients.clone());
-    claims.passes = policy.passes;
+    (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
+    claims.canary = policy.canary.clone().map(Box::new);
     let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
             Some(backend) => {
-                let fallback = Some(builder.rule(everything(), backend));
+                let fallback = Some(Box::new(builder.rule(everything(), backend)));
                 hosts.push((HostPattern::Any, RulesClaim { rules: Vec::new(), fallback }));
             }
             None => builder.context.report(
@@ -113,6 +113,8 @@ fn by_host(
     for (pattern, name) in certificates {
         claims.entry(pattern).or_default().certificate.get_or_insert(name);
     }
+    // They are kept, and most hold one rule where there is room for four.
+    claims.values_mut().filter_map(|claim| claim.rules.as_mut()).for_each(|claim| claim.rules.shrink_to_fit());
     claims
 }
 
@@ -239,7 +241,7 @@ impl Builder<'_, '_> {
             rules.retain(|rule| rule.path != root);
             rules.push(self.with(root, Action::Redirect(location)));
         }
-        let fallback = default_backend.map(|backend| self.rule(everything(), backend));
+        let fallback = default_backend.map(|backend| Box::new(self.rule(everything(), backend)));
         Some((pattern, RulesClaim { rules, fallback }))
     }
 

@@ -59,7 +59,7 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
     let (canaries, claims): (Vec<_>, Vec<_>) = claims.iter().partition(|claims| claims.canary.is_some());
     for claims in claims {
         let Some(HostClaim { rules, has_tls, certificate: wanted, alias }) = claims.of(pattern) else { continue };
-        let alias = alias.as_ref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
+        let alias = alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
         host.has_tls |= *has_tls || alias.is_some_and(|alias| alias.has_tls);
         for (rules, kind) in rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind)))) {
             is_routed = true;
@@ -78,7 +78,7 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
     }
     for claims in canaries {
         let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
-        let alias = claim.alias.as_ref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
+        let alias = claim.alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
         for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
             host.split(pattern, rules, when, &claims.object, context);
         }
@@ -207,7 +207,7 @@ impl MergedHost {
                 self.rules.insert(rule.path.clone(), merged(rule));
             }
         }
-        let Some(rule) = fallback else { return };
+        let Some(rule) = fallback.as_deref() else { return };
         match &self.fallback {
             None => self.fallback = Some(merged(rule)),
             Some(winner) => {
@@ -273,7 +273,7 @@ impl MergedHost {
             PathMatch::Prefix(prefix) => {
                 let elements = path::elements(prefix);
                 let is_short = elements.len() == prefix.len();
-                Some(PathMatch::Prefix(if is_short { format!("{elements}/") } else { elements.to_owned() }))
+                Some(PathMatch::Prefix(if is_short { format!("{elements}/").into() } else { elements.into() }))
             }
         };
         owner(path).or_else(|| owner(&other_spelling?).filter(|rule| rule.owner != *object))
@@ -298,7 +298,7 @@ impl MergedHost {
         let passing = self.passing().or_else(|| lender?.passing());
         HostRoutes {
             rules: all.into_iter().map(|rule| rule.settle(has_tls, clients, globals)).collect(),
-            fallback: fallback.map(|rule| rule.settle(has_tls, clients, globals)),
+            fallback: fallback.map(|rule| Box::new(rule.settle(has_tls, clients, globals))),
             clients: match clients {
                 Clients::With(clients) => Some(Arc::clone(clients)),
                 Clients::Any | Clients::Nobody => None,

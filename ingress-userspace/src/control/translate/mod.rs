@@ -108,7 +108,7 @@ struct Claims {
     /// Whether connections over TLS for its hosts are passed on to pods.
     passes: bool,
     /// Which requests its rules take from those of others, if they are no rules of their own.
-    canary: Option<CanaryRule>,
+    canary: Option<Box<CanaryRule>>,
     /// Sorted by host, each once.
     hosts: Vec<(HostPattern, HostClaim)>,
 }
@@ -132,7 +132,7 @@ struct HostClaim {
     /// The Secret, of the same namespace, for this name.
     certificate: Option<ObjectName>,
     /// What it asks for if no rule of any Ingress names the host.
-    alias: Option<AliasClaim>,
+    alias: Option<Box<AliasClaim>>,
 }
 
 /// What one Ingress asks for a further name of a host of its own.
@@ -157,7 +157,7 @@ enum AliasKind {
 struct RulesClaim {
     /// Without filters, which follow from the claims of all.
     rules: Vec<Rule>,
-    fallback: Option<Rule>,
+    fallback: Option<Box<Rule>>,
 }
 
 /// Orders objects, oldest first.

@@ -47,11 +47,17 @@ pub(super) struct Records {
     external_names: Tree<Arc<str>, ()>,
 }
 
-/// The parts that were made from one dependency: one for most, all Ingresses for their class.
+/// The parts that were made from one dependency: one or two for most, all Ingresses for their class.
 enum Dependents {
     One(Part),
-    Many(HashSet<Part>),
+    /// At most [`FEW`].
+    Few(Vec<Part>),
+    #[allow(clippy::box_collection, reason = "few are that many, and all have the size of the largest")]
+    Many(Box<HashSet<Part>>),
 }
+
+/// Parts that are not worth a hash.
+const FEW: usize = 8;
 
 /// Sorted, without duplicates.
 #[derive(Default)]
@@ -67,7 +73,12 @@ impl Records {
     pub(super) fn record(&mut self, part: Part, trace: Trace) {
         let Trace { reads, outcomes } = trace;
         let outcomes: BTreeSet<_> = outcomes.into_iter().map(Arc::new).collect();
-        let new = Record { reads: reads.into_iter().collect(), outcomes: outcomes.into_iter().collect() };
+        // Names that are known already are shared.
+        let reads = reads.into_iter().map(|read| match self.dependents.get_key_value(&read) {
+            Some((known, _)) => known.clone(),
+            None => read,
+        });
+        let new = Record { reads: reads.collect(), outcomes: outcomes.into_iter().collect() };
         let old = self.parts.remove(&part).unwrap_or_default();
         for read in new.reads.iter().filter(|read| old.reads.binary_search(read).is_err()) {
             match self.dependents.get_mut(read) {
@@ -102,12 +113,13 @@ impl Records {
 
     /// The parts that were made from `dependency`.
     pub(super) fn dependents_of(&self, dependency: &Dependency) -> impl Iterator<Item = &Part> {
-        let (one, many) = match self.dependents.get(dependency) {
-            None => (None, None),
-            Some(Dependents::One(part)) => (Some(part), None),
-            Some(Dependents::Many(parts)) => (None, Some(parts)),
+        let (few, many) = match self.dependents.get(dependency) {
+            None => (&[][..], None),
+            Some(Dependents::One(part)) => (std::slice::from_ref(part), None),
+            Some(Dependents::Few(parts)) => (parts.as_slice(), None),
+            Some(Dependents::Many(parts)) => (&[][..], Some(&**parts)),
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        few.iter().chain(many.into_iter().flatten())
     }
 
     /// A dependency that nothing is made from any more.
@@ -153,7 +165,9 @@ impl Records {
 impl Dependents {
     fn add(&mut self, part: Part) {
         match self {
-            Self::One(one) => *self = Self::Many([one.clone(), part].into()),
+            Self::One(one) => *self = Self::Few(vec![one.clone(), part]),
+            Self::Few(parts) if parts.len() < FEW => parts.push(part),
+            Self::Few(parts) => *self = Self::Many(Box::new(parts.drain(..).chain([part]).collect())),
             Self::Many(parts) => drop(parts.insert(part)),
         }
     }
@@ -162,10 +176,43 @@ impl Dependents {
     fn remove(&mut self, part: &Part) -> bool {
         match self {
             Self::One(one) => one != part,
+            Self::Few(parts) => {
+                parts.retain(|one| one != part);
+                !parts.is_empty()
+            }
             Self::Many(parts) => {
                 parts.remove(part);
                 !parts.is_empty()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependents_are_known_however_many_there_are() {
+        for count in [1, 2, FEW, FEW + 1, 3 * FEW] {
+            let mut records = Records::default();
+            let part = |number: usize| Part::Ingress(ObjectName::new("n", &number.to_string()));
+            let check = |records: &Records, numbers: std::ops::Range<usize>| {
+                let found: BTreeSet<_> = records.dependents_of(&Dependency::Classes).cloned().collect();
+                let expect: BTreeSet<_> = numbers.map(part).collect();
+                assert_eq!(found, expect, "of {count}");
+            };
+            for number in 0..count {
+                let reads = [Dependency::Classes].into();
+                records.record(part(number), Trace { reads, outcomes: Vec::new() });
+            }
+            check(&records, 0..count);
+            (0..count / 2).for_each(|number| records.forget(part(number)));
+            check(&records, count / 2..count);
+            assert_eq!(records.take_orphan(), None, "of {count}");
+            (count / 2..count).for_each(|number| records.forget(part(number)));
+            check(&records, 0..0);
+            assert_eq!(records.take_orphan(), Some(Dependency::Classes), "of {count}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Resolves the backend of a rule to a destination, and so to an upstream. It does not know rules.
 
-use std::{borrow::Cow, fmt, net::IpAddr};
+use std::{borrow::Cow, fmt};
 
 use k8s_openapi::api::{
-    core::v1::{Service, ServicePort},
+    core::v1::ServicePort,
     networking::v1::{IngressBackend, IngressServiceBackend, ServiceBackendPort},
 };
 
@@ -18,6 +18,7 @@ use crate::{
     control::{
         change::{Kind, ObjectName},
         outcome::{ObjectRef, Origin, Reason},
+        service::Service,
     },
     model::{Action, Protocol, Transport, Unavailable, UpstreamKey},
 };
@@ -137,7 +138,7 @@ pub(super) fn stream(
     };
     let number = match (port.find(service, transport), port) {
         (Some(found), _) => found.port,
-        (None, Port::Number(number)) if external_name(service).is_some() => number,
+        (None, Port::Number(number)) if service.external_name.is_some() => number,
         (None, _) => {
             let wanted = shorten(&port.to_string());
             find(Reason::PortNotFound, no_port(name, service, &wanted, transport));
@@ -157,11 +158,10 @@ fn forward(
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
-    let external_name = external_name(service);
     let found = match (port, port.and_then(|port| port.find(service, Transport::Tcp))) {
         (_, Some(found)) => Some(Cow::Borrowed(found)),
         // A service with an external name needs no ports of its own: there is nothing to map them to.
-        (Some(Port::Number(number)), None) if external_name.is_some() => Some(Cow::Owned(bare(number))),
+        (Some(Port::Number(number)), None) if service.external_name.is_some() => Some(Cow::Owned(bare(number))),
         _ => None,
     };
     let Some(found) = found else {
@@ -169,7 +169,7 @@ fn forward(
         context.report(object, Reason::PortNotFound, no_port(name, service, &wanted, Transport::Tcp));
         return Action::Refuse(Unavailable::NoPort);
     };
-    let through = if cluster_ips(service).next().is_some() { through } else { Through::Pods };
+    let through = if service.cluster_ips.is_empty() { Through::Pods } else { through };
     let plain = Destination::Service {
         name: name.clone(),
         port: found.port,
@@ -206,7 +206,7 @@ fn forward(
         port: found.port,
         protocol: other,
         through,
-        tls: agreed.cloned(),
+        tls: agreed.cloned().map(Box::new),
         upkeep: upkeep.cloned(),
         introduction,
     });
@@ -222,30 +222,13 @@ fn forward(
     Action::Refuse(Unavailable::Policy)
 }
 
-/// The addresses that the cluster has given a service; a headless one has none.
-pub(super) fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
-    let spec = service.spec.as_ref();
-    let first = spec.and_then(|spec| spec.cluster_ip.iter().next());
-    let all = spec
-        .and_then(|spec| spec.cluster_ips.as_deref())
-        .unwrap_or(first.map(std::slice::from_ref).unwrap_or_default());
-    all.iter().filter_map(|ip| ip.parse().ok())
-}
-
 /// A port that a service does not list.
 pub(super) fn bare(number: i32) -> ServicePort {
     ServicePort { port: number, ..ServicePort::default() }
 }
 
-/// The name that a service of type ExternalName stands for.
-pub(super) fn external_name(service: &Service) -> Option<&str> {
-    let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("ExternalName"))?;
-    Some(spec.external_name.as_deref().unwrap_or_default())
-}
-
 fn ports(service: &Service, transport: Transport) -> impl Iterator<Item = &ServicePort> {
-    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-    ports.iter().filter(move |port| endpoints::transport(port.protocol.as_deref()) == Some(transport))
+    service.ports.iter().filter(move |port| endpoints::transport(port.protocol.as_deref()) == Some(transport))
 }
 
 /// Says that a service does not have the port `wanted`, and which it has.

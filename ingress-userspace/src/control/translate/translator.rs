@@ -29,7 +29,7 @@ use super::{
 use crate::{
     control::{
         change::{Kind, ObjectId, ObjectName},
-        cluster::{Cluster, Store, Stored, service_of},
+        cluster::{Cluster, Store, Stored},
     },
     model::{
         Action, HostPattern, HostRoutes, RouteTable, Rule, StreamPort, StreamService, Transport, Tree, UpstreamKey,
@@ -73,7 +73,7 @@ impl Translator {
     #[must_use]
     pub fn new(options: Options) -> Self {
         let globals = Globals::of(&options.classes);
-        let forwarding = Arc::new(globals.asked.forwarding.clone());
+        let forwarding = Arc::clone(&globals.forwarding);
         let table = RouteTable { settings: globals.settings.clone(), forwarding, ..RouteTable::default() };
         Self {
             globals,
@@ -162,7 +162,7 @@ impl Translator {
         }
         for difference in known.slices.differences(slices) {
             let services = [difference.old, difference.new].into_iter().flatten();
-            let services = services.filter_map(|stored| service_of(&stored.object.metadata));
+            let services = services.filter_map(|stored| stored.object.service.clone());
             found.extend(services.map(Dependency::SlicesOf));
         }
         if known.hour != cluster.hour {
@@ -182,7 +182,7 @@ impl Translator {
                     work.stale.extend(cluster.ingresses.keys().cloned().map(Part::Ingress));
                     work.stale.extend(self.claimants.keys().cloned().map(Part::Host));
                     self.table.settings = context.globals.settings.clone();
-                    self.table.forwarding = Arc::new(context.globals.asked.forwarding.clone());
+                    self.table.forwarding = Arc::clone(&context.globals.forwarding);
                 }
                 trace
             }
@@ -317,7 +317,7 @@ impl Translator {
     fn route(&mut self, pattern: &HostPattern, routes: Option<HostRoutes>, work: &mut Work) {
         fn upstreams(routes: &HostRoutes) -> impl Iterator<Item = &UpstreamKey> {
             let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
-            rules.iter().chain(fallback).flat_map(Rule::upstreams)
+            rules.iter().chain(fallback.as_deref()).flat_map(Rule::upstreams)
         }
         if self.table.hosts.get(pattern).map(Arc::as_ref) == routes.as_ref() {
             return;

@@ -7,7 +7,8 @@
 //!   (where the source is silent at the start)                           (some seconds later)
 //! ```
 //!
-//! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile.
+//! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile. When
+//! it is published, `pace` says: sources tell at once what they know.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +17,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use crate::control::expiry;
 
@@ -37,8 +41,10 @@ use super::{
 use crate::model::Tree;
 
 mod keeper;
+mod pace;
 
 use keeper::Keeper;
+use pace::Pace;
 
 /// Batches that are applied before a translation is due whatever comes: bounds the delay of a stream without a pause.
 const MAX_BATCHES: usize = 64;
@@ -117,9 +123,10 @@ async fn follow(
                     state.strike(SystemTime::now());
                 }
                 () = keeper.is_due() => keeper.save(state.content(options)),
+                () = expiry(state.pace.due()) => {}
             }
             options.contact.set_serves_saved(state.restored.is_some());
-            let translation = state.translate();
+            let translation = state.translate(Instant::now());
             state.tell(status);
             let Some(translation) = translation else { continue };
             if names != translation.external_names {
@@ -139,7 +146,7 @@ async fn follow(
     }
 }
 
-/// Applies what is there already. Sources wait for pauses themselves, so there is nothing to wait for here.
+/// Applies what is there already.
 fn drain(receiver: &mut mpsc::Receiver<Batch>, state: &mut State) {
     for _ in 0..MAX_BATCHES {
         let Ok(batch) = receiver.try_recv() else { return };
@@ -152,10 +159,13 @@ struct State {
     cluster: Cluster,
     remarks: Vec<Outcome>,
     published: Option<Translation>,
+    /// What that was made of: objects that are not published yet are ahead of it.
+    made_of: Cluster,
     /// Whether the source has told everything once.
     is_confirmed: bool,
-    /// Whether anything has come since the last translation.
+    /// Whether anything has come since it was last asked for a translation.
     is_changed: bool,
+    pace: Pace,
     /// Whether there is something to tell the status task.
     is_news: bool,
     /// What is served until then.
@@ -171,8 +181,10 @@ impl State {
             cluster: Cluster::default(),
             remarks: Vec::new(),
             published: None,
+            made_of: Cluster::default(),
             is_confirmed: false,
             is_changed: false,
+            pace: Pace::default(),
             is_news: false,
             restored: None,
         }
@@ -227,29 +239,40 @@ impl State {
         let Options { translate, saved, contact: _, status: _ } = options;
         let translation = self.published.as_ref().filter(|_| self.is_confirmed)?;
         Some(Content {
-            cluster: self.cluster.clone(),
+            cluster: self.made_of.clone(),
             translation: translation.clone(),
             options: translate.clone(),
             keys: saved.as_ref()?.private_keys,
         })
     }
 
-    /// The translation of what is known now, if it differs from the last.
-    fn translate(&mut self) -> Option<Translation> {
+    /// The translation of what is known now, if it differs from the last and is to be published now.
+    fn translate(&mut self, now: Instant) -> Option<Translation> {
         let (cluster, remark) = match &self.restored {
             Some(Restored { cluster, age }) => (cluster, Some(serving_saved(*age))),
             None if self.is_confirmed => (&self.cluster, None),
             None => return None,
         };
-        if !std::mem::take(&mut self.is_changed) && self.published.is_some() {
+        if std::mem::take(&mut self.is_changed) {
+            self.pace.change(now);
+        }
+        if self.published.is_some() && !self.pace.is_open(now) {
             return None;
         }
         let mut translation = self.translator.translate(cluster);
         let remarks = self.remarks.iter().cloned().chain(remark);
         translation.outcomes.extend(remarks.map(|remark| (Arc::new(remark), ())));
-        if self.published.as_ref() == Some(&translation) {
-            return None;
+        if let Some(published) = &self.published {
+            if *published == translation {
+                self.pace.dismiss();
+                return None;
+            }
+            if !self.pace.is_due(now) && pace::is_in_doubt(published, &translation) {
+                return None;
+            }
         }
+        self.pace.publish(now);
+        self.made_of = cluster.clone();
         self.published = Some(translation.clone());
         self.is_news = true;
         Some(translation)
@@ -257,7 +280,8 @@ impl State {
 
     /// Tells `status` what is published, if that or an Ingress has changed since. What was saved is no ground to write.
     fn tell(&mut self, status: &status::Task) {
-        if let Some(translation) = self.published.as_ref().filter(|_| self.is_confirmed)
+        // What waits is told of with its translation.
+        if let Some(translation) = self.published.as_ref().filter(|_| self.is_confirmed && self.pace.due().is_none())
             && std::mem::take(&mut self.is_news)
         {
             status.tell(&self.cluster, translation);

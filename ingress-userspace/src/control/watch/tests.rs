@@ -68,6 +68,12 @@ fn ours(host: &str) -> Vec<Change> {
     vec![object(class), object(&WEB.replace("HOST", host))]
 }
 
+/// What is published, if nothing else comes for as long as anything may wait.
+fn in_the_end(state: &mut State) -> Option<Translation> {
+    let now = Instant::now();
+    state.translate(now).or_else(|| state.translate(now + pace::MAX_DELAY))
+}
+
 /// A saved configuration with a route for `host`, and an API server that nobody answers for.
 fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
     let options = Options {
@@ -76,7 +82,7 @@ fn without_a_server(root: &Path, host: &str) -> (SourceConfig, Options) {
     };
     let mut state = State { is_confirmed: true, ..State::new(&options) };
     state.apply(Batch { changes: ours(host), ..Batch::default() });
-    state.translate().expect("a translation");
+    state.translate(Instant::now()).expect("a translation");
     let content = state.content(&options).expect("something to save");
     options.saved.as_ref().expect("a file").write(&content, SystemTime::now()).expect("written");
     let kubeconfig = root.join("kubeconfig");
@@ -93,7 +99,7 @@ async fn what_was_saved_is_served_while_the_api_server_is_away_at_the_start() {
     let (source, options) = without_a_server(root.path(), "a.test");
     let contact = options.contact.clone();
     let (sender, mut published) = mpsc::unbounded_channel();
-    let began = time::Instant::now();
+    let began = Instant::now();
     let publish = |translation| drop(sender.send(translation));
     let compare = async {
         let text = next(&mut published).await;
@@ -137,7 +143,7 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
     let restored = Some(Restored { cluster: restored, age: Duration::ZERO });
     let mut state = State { restored, ..State::new(&options) };
     let hosts = |translation: Translation| translation.table.hosts.keys().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(hosts(state.translate().expect("a translation")), ["saved.test"]);
+    assert_eq!(hosts(in_the_end(&mut state).expect("a translation")), ["saved.test"]);
     // Names are resolved anew before the API server answers.
     let changes = vec![Change::Resolve { name: Arc::clone(&renewed), addresses: addresses(2) }];
     state.apply(Batch { changes, ..Batch::default() });
@@ -148,7 +154,7 @@ fn what_the_api_server_tells_replaces_what_was_saved() {
     let secrets: Vec<_> = state.cluster.secrets.keys().map(|name| &*name.name).collect();
     assert_eq!(secrets, ["unread"], "only what is asked for and not answered may be there as it was");
     state.apply(Batch { changes: ours("live.test"), ..Batch::default() });
-    assert_eq!(hosts(state.translate().expect("a translation")), ["live.test"]);
+    assert_eq!(hosts(in_the_end(&mut state).expect("a translation")), ["live.test"]);
     assert_eq!(state.cluster.resolved, [(kept, addresses(1)), (renewed, addresses(2))].into());
     // What changes nothing is not translated again.
     state.apply(Batch { changes: ours("live.test"), ..Batch::default() });
@@ -166,10 +172,85 @@ async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
     keeper.finish(state.content(&options)).await;
     assert!(!path.exists(), "there was nothing to save");
     state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
-    state.translate().expect("a translation");
+    state.translate(Instant::now()).expect("a translation");
     keeper.mark();
     assert!(!path.exists());
     keeper.finish(state.content(&options)).await;
     let text = fs::read_to_string(&path).expect("a file");
     assert!(text.contains("a.test"), "{text}");
+}
+
+const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+
+fn slice(name: &str, endpoints: &str) -> Change {
+    let head = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{port: 80}]\n";
+    let labels = "labels: {kubernetes.io/service-name: web}";
+    object(&format!("{head}metadata: {{name: {name}, {labels}}}\nendpoints: [{endpoints}]\n"))
+}
+
+#[test]
+fn what_belongs_together_is_published_together_and_the_rest_at_once() {
+    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let mut now = Instant::now();
+    let mut changes = ours("a.test").into_iter();
+    let (class, ingress) = (changes.next().expect("a class"), changes.next().expect("an Ingress"));
+    state.apply(Batch { changes: vec![class], ..Batch::default() });
+    assert!(state.translate(now).is_some(), "the first is published whatever it says");
+    let (one, two) = ("{addresses: [10.0.0.1]}", "{addresses: [10.0.0.2]}");
+    let remove = |name: &str| Change::Remove(ObjectId { kind: Kind::Ingress, name: ObjectName::new("default", name) });
+    let renamed = object(&WEB.replace("HOST", "a.test").replace("name: web}", "name: web2}"));
+    for (case, changes, at_once, in_the_end) in [
+        (
+            "an Ingress before what it leads to",
+            vec![ingress.clone(), object(SERVICE), slice("a", one)],
+            &[2][..],
+            false,
+        ),
+        ("another endpoint", vec![slice("a", two)], &[0], false),
+        ("endpoints that move to another slice", vec![slice("a", ""), slice("b", one)], &[1], false),
+        ("an Ingress under another name", vec![remove("web"), renamed], &[1], false),
+        ("no endpoint any more", vec![slice("b", "")], &[], true),
+        ("an Ingress that goes", vec![remove("web2")], &[], true),
+        ("an Ingress that comes back to the same trouble", vec![ingress], &[], true),
+        ("what is there already", vec![slice("b", "")], &[], false),
+        ("a pod that is ready", vec![slice("b", one)], &[0], false),
+    ] {
+        now += Duration::from_secs(1);
+        let mut published = Vec::new();
+        for (number, change) in changes.into_iter().enumerate() {
+            state.apply(Batch { changes: vec![change], ..Batch::default() });
+            published.extend(state.translate(now).map(|_| number));
+        }
+        assert_eq!(published, at_once, "{case}");
+        assert_eq!(state.translate(now + pace::MAX_DELAY).is_some(), in_the_end, "{case}");
+    }
+    let table = state.published.expect("something is published").table.to_string();
+    assert!(
+        table.starts_with("host a.test\n") && table.contains("10.0.0.1:80") && !table.contains("refuse"),
+        "{table}"
+    );
+}
+
+#[test]
+fn what_follows_right_behind_is_published_after_a_pause() {
+    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let began = Instant::now();
+    let at = |micros| began + Duration::from_micros(micros);
+    for (micros, host, is_published) in [
+        (0, Some("a.test"), true),
+        (300, Some("b.test"), false),
+        (900, Some("c.test"), false),
+        (1_800, None, false),
+        (1_900, None, true),
+        // Without the host that was there, which may be on its way back.
+        (9_000, Some("d.test"), false),
+        (10_000, None, true),
+    ] {
+        if let Some(host) = host {
+            state.apply(Batch { changes: ours(host), ..Batch::default() });
+        }
+        assert_eq!(state.translate(at(micros)).is_some(), is_published, "{micros}");
+    }
+    let hosts = state.published.expect("something is published").table.hosts;
+    assert_eq!(hosts.keys().map(ToString::to_string).collect::<Vec<_>>(), ["d.test"]);
 }

@@ -108,7 +108,7 @@ impl Keyrings {
 /// Those that rules of one host name.
 fn key_servers(routes: &HostRoutes) -> impl Iterator<Item = &Arc<KeyServer>> {
     let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
-    let filters = rules.iter().chain(fallback).flat_map(|rule| &rule.filters);
+    let filters = rules.iter().chain(fallback.as_deref()).flat_map(|rule| &rule.filters);
     filters.filter_map(|filter| match filter {
         Filter::Authentication(authentication) => match &authentication.token.as_ref()?.keys {
             KeySource::Server(server) => Some(server),

@@ -17,8 +17,10 @@
 //!
 //! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.
 //!
-//! The first batch is sent when every watch has its first list. Later, an Ingress that names another Secret is told
-//! together with the Secret, and with the end of the one it named before, so that its hosts always have a certificate.
+//! The first batch is sent when every watch has its first list. Later, what has come is told at once; but an Ingress that
+//! names another Secret is told together with the Secret, and with the end of the one it named before, so that its hosts
+//! always have a certificate.
+//!
 //! An error removes nothing: objects go when the server says so, or when a complete later list is without them (see
 //! `watching`).
 
@@ -40,15 +42,16 @@ use kube::{Api, Client, Resource};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
-    time::{Instant, timeout_at},
+    time::Instant,
 };
 
 use super::strip;
 use crate::control::{
     Contact, Error,
     change::{Batch, Kind, Object, ObjectId, ObjectName},
-    cluster::SERVICE_NAME,
-    expiry, translate,
+    expiry,
+    slice::SERVICE_NAME,
+    translate,
 };
 
 mod client;
@@ -71,12 +74,6 @@ pub struct KubernetesConfig {
 
 /// Events under way from the watches. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
-
-/// Events that come this close together become one batch, as when a controller writes several objects …
-const QUIET: Duration = Duration::from_millis(1);
-
-/// … but a stream of events without a pause is told after this time.
-const MAX_DELAY: Duration = Duration::from_millis(20);
 
 /// How long changes wait for the first lists of Secrets that Ingresses have begun to name. An answer usually takes some
 /// ms; a server that gives none must not keep endpoints from being told.
@@ -108,7 +105,8 @@ pub(crate) async fn follow_client(
 ) {
     let (sender, mut events) = mpsc::channel(QUEUED_EVENTS);
     let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
-    let mut watches = Watches { client, namespace, events: sender, tasks, by_name, may_have_ended: false };
+    let may_have_ended = BTreeSet::new();
+    let mut watches = Watches { client, namespace, events: sender, tasks, by_name, may_have_ended };
     let mut tracker = Tracker::new(&options.classes.controller, &options.annotations_prefix, named(options));
     watches.start(&mut tracker, options.default_backend.as_ref());
     watches.begin_references(&mut tracker);
@@ -120,8 +118,9 @@ pub(crate) async fn follow_client(
             // `watches` keeps a sender, so the channel does not end before this loop does.
             Some((id, event)) = events.recv() => {
                 batch.changes.extend(tracker.on(id, event));
-                let deadline = Instant::now() + MAX_DELAY;
-                while let Ok(Some((id, event))) = timeout_at(deadline.min(Instant::now() + QUIET), events.recv()).await {
+                // Nothing is waited for here: whether what is told is published at once is another's to decide.
+                for _ in 0..QUEUED_EVENTS {
+                    let Ok((id, event)) = events.try_recv() else { break };
                     batch.changes.extend(tracker.on(id, event));
                 }
             }
@@ -166,8 +165,8 @@ struct Watches<'n> {
     tasks: JoinSet<()>,
     /// Watches of single Secrets and ConfigMaps.
     by_name: BTreeMap<ObjectId, (WatchId, AbortHandle)>,
-    /// Whether references changed since watches were last ended.
-    may_have_ended: bool,
+    /// What was named no more at some time since watches were last ended.
+    may_have_ended: BTreeSet<ObjectId>,
 }
 
 /// What is lost without the objects of a watch, for the log.
@@ -211,11 +210,11 @@ impl Watches<'_> {
 
     /// Starts watches for Secrets and ConfigMaps that are named now.
     fn begin_references(&mut self, tracker: &mut Tracker) {
-        if !tracker.take_references_changed() {
-            return;
-        }
-        self.may_have_ended = true;
-        for object in tracker.referenced() {
+        for object in tracker.take_changed_references() {
+            if !tracker.is_named(&object) {
+                self.may_have_ended.insert(object);
+                continue;
+            }
             if self.by_name.contains_key(&object) {
                 continue;
             }
@@ -236,13 +235,14 @@ impl Watches<'_> {
 
     /// Ends the watches of what nothing names any more; the objects go in the same batch as the change that did it.
     fn end_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
-        if !std::mem::take(&mut self.may_have_ended) {
-            return;
-        }
-        let wanted = tracker.referenced();
-        for (_, (id, task)) in self.by_name.extract_if(.., |object, _| !wanted.contains(object)) {
-            task.abort();
-            batch.changes.extend(tracker.close(id));
+        for object in std::mem::take(&mut self.may_have_ended) {
+            if tracker.is_named(&object) {
+                continue;
+            }
+            if let Some((id, task)) = self.by_name.remove(&object) {
+                task.abort();
+                batch.changes.extend(tracker.close(id));
+            }
         }
     }
 

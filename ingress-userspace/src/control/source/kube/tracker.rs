@@ -54,11 +54,20 @@ pub(super) struct Tracker {
     controller: String,
     /// Of annotations, beside our own.
     annotations_prefix: String,
-    /// What the operator names.
-    fixed: BTreeSet<ObjectId>,
     /// Objects by the object that names them.
     references: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
-    references_changed: bool,
+    /// By how many objects each is named, the operator being one.
+    named: BTreeMap<ObjectId, usize>,
+    /// What has come to be named, or is named no more, since it was last asked.
+    changed: BTreeSet<ObjectId>,
+    unsettled: Unsettled,
+}
+
+/// How many watches have neither had a complete list nor been given up waiting for.
+#[derive(Debug, Default)]
+struct Unsettled {
+    required: usize,
+    optional: usize,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +103,8 @@ impl Tracker {
     /// `annotations_prefix` or our own name.
     pub(super) fn new(controller: &str, annotations_prefix: &str, fixed: BTreeSet<ObjectId>) -> Self {
         let (controller, annotations_prefix) = (controller.to_owned(), annotations_prefix.to_owned());
-        Self { controller, annotations_prefix, references_changed: !fixed.is_empty(), fixed, ..Self::default() }
+        let named = fixed.iter().map(|id| (id.clone(), 1)).collect();
+        Self { controller, annotations_prefix, named, changed: fixed, ..Self::default() }
     }
 
     pub(super) fn open(&mut self, need: Need) -> WatchId {
@@ -109,30 +119,35 @@ impl Tracker {
     fn insert(&mut self, watch: Watch) -> WatchId {
         let id = WatchId(self.next);
         self.next += 1;
+        *self.unsettled.of(watch.need) += 1;
         self.watches.insert(id, watch);
         id
     }
 
     /// Forgets a watch; its objects go.
     pub(super) fn close(&mut self, id: WatchId) -> Vec<Change> {
-        let known = self.watches.remove(&id).map(|watch| watch.known).unwrap_or_default();
+        let Some(Watch { need, known, is_settled, .. }) = self.watches.remove(&id) else { return Vec::new() };
+        if !is_settled {
+            *self.unsettled.of(need) -= 1;
+        }
         known.into_keys().map(Change::Remove).collect()
     }
 
     /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any
     /// more.
     pub(super) fn is_settled(&self) -> bool {
-        self.watches.values().all(|watch| watch.is_settled)
+        self.has_what_is_required() && self.unsettled.optional == 0
     }
 
     /// Whether every watch that is required has had a complete list.
     pub(super) fn has_what_is_required(&self) -> bool {
-        self.watches.values().all(|watch| watch.is_settled || watch.need == Need::Optional)
+        self.unsettled.required == 0
     }
 
     /// Takes every watch that is not required as settled, whatever it has had, and says which objects are not read for
     /// that.
     pub(super) fn give_up_waiting(&mut self) -> Vec<ObjectId> {
+        self.unsettled.optional = 0;
         let given_up = self.watches.values_mut().filter(|watch| watch.need == Need::Optional && !watch.is_settled);
         given_up.filter_map(Watch::give_up_waiting).collect()
     }
@@ -140,20 +155,25 @@ impl Tracker {
     pub(super) fn on(&mut self, id: WatchId, event: Event) -> Vec<Change> {
         // A watch that was closed may have events under way.
         let Some(watch) = self.watches.get_mut(&id) else { return Vec::new() };
+        let was_settled = watch.is_settled;
         let changes = watch.on(event);
+        if watch.is_settled && !was_settled {
+            *self.unsettled.of(watch.need) -= 1;
+        }
         for change in &changes {
             self.refer(change);
         }
         changes
     }
 
-    pub(super) fn take_references_changed(&mut self) -> bool {
-        std::mem::take(&mut self.references_changed)
+    /// What has come to be named, or may not be named any more, since the last call.
+    pub(super) fn take_changed_references(&mut self) -> BTreeSet<ObjectId> {
+        std::mem::take(&mut self.changed)
     }
 
-    /// Secrets and ConfigMaps that something names.
-    pub(super) fn referenced(&self) -> BTreeSet<ObjectId> {
-        self.references.values().flatten().chain(&self.fixed).cloned().collect()
+    /// Whether something names this Secret or ConfigMap.
+    pub(super) fn is_named(&self, id: &ObjectId) -> bool {
+        self.named.contains_key(id)
     }
 
     fn refer(&mut self, change: &Change) {
@@ -185,7 +205,21 @@ impl Tracker {
         } else {
             self.references.insert(id, named.clone()).unwrap_or_default()
         };
-        self.references_changed |= before != named;
+        for id in named.difference(&before) {
+            let uses = self.named.entry(id.clone()).or_default();
+            *uses += 1;
+            if *uses == 1 {
+                self.changed.insert(id.clone());
+            }
+        }
+        for id in before.difference(&named) {
+            let Some(uses) = self.named.get_mut(id) else { continue };
+            *uses -= 1;
+            if *uses == 0 {
+                self.named.remove(id);
+                self.changed.insert(id.clone());
+            }
+        }
     }
 }
 
@@ -196,6 +230,17 @@ fn parameters(class: &IngressClass, controller: &str) -> Option<ObjectId> {
     let is_config_map = kind == "ConfigMap" && api_group.as_deref().unwrap_or_default().is_empty();
     let namespace = namespace.as_deref().filter(|namespace| is_config_map && !namespace.is_empty())?;
     Some(ObjectId { kind: Kind::ConfigMap, name: ObjectName::new(namespace, name) })
+}
+
+// === impl Unsettled ===
+
+impl Unsettled {
+    fn of(&mut self, need: Need) -> &mut usize {
+        match need {
+            Need::Required => &mut self.required,
+            Need::Optional => &mut self.optional,
+        }
+    }
 }
 
 // === impl Watch ===
@@ -227,7 +272,10 @@ impl Watch {
                 let Some(listing) = self.listing.take() else { return Vec::new() };
                 self.newest = listing.values().copied().max().unwrap_or_default();
                 let gone = self.known.extract_if(.., |id, _| !listing.contains_key(id));
-                gone.map(|(id, _)| Change::Remove(id)).collect()
+                let changes = gone.map(|(id, _)| Change::Remove(id)).collect();
+                // Names that come in order leave nodes half empty; those of a map that is made at once are full.
+                self.known = std::mem::take(&mut self.known).into_iter().collect();
+                changes
             }
             Event::Applied(_, version) if version.is_no_newer_than(self.newest) => Vec::new(),
             Event::Applied(object, version) => {

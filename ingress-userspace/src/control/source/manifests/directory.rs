@@ -1,15 +1,18 @@
-//! The content of a directory of manifests, and what changed in it from scan to scan. It waits for nothing.
+//! The content of a directory of manifests, and what changes in it as files do. It waits for nothing.
 
 use std::{
-    collections::{BTreeMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry},
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::MetadataExt,
+    ops::Bound,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::parse::{self, Parsed};
+use super::{
+    look::{Fingerprint, Found, Identity, Look, Place, Seen, identity, look},
+    parse::{self, Parsed},
+};
 use crate::control::{
     Error,
     change::{Batch, Change, Object, ObjectId},
@@ -20,9 +23,18 @@ use crate::control::{
 #[derive(Debug)]
 pub struct Directory {
     root: PathBuf,
-    identity: (u64, u64),
+    identity: Identity,
     was_replaced: bool,
-    files: BTreeMap<PathBuf, Manifest>,
+    files: BTreeMap<Arc<Path>, Manifest>,
+    seen: Seen,
+    /// The files that hold an object; it is taken from the first.
+    holders: BTreeMap<ObjectId, BTreeSet<Arc<Path>>>,
+    /// Objects that are there more than once.
+    repeated: BTreeSet<ObjectId>,
+    /// Files that there is something to remark of.
+    remarked: BTreeSet<Arc<Path>>,
+    /// What is to be remarked of directories.
+    out_of_reach: Vec<Outcome>,
     /// What has been told: each object with the file it is taken from.
     told: BTreeMap<ObjectId, (Object, Origin)>,
     remarks: Vec<Outcome>,
@@ -31,33 +43,34 @@ pub struct Directory {
 #[derive(Debug)]
 struct Manifest {
     fingerprint: Fingerprint,
-    objects: Vec<Object>,
+    origin: Origin,
+    objects: BTreeMap<ObjectId, Object>,
+    /// Those that are there more than once.
+    repeated: BTreeSet<ObjectId>,
     remarks: Vec<Outcome>,
 }
 
-/// What changes when a file does, in all but contrived cases: those are told by inotify.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+/// What has come of reading some files.
+#[derive(Debug, Default)]
+pub(super) struct Update {
+    /// What differs from what was told before.
+    pub(super) batch: Option<Batch>,
+    /// What should be read again after a short time: it was left as it was, or may not have been whole.
+    pub(super) doubtful: HashSet<PathBuf>,
+    /// Whether any file may have changed.
+    pub(super) is_blind: bool,
 }
 
-/// The files there are.
-#[derive(Debug, Default)]
-struct Found {
-    files: BTreeMap<PathBuf, Fingerprint>,
-    /// Directories that could not be read.
-    out_of_reach: Vec<(PathBuf, io::Error)>,
+/// What to make of a file that is gone, or holds less than it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Losses {
+    /// Leave it as it was: an editor may be about to put another in its place, or to write it again.
+    Doubt,
+    Believe,
 }
 
 /// A larger file is a mistake, and would stand in memory twice.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
-
-/// Deeper directories are not read; links cannot make a loop, because those to directories are not followed.
-const MAX_DEPTH: usize = 16;
 
 // === impl Directory ===
 
@@ -69,146 +82,272 @@ impl Directory {
     pub fn open(root: &Path) -> Result<Self, Error> {
         let error = |source| Error::Manifests { path: root.into(), source };
         fs::read_dir(root).map_err(error)?;
-        let identity = identity(root).map_err(error)?;
         Ok(Self {
             root: root.into(),
-            identity,
+            identity: identity(root).map_err(error)?,
             was_replaced: false,
             files: BTreeMap::new(),
+            seen: Seen::new(),
+            holders: BTreeMap::new(),
+            repeated: BTreeSet::new(),
+            remarked: BTreeSet::new(),
+            out_of_reach: Vec::new(),
             told: BTreeMap::new(),
             remarks: Vec::new(),
         })
     }
 
-    /// Reads what is new, and what is in `changed` even if it looks the same; leaves what is being written as it was.
+    /// Looks through all of it; reads what is new, and what is in `changed` even if it looks the same; leaves what is
+    /// being written as it was.
     ///
     /// Returns what differs from what was last returned, or `None`.
     pub fn scan(&mut self, changed: &HashSet<PathBuf>, is_being_written: impl Fn(&Path) -> bool) -> Option<Batch> {
-        let mut found = Found::default();
-        found.walk(&self.root, MAX_DEPTH);
-        let remarks = found.out_of_reach.iter().map(|(path, error)| unreadable(path, error)).collect();
-        self.read(found, changed, is_being_written);
-        if let Ok(now) = identity(&self.root) {
-            self.was_replaced = now != self.identity;
-            self.identity = now;
-        }
-        self.tell(remarks)
+        let mut named = self.take_in(look(&self.root, &self.seen));
+        named.extend(changed.iter().cloned());
+        self.update(&named, Losses::Believe, is_being_written).batch
     }
 
-    /// Whether the last scan found another directory under the name.
+    /// Whether the last look found another directory under the name.
     #[must_use]
     pub fn was_replaced(&self) -> bool {
         self.was_replaced
     }
 
-    fn read(&mut self, found: Found, changed: &HashSet<PathBuf>, is_being_written: impl Fn(&Path) -> bool) {
-        let Found { files, out_of_reach } = found;
-        // A directory out of reach says nothing about its files, so they stay as they were.
-        let is_hidden = |path: &Path| out_of_reach.iter().any(|(directory, _)| path.starts_with(directory));
-        self.files.retain(|path, _| files.contains_key(path) || is_hidden(path));
-        for (path, fingerprint) in files {
-            let before = self.files.get(&path);
-            let is_same = before.is_some_and(|manifest| manifest.fingerprint == fingerprint);
-            if (is_same && !changed.contains(&path)) || is_being_written(&path) {
-                continue;
+    /// What [`look`] is to be told.
+    pub(super) fn view(&self) -> (PathBuf, Seen) {
+        (self.root.clone(), self.seen.clone())
+    }
+
+    /// Notes what a look has found, and returns what is to be read for it.
+    pub(super) fn take_in(&mut self, look: Look) -> HashSet<PathBuf> {
+        let Look { changed, out_of_reach, identity } = look;
+        self.out_of_reach = out_of_reach.iter().map(|(path, error)| unreadable(path, error)).collect();
+        if let Some(now) = identity {
+            self.was_replaced = now != self.identity;
+            self.identity = now;
+        }
+        changed
+    }
+
+    /// Reads what is under these names, even if it looks the same; leaves what is being written as it was. Costs what
+    /// is in them.
+    pub(super) fn update(
+        &mut self,
+        named: &HashSet<PathBuf>,
+        losses: Losses,
+        is_being_written: impl Fn(&Path) -> bool,
+    ) -> Update {
+        let (mut update, mut touched) = (Update::default(), BTreeSet::new());
+        for path in named {
+            match Place::of(path, &self.root) {
+                Place::File(fingerprint) => {
+                    if !self.read(path, fingerprint, losses, &is_being_written, &mut touched) {
+                        update.doubtful.insert(path.clone());
+                    }
+                }
+                Place::Directory(Found { files, out_of_reach }) => {
+                    update.is_blind |= !out_of_reach.is_empty();
+                    let mut missing: BTreeSet<_> = self.below(path).into_iter().collect();
+                    for (path, fingerprint) in files {
+                        missing.remove(&*path);
+                        if self.seen.get(&*path) != Some(&fingerprint)
+                            && !self.read(&path, fingerprint, losses, &is_being_written, &mut touched)
+                        {
+                            update.doubtful.insert(path);
+                        }
+                    }
+                    // Of a directory that took the place of another, inotify does not name what went with that.
+                    if losses == Losses::Believe && out_of_reach.is_empty() {
+                        missing.iter().for_each(|path| self.set(path, None, &mut touched));
+                    }
+                    // What comes into a new directory before it is watched is not told of.
+                    update.doubtful.insert(path.clone());
+                }
+                Place::Gone => {
+                    let gone = self.below(path);
+                    if losses == Losses::Doubt && !gone.is_empty() {
+                        update.doubtful.insert(path.clone());
+                    } else {
+                        gone.iter().for_each(|path| self.set(path, None, &mut touched));
+                    }
+                }
+                Place::Link => update.is_blind = true,
+                Place::Other => {}
             }
-            let manifest = Manifest::read(&path, fingerprint, before.map_or(&[][..], |manifest| &manifest.objects));
-            // Someone may have begun to write while we read. When they are done, we are told again.
-            if !is_being_written(&path) {
-                self.files.insert(path, manifest);
+        }
+        update.batch = self.tell(touched);
+        update
+    }
+
+    /// Reads a file, unless somebody is writing it; returns whether it is believed.
+    fn read(
+        &mut self,
+        path: &Path,
+        fingerprint: Fingerprint,
+        losses: Losses,
+        is_being_written: impl Fn(&Path) -> bool,
+        touched: &mut BTreeSet<ObjectId>,
+    ) -> bool {
+        if is_being_written(path) {
+            return true;
+        }
+        let (name, before): (Arc<Path>, _) = match self.files.get_key_value(path) {
+            Some((name, before)) => (Arc::clone(name), Some(before)),
+            None => (path.into(), None),
+        };
+        let manifest = Manifest::read(&name, fingerprint, before);
+        // Someone may have begun to write while we read. When they are done, we are told again.
+        if is_being_written(path) {
+            return true;
+        }
+        // What is put in the place of another is whole.
+        let is_doubtful =
+            |before: &Manifest| before.fingerprint.is_of_file(&fingerprint) && !manifest.has_all_of(before);
+        if losses == Losses::Doubt && before.is_some_and(is_doubtful) {
+            return false;
+        }
+        self.set(&name, Some(manifest), touched);
+        true
+    }
+
+    /// What was read at this path and below.
+    fn below(&self, path: &Path) -> Vec<Arc<Path>> {
+        let from: (Bound<&Path>, Bound<&Path>) = (Bound::Included(path), Bound::Unbounded);
+        let files = self.files.range::<Path, _>(from).map(|(file, _)| file);
+        files.take_while(|file| file.starts_with(path)).cloned().collect()
+    }
+
+    /// Sets what a file holds; `None` if it is gone.
+    fn set(&mut self, path: &Arc<Path>, manifest: Option<Manifest>, touched: &mut BTreeSet<ObjectId>) {
+        if manifest.as_ref().is_some_and(|manifest| !manifest.remarks.is_empty()) {
+            self.remarked.insert(Arc::clone(path));
+        } else {
+            self.remarked.remove(path);
+        }
+        let before = match manifest {
+            Some(manifest) => {
+                for id in manifest.objects.keys() {
+                    self.holders.entry(id.clone()).or_default().insert(Arc::clone(path));
+                    touched.insert(id.clone());
+                }
+                self.seen.insert(Arc::clone(path), manifest.fingerprint);
+                self.files.insert(Arc::clone(path), manifest)
             }
+            None => {
+                self.seen.remove(path);
+                self.files.remove(path)
+            }
+        };
+        let now = self.files.get(path);
+        for id in before.into_iter().flat_map(|manifest| manifest.objects.into_keys()) {
+            let is_held = now.is_some_and(|manifest| manifest.objects.contains_key(&id));
+            if !is_held && let Entry::Occupied(mut holders) = self.holders.entry(id.clone()) {
+                holders.get_mut().remove(path);
+                if holders.get().is_empty() {
+                    holders.remove();
+                }
+            }
+            touched.insert(id);
         }
     }
 
-    /// Compares what the files hold now with what was told.
-    fn tell(&mut self, mut remarks: Vec<Outcome>) -> Option<Batch> {
-        let mut now: BTreeMap<ObjectId, (&Object, Origin)> = BTreeMap::new();
-        for (path, Manifest { fingerprint: _, objects, remarks: own }) in &self.files {
-            let origin = Origin::File(path.as_path().into());
-            remarks.extend(own.iter().cloned());
-            for object in objects {
-                match now.entry(object.id()) {
-                    Entry::Vacant(entry) => drop(entry.insert((object, origin.clone()))),
-                    Entry::Occupied(entry) => remarks.push(duplicate(entry.key(), &origin, &entry.get().1)),
+    /// Compares what the files hold of these objects, and what there is to remark, with what was told.
+    fn tell(&mut self, touched: BTreeSet<ObjectId>) -> Option<Batch> {
+        let (mut changes, mut applied) = (Vec::new(), Vec::new());
+        for id in touched {
+            let Some((object, origin, is_repeated)) = held(&self.files, &self.holders, &id) else {
+                self.repeated.remove(&id);
+                if self.told.remove(&id).is_some() {
+                    changes.push(Change::Remove(id));
                 }
+                continue;
+            };
+            if is_repeated {
+                self.repeated.insert(id.clone());
+            } else {
+                self.repeated.remove(&id);
+            }
+            if self.told.get(&id).is_none_or(|(before, from)| before != object || from != origin) {
+                applied.push(Change::Apply { object: object.clone(), origin: origin.clone() });
+                self.told.insert(id, (object.clone(), origin.clone()));
             }
         }
-        remarks.sort();
-        remarks.dedup();
-        let mut changes: Vec<_> =
-            self.told.keys().filter(|id| !now.contains_key(id)).cloned().map(Change::Remove).collect();
-        for (id, (object, origin)) in &now {
-            if self.told.get(id).is_none_or(|(before, from)| before != *object || from != origin) {
-                changes.push(Change::Apply { object: (*object).clone(), origin: origin.clone() });
-            }
-        }
+        changes.append(&mut applied);
+        let remarks = self.to_remark();
         if changes.is_empty() && remarks == self.remarks {
             return None;
         }
-        self.told = now.into_iter().map(|(id, (object, origin))| (id, (object.clone(), origin))).collect();
         self.remarks.clone_from(&remarks);
         Some(Batch { changes, remarks: Some(remarks), ..Batch::default() })
     }
+
+    fn to_remark(&self) -> Vec<Outcome> {
+        let own = self.remarked.iter().filter_map(|path| self.files.get(path)).flat_map(|manifest| &manifest.remarks);
+        let mut remarks: Vec<_> = self.out_of_reach.iter().chain(own).cloned().collect();
+        for id in &self.repeated {
+            let paths = self.holders.get(id).into_iter().flatten();
+            let mut manifests = paths.filter_map(|path| self.files.get(path));
+            let Some(first) = manifests.next() else { continue };
+            let again = first.repeated.contains(id).then_some(first);
+            remarks.extend(again.into_iter().chain(manifests).map(|other| duplicate(id, &other.origin, &first.origin)));
+        }
+        remarks.sort();
+        remarks.dedup();
+        remarks
+    }
+}
+
+/// An object as the first file that holds it has it, that file, and whether it is there again.
+fn held<'f>(
+    files: &'f BTreeMap<Arc<Path>, Manifest>,
+    holders: &BTreeMap<ObjectId, BTreeSet<Arc<Path>>>,
+    id: &ObjectId,
+) -> Option<(&'f Object, &'f Origin, bool)> {
+    let paths = holders.get(id)?;
+    let Manifest { objects, origin, repeated, .. } = files.get(paths.first()?)?;
+    Some((objects.get(id)?, origin, paths.len() > 1 || repeated.contains(id)))
 }
 
 // === impl Manifest ===
 
 impl Manifest {
     /// Reads the file; of what is broken now, the objects of `before` stay.
-    fn read(path: &Path, fingerprint: Fingerprint, before: &[Object]) -> Self {
-        let name: Arc<Path> = path.into();
-        let text = match content(path) {
-            Ok(text) => text,
+    fn read(path: &Arc<Path>, fingerprint: Fingerprint, before: Option<&Self>) -> Self {
+        let mut manifest = Self {
+            fingerprint,
+            origin: Origin::File(Arc::clone(path)),
+            objects: BTreeMap::new(),
+            repeated: BTreeSet::new(),
+            remarks: Vec::new(),
+        };
+        let is_broken = match content(path) {
+            Ok(text) => {
+                let Parsed { objects, remarks } = parse::parse(path, &text);
+                for object in objects {
+                    match manifest.objects.entry(object.id()) {
+                        Entry::Vacant(entry) => drop(entry.insert(object)),
+                        Entry::Occupied(entry) => drop(manifest.repeated.insert(entry.key().clone())),
+                    }
+                }
+                manifest.remarks = remarks;
+                manifest.remarks.iter().any(|remark| remark.reason == Reason::InvalidObject)
+            }
             Err(error) => {
-                return Self { fingerprint, objects: before.to_vec(), remarks: vec![unreadable(&name, &error)] };
+                manifest.remarks.push(unreadable(path, &error));
+                true
             }
         };
-        let Parsed { mut objects, remarks } = parse::parse(&name, &text);
-        if remarks.iter().any(|remark| remark.reason == Reason::InvalidObject) {
-            let read: HashSet<_> = objects.iter().map(Object::id).collect();
-            objects.extend(before.iter().filter(|object| !read.contains(&object.id())).cloned());
-        }
-        Self { fingerprint, objects, remarks }
-    }
-}
-
-// === impl Found ===
-
-impl Found {
-    fn walk(&mut self, directory: &Path, depth: usize) {
-        match self.entries(directory, depth) {
-            // It went while we looked. Where the root is gone, someone may be about to put another in its place.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && depth < MAX_DEPTH => {}
-            Err(error) => self.out_of_reach.push((directory.into(), error)),
-            Ok(()) => {}
-        }
-    }
-
-    fn entries(&mut self, directory: &Path, depth: usize) -> io::Result<()> {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            let (name, path) = (entry.file_name(), entry.path());
-            if name.as_encoded_bytes().starts_with(b".") {
-                continue;
-            }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if depth > 0 {
-                    self.walk(&path, depth - 1);
-                }
-            } else if is_manifest(&path) {
-                // A link may lead nowhere, and a file may go while we look: then it is not there.
-                let Ok(metadata) = fs::metadata(&path) else { continue };
-                if metadata.is_file() {
-                    self.files.insert(path, Fingerprint::of(&metadata));
-                }
+        if is_broken {
+            for (id, object) in before.into_iter().flat_map(|before| &before.objects) {
+                manifest.objects.entry(id.clone()).or_insert_with(|| object.clone());
             }
         }
-        Ok(())
+        manifest
     }
-}
 
-fn is_manifest(path: &Path) -> bool {
-    path.extension().and_then(|extension| extension.to_str()).is_some_and(|e| matches!(e, "yaml" | "yml" | "json"))
+    fn has_all_of(&self, before: &Self) -> bool {
+        before.objects.keys().all(|id| self.objects.contains_key(id))
+    }
 }
 
 fn content(path: &Path) -> io::Result<String> {
@@ -218,10 +357,6 @@ fn content(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {MAX_FILE_BYTES} bytes")));
     }
     Ok(text)
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Outcome {
@@ -238,18 +373,4 @@ fn duplicate(id: &ObjectId, origin: &Origin, first: &Origin) -> Outcome {
     };
     let message = format!("`{place}` defines it already, and first in order of paths; remove one of the two");
     Outcome { object, reason: Reason::DuplicateObject, message }
-}
-
-// === impl Fingerprint ===
-
-impl Fingerprint {
-    fn of(metadata: &fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! Reads a directory of ordinary Kubernetes manifests and follows its changes. It does not interpret objects.
 //!
 //! ```text
-//! inotify ──> Signals (which files, which are half written) ──> quiet for 1 ms ──> Directory::scan ──> Batch
-//!                 every 2 s, for what inotify cannot see ────────────┘
+//! inotify ──> Signals (which files, which are half written) ──names──> Directory::update ──> Batch
+//!     every 2 to 60 s, for what inotify cannot see ──> look ──names──────────┘
 //! ```
 //!
 //! Files named `*.yaml`, `*.yml` and `*.json` in the directory and below it are read, in order of their paths; names
@@ -10,35 +10,52 @@
 //! those to directories are not. Of objects with the same name the first stays.
 //!
 //! A file that cannot be read or is broken keeps the objects that it held before; a file that is gone takes its objects
-//! with it. A file that someone is still writing is looked at when it is closed, or after 200 ms without a write.
+//! with it. A file that someone is still writing is read when it is closed, or after 200 ms without a write. One that is
+//! gone, or holds less than it did, is looked at again after 1 ms before that is believed.
+//!
+//! A change costs what is in the files that inotify names. All of them are looked at, without being read, where it cannot
+//! name any (a link was set elsewhere, its queue has overflowed), and now and then.
 
 use std::{
-    path::{Path, PathBuf},
+    collections::HashSet,
+    path::{self, Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use tokio::{sync::mpsc, time};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinHandle, spawn_blocking},
+    time::{self, Instant},
+};
 
-use crate::control::{Error, change::Batch};
+use crate::control::{Error, change::Batch, expiry};
 
 mod directory;
+mod look;
 mod parse;
 mod signals;
 
 pub use directory::Directory;
+use directory::{Losses, Update};
+use look::{Look, look};
 pub use parse::{Parsed, parse};
-use signals::Signals;
+use signals::{Named, Signals};
 
-/// Quiet time after which a change is taken as complete: several files written in one go become one batch.
+/// Quiet time after which a loss is taken as meant.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// Longest time that changes without a pause are held back.
+/// Longest time that changes without a pause hold a loss back.
 const MAX_DELAY: Duration = Duration::from_millis(50);
 
-/// What inotify does not see (network file systems, targets of links, an overflow of its queue) is seen after this
-/// time.
-const RESCAN: Duration = Duration::from_secs(2);
+/// What inotify does not see (network file systems, targets of links) is seen after this time, …
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// … or more seldom, so that a look takes no more than this part of the time: 0.2 s for 100,000 files; …
+const LOOK_SHARE: u32 = 100;
+
+/// … but at least so often: one look that a file system held up says nothing of the next.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
 
 /// Sends the content of `root`, then every change, until the receiver goes.
 ///
@@ -56,48 +73,83 @@ async fn follow_with(
     batches: mpsc::Sender<Batch>,
     start: impl Fn(&Path, &Arc<Signals>) -> Result<Watch, Error>,
 ) -> Result<(), Error> {
-    let mut directory = Directory::open(&root)?;
+    // As inotify names what is in it.
+    let root = path::absolute(&root).unwrap_or(root);
+    let directory = Directory::open(&root)?;
     let signals = Arc::new(Signals::default());
     let mut watch = Some(start(&root, &signals)?);
     let mut is_warned = false;
-    let mut is_first = true;
+    let (mut directory, first) = read_all(directory, &signals).await?;
+    if batches.send(first.unwrap_or_default()).await.is_err() {
+        return Ok(());
+    }
+    // At once, as the directory may have been replaced before it was watched.
+    let mut looking = Looking { under_way: None, due: Instant::now(), again: false };
     loop {
-        let (returned, batch) = scan(directory, &signals).await?;
-        directory = returned;
-        if let Some(batch) = batch.or_else(|| is_first.then(Batch::default)) {
-            is_first = false;
-            if batches.send(batch).await.is_err() {
-                return Ok(());
-            }
-        }
-        if directory.was_replaced() {
-            watch = None;
-        }
-        if watch.is_none() {
-            match start(&root, &signals) {
-                Ok(started) => {
-                    (watch, is_warned) = (Some(started), false);
-                    // What changed since the scan was not watched.
-                    continue;
+        let (mut named, mut has_looked) = (HashSet::new(), false);
+        tokio::select! {
+            () = batches.closed() => return Ok(()),
+            () = signals.changed() => {}
+            () = expiry(signals.next_expiry().map(|after| Instant::now() + after)) => {}
+            found = looking.next(&directory) => {
+                named = directory.take_in(found?);
+                has_looked = true;
+                if directory.was_replaced() {
+                    watch = None;
                 }
-                Err(error) => {
-                    if !std::mem::replace(&mut is_warned, true) {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "the manifests are looked at every {RESCAN:?} until they can be watched");
+                if watch.is_none() {
+                    watch = or_warn(start(&root, &signals), &mut is_warned);
+                    // What changed since the look was not watched.
+                    if watch.is_some() {
+                        looking.hasten();
                     }
                 }
             }
         }
-        let deadline = signals.next_expiry().map_or(RESCAN, |expiry| expiry.min(RESCAN));
-        tokio::select! {
-            () = batches.closed() => return Ok(()),
-            signalled = time::timeout(deadline, signals.changed()) => {
-                if signalled.is_ok() {
-                    settle(&signals).await;
+        for losses in [Losses::Doubt, Losses::Believe] {
+            let Named { paths, is_blind } = signals.take();
+            named.extend(paths);
+            // Woken for a file that is being written: there is nothing to read before it is closed, or its time is over.
+            if named.is_empty() && !has_looked {
+                if is_blind {
+                    looking.hasten();
                 }
+                break;
             }
+            let (returned, update) = read(directory, named, losses, &signals).await?;
+            directory = returned;
+            let Update { batch, doubtful, is_blind: may_be_others } = update;
+            if is_blind || may_be_others {
+                looking.hasten();
+            }
+            if let Some(batch) = batch
+                && batches.send(batch).await.is_err()
+            {
+                return Ok(());
+            }
+            if doubtful.is_empty() || losses == Losses::Believe {
+                break;
+            }
+            settle(&signals).await;
+            named = doubtful;
         }
     }
+}
+
+/// What was started; if it was not, says so, but once.
+fn or_warn(started: Result<Watch, Error>, is_warned: &mut bool) -> Option<Watch> {
+    let error = match started {
+        Ok(watch) => {
+            *is_warned = false;
+            return Some(watch);
+        }
+        Err(error) => error,
+    };
+    if !std::mem::replace(is_warned, true) {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "the manifests are looked through every {LOOK_EVERY:?} until they can be watched");
+    }
+    None
 }
 
 /// Waits until no more changes come, but not forever.
@@ -106,14 +158,78 @@ async fn settle(signals: &Signals) {
     drop(time::timeout(MAX_DELAY, quiet).await);
 }
 
-/// Scans on a thread where blocking is allowed.
-async fn scan(mut directory: Directory, signals: &Arc<Signals>) -> Result<(Directory, Option<Batch>), Error> {
+/// Reads everything, on a thread where blocking is allowed.
+async fn read_all(mut directory: Directory, signals: &Arc<Signals>) -> Result<(Directory, Option<Batch>), Error> {
     let signals = Arc::clone(signals);
-    let scanned = tokio::task::spawn_blocking(move || {
-        let batch = directory.scan(&signals.take(), |path| signals.is_being_written(path));
+    let scanned = spawn_blocking(move || {
+        let batch = directory.scan(&signals.take().paths, |path| signals.is_being_written(path));
         (directory, batch)
     });
-    scanned.await.map_err(|source| Error::Stopped { what: "the reader of manifests", source })
+    scanned.await.map_err(stopped)
+}
+
+/// Reads what is named, on a thread where blocking is allowed.
+async fn read(
+    mut directory: Directory,
+    named: HashSet<PathBuf>,
+    losses: Losses,
+    signals: &Arc<Signals>,
+) -> Result<(Directory, Update), Error> {
+    let signals = Arc::clone(signals);
+    let updated = spawn_blocking(move || {
+        let update = directory.update(&named, losses, |path| signals.is_being_written(path));
+        (directory, update)
+    });
+    updated.await.map_err(stopped)
+}
+
+fn stopped(source: JoinError) -> Error {
+    Error::Stopped { what: "the reader of manifests", source }
+}
+
+/// Looks through the directory again and again, while what is named is read.
+struct Looking {
+    /// The look under way, and how long it has taken.
+    under_way: Option<JoinHandle<(Look, Duration)>>,
+    /// When the next begins.
+    due: Instant,
+    /// Whether what it is to find may have come after it was there.
+    again: bool,
+}
+
+// === impl Looking ===
+
+impl Looking {
+    /// What the next look finds. Whoever drops this gets that from the next call.
+    async fn next(&mut self, directory: &Directory) -> Result<Look, Error> {
+        if self.under_way.is_none() {
+            time::sleep_until(self.due).await;
+        }
+        let under_way = self.under_way.get_or_insert_with(|| {
+            let (root, seen) = directory.view();
+            spawn_blocking(move || {
+                let began = Instant::now();
+                (look(&root, &seen), began.elapsed())
+            })
+        });
+        let looked = under_way.await;
+        self.under_way = None;
+        let (look, took) = looked.map_err(stopped)?;
+        let pause = if std::mem::take(&mut self.again) { Duration::ZERO } else { pause(took) };
+        self.due = Instant::now() + pause;
+        Ok(look)
+    }
+
+    /// Has one begin now, or after the one under way.
+    fn hasten(&mut self) {
+        self.again = self.under_way.is_some();
+        self.due = Instant::now();
+    }
+}
+
+/// How long after a look that took so long the next begins.
+fn pause(took: Duration) -> Duration {
+    took.saturating_mul(LOOK_SHARE).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY)
 }
 
 /// The subscription to changes; it ends when dropped.

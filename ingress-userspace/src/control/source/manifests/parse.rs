@@ -5,21 +5,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use k8s_openapi::{
-    api::{
-        core::v1::{ConfigMap, Node, Secret, Service},
-        discovery::v1::EndpointSlice,
-        networking::v1::{Ingress, IngressClass},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::control::{
     change::{Kind, Object},
     outcome::{ObjectRef, Origin, Outcome, Reason},
-    source::strip::{strip, strip_secret},
+    source::strip,
 };
 
 /// What a file holds.
@@ -188,28 +181,29 @@ impl Decode for Json<'_> {
 
 /// Reads an object of `kind`, with the default namespace where it names none, and without what is never looked at.
 fn decode(kind: Kind, source: &impl Decode) -> Result<Object, Failure> {
-    macro_rules! plain {
-        ($variant:ident) => {{
-            let mut object: $variant = source.decode()?;
-            strip(&mut object.metadata);
-            namespace(kind, &mut object.metadata);
-            Object::$variant(Arc::new(object))
-        }};
+    match kind {
+        Kind::Ingress => read(kind, source, strip::ingress),
+        Kind::IngressClass => read(kind, source, strip::ingress_class),
+        Kind::Service => read(kind, source, strip::service),
+        Kind::EndpointSlice => read(kind, source, strip::endpoint_slice),
+        Kind::ConfigMap => read(kind, source, strip::config_map),
+        Kind::Node => read(kind, source, strip::node),
+        Kind::Secret => read(kind, source, strip::secret).map_err(|failure| Failure {
+            reason: MALFORMED_SECRET.into(),
+            may_quote: false,
+            ..failure
+        }),
     }
-    Ok(match kind {
-        Kind::Ingress => plain!(Ingress),
-        Kind::IngressClass => plain!(IngressClass),
-        Kind::Service => plain!(Service),
-        Kind::EndpointSlice => plain!(EndpointSlice),
-        Kind::ConfigMap => plain!(ConfigMap),
-        Kind::Node => plain!(Node),
-        Kind::Secret => {
-            let malformed = |failure: Failure| Failure { reason: MALFORMED_SECRET.into(), may_quote: false, ..failure };
-            let mut object: Secret = source.decode().map_err(malformed)?;
-            namespace(kind, &mut object.metadata);
-            Object::Secret(strip_secret(object))
-        }
-    })
+}
+
+fn read<K: DeserializeOwned + Metadata<Ty = ObjectMeta>>(
+    kind: Kind,
+    source: &impl Decode,
+    keep: fn(K) -> Object,
+) -> Result<Object, Failure> {
+    let mut object: K = source.decode()?;
+    namespace(kind, object.metadata_mut());
+    Ok(keep(object))
 }
 
 fn namespace(kind: Kind, metadata: &mut ObjectMeta) {

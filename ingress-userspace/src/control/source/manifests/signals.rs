@@ -1,4 +1,4 @@
-//! What inotify said since the last scan: files that changed, and files that are being written. It reads no content.
+//! What inotify has said: files that changed, and files that are being written. It reads no content.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,16 +14,25 @@ use notify::{
 };
 use tokio::sync::Notify;
 
-/// Shared by the thread that inotify calls and the task that scans.
+/// Shared by the thread that inotify calls and the task that reads.
 #[derive(Default)]
 pub(super) struct Signals {
     state: Mutex<State>,
     changed: Notify,
 }
 
+/// What is to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// Files to read again even if they look the same, and directories.
+    pub(super) paths: HashSet<PathBuf>,
+    /// Whether something was lost, so that any file may have changed.
+    pub(super) is_blind: bool,
+}
+
 #[derive(Default)]
 struct State {
-    changed: HashSet<PathBuf>,
+    named: Named,
     /// Files written to but not yet closed, and when last.
     writing: HashMap<PathBuf, Instant>,
 }
@@ -35,29 +44,45 @@ const GRACE: Duration = Duration::from_millis(200);
 
 impl Signals {
     pub(super) fn on_event(&self, event: notify::Result<Event>) {
-        let Ok(Event { kind, paths, attrs: _ }) = event else {
-            // An overflow or the like: look at everything.
+        let mut state = self.state();
+        let Some(Event { kind, paths, attrs: _ }) = event.ok().filter(|event| !event.need_rescan()) else {
+            // An overflow or the like.
+            state.named.is_blind = true;
+            drop(state);
             self.changed.notify_one();
             return;
         };
-        let mut state = self.state();
         match kind {
             // Reading is no change.
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
             EventKind::Access(_) => return,
-            EventKind::Modify(ModifyKind::Data(_)) => return state.write(paths),
+            EventKind::Modify(ModifyKind::Data(_)) => return self.write(state, paths),
+            // Whoever writes a file may also say whose it is, or how old. A close follows.
+            EventKind::Modify(ModifyKind::Metadata(_)) if paths.iter().any(|path| state.writing.contains_key(path)) => {
+                return;
+            }
             // A close follows the creation of a file, but not that of a link.
             EventKind::Create(CreateKind::File) if !paths.iter().any(|path| is_link(path)) => {
-                return state.write(paths);
+                return self.write(state, paths);
             }
             _ => {}
         }
         for path in paths {
             state.writing.remove(&path);
-            state.changed.insert(path);
+            state.named.paths.insert(path);
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Notes that files are being written. Who waits is woken for the first write of each, to know when to take it as
+    /// complete.
+    fn write(&self, mut state: MutexGuard<'_, State>, paths: Vec<PathBuf>) {
+        let begins = state.write(paths);
+        drop(state);
+        if begins {
+            self.changed.notify_one();
+        }
     }
 
     /// Returns when something changed since the last call.
@@ -65,13 +90,14 @@ impl Signals {
         self.changed.notified().await;
     }
 
-    /// Files to read again even if they look the same.
-    pub(super) fn take(&self) -> HashSet<PathBuf> {
+    /// What has come since the last call.
+    pub(super) fn take(&self) -> Named {
         let now = Instant::now();
         let mut state = self.state();
-        let mut changed = std::mem::take(&mut state.changed);
-        changed.extend(state.writing.extract_if(|_, last| now.duration_since(*last) >= GRACE).map(|(path, _)| path));
-        changed
+        let mut named = std::mem::take(&mut state.named);
+        let written = state.writing.extract_if(|_, last| now.duration_since(*last) >= GRACE);
+        named.paths.extend(written.map(|(path, _)| path));
+        named
     }
 
     /// Whether the file is half written, as far as it is known by now.
@@ -94,13 +120,65 @@ impl Signals {
 // === impl State ===
 
 impl State {
-    fn write(&mut self, paths: Vec<PathBuf>) {
-        let now = Instant::now();
+    /// Whether one of these was not being written before.
+    fn write(&mut self, paths: Vec<PathBuf>) -> bool {
+        let (now, known) = (Instant::now(), self.writing.len());
         self.writing.extend(paths.into_iter().map(|path| (path, now)));
+        self.writing.len() > known
     }
 }
 
 /// Whether the file came to be as a link to one that is already there.
 fn is_link(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink() || metadata.nlink() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{DataChange, Flag, MetadataKind};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_when_it_is_whole() {
+        let signals = Signals::default();
+        let path = Path::new("/manifests/a.yaml");
+        let written = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let dated = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
+        let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let read = EventKind::Access(AccessKind::Close(AccessMode::Read));
+        for (kind, is_being_written, is_named) in [
+            (read, false, false),
+            (written, true, false),
+            (dated, true, false),
+            (read, true, false),
+            (closed, false, true),
+            (dated, false, true),
+        ] {
+            signals.on_event(Ok(Event::new(kind).add_path(path.into())));
+            let found = (signals.is_being_written(path), signals.state().named.paths.remove(path));
+            assert_eq!(found, (is_being_written, is_named), "{kind:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_write_of_a_file_wakes_who_is_to_read_it() {
+        let (signals, path) = (Signals::default(), Path::new("/manifests/a.yaml"));
+        let written = || Ok(Event::new(EventKind::Modify(ModifyKind::Data(DataChange::Any))).add_path(path.into()));
+        for wakes in [true, false] {
+            signals.on_event(written());
+            let woken = tokio::time::timeout(Duration::ZERO, signals.changed()).await.is_ok();
+            assert_eq!(woken, wakes);
+            assert!(signals.next_expiry().is_some_and(|left| left <= GRACE));
+        }
+    }
+
+    #[test]
+    fn what_is_lost_makes_blind_once() {
+        let signals = Signals::default();
+        for lost in [Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan)), Err(notify::Error::generic("lost"))] {
+            signals.on_event(lost);
+            assert!(signals.take().is_blind && !signals.take().is_blind);
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::control::change::Change;
 struct Follower {
     root: TempDir,
     batches: mpsc::Receiver<Batch>,
-    task: tokio::task::JoinHandle<Result<(), Error>>,
+    task: JoinHandle<Result<(), Error>>,
     /// Objects with the file they came from.
     objects: BTreeMap<String, String>,
     remarks: Vec<String>,
@@ -218,7 +218,7 @@ fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
     fs::create_dir(&root).expect("created");
     fs::write(root.join("a.yaml"), service("a")).expect("a file");
     let mut directory = Directory::open(&root).expect("a directory");
-    let nothing = std::collections::HashSet::new();
+    let nothing = HashSet::new();
     assert_eq!(directory.scan(&nothing, |_| false).map(|batch| batch.changes.len()), Some(1));
     fs::rename(&root, outer.path().join("elsewhere")).expect("renamed");
     let batch = directory.scan(&nothing, |_| false).expect("a remark");
@@ -228,6 +228,88 @@ fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
     let batch = directory.scan(&nothing, |_| false).expect("changes");
     assert!(batch.changes.len() == 2 && directory.was_replaced());
     assert!(directory.scan(&nothing, |_| false).is_none(), "nothing changed");
+}
+
+#[test]
+fn looks_are_seldom_where_they_take_long_but_not_without_end() {
+    for (took, pause) in [(0, 2000), (20, 2000), (200, 20_000), (30_000, 60_000)] {
+        assert_eq!(super::pause(Duration::from_millis(took)), Duration::from_millis(pause), "{took} ms");
+    }
+}
+
+#[test]
+fn what_is_named_is_read_and_nothing_else() {
+    let outer = TempDir::new().expect("a directory");
+    let root = outer.path().join("manifests");
+    let write = |name: &str, services: &[&str]| {
+        let text: String = services.iter().map(|name| service(name)).collect();
+        fs::write(root.join(name), text).expect("a file");
+    };
+    fs::create_dir(&root).expect("created");
+    write("a.yaml", &["a"]);
+    write("b.yaml", &["b"]);
+    let mut directory = Directory::open(&root).expect("a directory");
+    directory.scan(&HashSet::new(), |_| false).expect("changes");
+
+    let mut step = |names: &[&str], losses: Losses, expect: &[&str], doubtful: &[&str], is_blind: bool| {
+        let named: HashSet<_> = names.iter().map(|name| root.join(name)).collect();
+        let update = directory.update(&named, losses, |_| false);
+        let changes = update.batch.map(|batch| batch.changes).unwrap_or_default().into_iter();
+        let changes: Vec<_> = changes
+            .map(|change| match change {
+                Change::Apply { object, origin: _ } => format!("+{}", object.id().name.name),
+                Change::Remove(id) => format!("-{}", id.name.name),
+                Change::Resolve { .. } | Change::Forget { .. } => panic!("manifests resolve no names"),
+            })
+            .collect();
+        let expected: HashSet<_> = doubtful.iter().map(|name| root.join(name)).collect();
+        assert_eq!(changes, expect, "{names:?} {losses:?}");
+        assert_eq!((update.doubtful, update.is_blind), (expected, is_blind), "{names:?} {losses:?}");
+    };
+    let (doubt, believe) = (Losses::Doubt, Losses::Believe);
+    write("a.yaml", &["a", "a2"]);
+    write("b.yaml", &["b", "b2"]);
+    step(&["a.yaml"], doubt, &["+a2"], &[], false);
+    step(&["a.yaml"], doubt, &[], &[], false);
+    for name in [".hidden.yaml", "notes.txt"] {
+        write(name, &["x"]);
+    }
+    step(&[".hidden.yaml", "notes.txt", "nothing.yaml", "../elsewhere.yaml"], doubt, &[], &[], false);
+    symlink("..1", root.join("..data")).expect("linked");
+    step(&["..data"], doubt, &[], &[], true);
+    step(&[""], doubt, &[], &[], true);
+
+    write("a.yaml", &["a2"]);
+    step(&["a.yaml"], doubt, &[], &["a.yaml"], false);
+    step(&["a.yaml"], believe, &["-a"], &[], false);
+    // What takes the place of another is whole.
+    fs::rename(root.join("notes.txt"), root.join("b.yaml")).expect("renamed");
+    step(&["notes.txt", "b.yaml"], doubt, &["-b", "+x"], &[], false);
+    fs::remove_file(root.join("a.yaml")).expect("removed");
+    step(&["a.yaml"], doubt, &[], &["a.yaml"], false);
+    step(&["a.yaml"], believe, &["-a2"], &[], false);
+
+    fs::create_dir_all(root.join("deep/er")).expect("created");
+    write("deep/er/c.yaml", &["c"]);
+    step(&["deep"], doubt, &["+c"], &["deep"], false);
+    fs::rename(root.join("deep"), outer.path().join("deep")).expect("renamed");
+    symlink(outer.path().join("deep"), root.join("deep")).expect("linked");
+    step(&["deep/er/c.yaml"], doubt, &[], &[], false);
+    fs::remove_file(root.join("deep")).expect("removed");
+    step(&["deep"], believe, &["-c"], &[], false);
+    fs::create_dir(root.join("sub")).expect("created");
+    write("sub/d.yaml", &["d"]);
+    write("sub/e.yaml", &["e"]);
+    step(&["sub"], doubt, &["+d", "+e"], &["sub"], false);
+    fs::create_dir(outer.path().join("new")).expect("created");
+    fs::write(outer.path().join("new/d.yaml"), service("d")).expect("a file");
+    fs::rename(root.join("sub"), outer.path().join("old")).expect("renamed");
+    fs::rename(outer.path().join("new"), root.join("sub")).expect("renamed");
+    step(&["sub"], doubt, &[], &["sub"], false);
+    step(&["sub"], believe, &["-e"], &["sub"], false);
+    // Nothing is gone while the directory is.
+    fs::rename(&root, outer.path().join("elsewhere")).expect("renamed");
+    step(&["b.yaml"], believe, &[], &[], false);
 }
 
 #[tokio::test]
@@ -257,7 +339,7 @@ async fn a_directory_that_took_the_place_of_another_is_followed_even_if_it_canno
     // Not watched, but looked at.
     fs::write(root.join("c.yaml"), service("c")).expect("a file");
     follower.until(&["b", "c"], &[]).await;
-    let deadline = time::Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
         let is_watched = starts.load(Ordering::SeqCst) == REFUSED + 2;
         let name = format!("d{round}");
@@ -266,7 +348,7 @@ async fn a_directory_that_took_the_place_of_another_is_followed_even_if_it_canno
         if is_watched {
             break;
         }
-        assert!(time::Instant::now() < deadline, "it is watched again when that is possible");
+        assert!(Instant::now() < deadline, "it is watched again when that is possible");
     }
     assert_eq!(starts.load(Ordering::SeqCst), REFUSED + 2, "a watch that works is kept");
 }

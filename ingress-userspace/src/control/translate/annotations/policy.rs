@@ -192,6 +192,8 @@ pub(super) fn make(
     let host = upstream_host.map(Filter::UpstreamHost);
     let requests = (!request_headers.is_empty()).then(|| Filter::RequestHeaders(Arc::new(request_headers)));
     let responses = (!response_headers.is_empty()).then(|| Filter::ResponseHeaders(Arc::new(response_headers)));
+    let common = &context.globals.forwarding;
+    let forwarding = if forwarding == **common { Arc::clone(common) } else { Arc::new(forwarding) };
     Policy {
         redirect: match (force_ssl_redirect, ssl_redirect) {
             (true, _) => Redirect::Always,
@@ -211,7 +213,7 @@ pub(super) fn make(
         app_root: app_root.map(|location| redirect(302, location)),
         redirects_www,
         aliases,
-        forwarding: Arc::new(forwarding),
+        forwarding,
         uses_patterns: use_regex || rewrite_target.is_some(),
         unauthenticated: Arc::clone(&context.globals.unauthenticated),
         rewrite: rewrite_target,
@@ -318,7 +320,7 @@ impl Policy {
     /// How a rule for `path` forwards: a cookie without a path of its own has that of the rule.
     pub(in crate::control::translate) fn forwarding(&self, path: &PathMatch) -> Arc<Forwarding> {
         let plain = match path {
-            PathMatch::Exact(path) | PathMatch::Prefix(path) => path.as_str(),
+            PathMatch::Exact(path) | PathMatch::Prefix(path) => &**path,
             PathMatch::Pattern(_) => "/",
         };
         let mut forwarding = Arc::clone(&self.forwarding);
@@ -334,7 +336,7 @@ impl Policy {
     pub(in crate::control::translate) fn filters(&self, path: &PathMatch) -> Vec<Filter> {
         let rewrite = self.rewrite.clone().map(|target| {
             let pattern = match path {
-                PathMatch::Pattern(pattern) => Some(pattern.clone()),
+                PathMatch::Pattern(pattern) => Some((**pattern).clone()),
                 PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
             };
             Filter::Rewrite(Arc::new(Rewrite { pattern, target }))

@@ -4,7 +4,7 @@
 use http::HeaderName;
 
 use super::{
-    super::{secret, service::external_name, values::Read},
+    super::{secret, values::Read},
     Context, own_object, shorten,
     url::Url,
 };
@@ -163,7 +163,7 @@ fn server(
 ) -> Result<KeyServer, (Reason, String)> {
     let invalid = |message| (Reason::InvalidAnnotation, message);
     if let Some(name) = url.service()
-        && context.service(&name).is_some_and(|stored| external_name(&stored.object).is_some())
+        && context.service(&name).is_some_and(|stored| stored.object.external_name.is_some())
     {
         return Err(invalid(format!(
             "service `{name}` of `jwt-jwks-url` is of type ExternalName, where nothing says who answers `http://`; its rules answer 503, write `https://` and the name that it leads to"

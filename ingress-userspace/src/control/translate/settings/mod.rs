@@ -17,7 +17,9 @@ use crate::{
         cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{AccessLog, Blocked, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust},
+    model::{
+        AccessLog, Blocked, Forwarding, HeaderEdit, HeaderEdits, LogEscape, LogFormat, PathMatch, Settings, Trust,
+    },
 };
 
 mod escalation;
@@ -36,6 +38,8 @@ pub(super) struct Globals {
     pub(super) settings: Settings,
     /// What holds where the annotations of an Ingress do not say.
     pub(super) asked: Asked,
+    /// That of `asked`, shared by all who ask for nothing else.
+    pub(super) forwarding: Arc<Forwarding>,
     /// Default 308, which keeps the method, unlike 301 and 302.
     pub(super) redirect_status: u16,
     /// Paths that are never redirected, besides those of challenges. Default none.
@@ -100,6 +104,7 @@ pub(super) fn globals(context: &mut Context<'_>) -> Globals {
     globals.settings.access_log = globals.log.made();
     globals.settings.traces = globals.traces.clone().made();
     globals.asked.forwarding.trace = globals.asked.traced.then(|| Arc::new(globals.asked.trace.clone()));
+    globals.forwarding = Arc::new(globals.asked.forwarding.clone());
     globals.settings.blocked = (!globals.blocked.is_empty()).then(|| Arc::new(globals.blocked.clone()));
     globals.settings.escalation = globals.escalation.made();
     for name in globals.hidden_headers.clone() {
@@ -290,6 +295,7 @@ impl Globals {
         let mut globals = Self {
             settings: Settings::default(),
             asked: Asked::default(),
+            forwarding: Arc::default(),
             redirect_status: 308,
             redirect_except: [].into(),
             hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
@@ -306,6 +312,7 @@ impl Globals {
         if classes.controller == NGINX {
             keys::apply_nginx_defaults(&mut globals);
         }
+        globals.forwarding = Arc::new(globals.asked.forwarding.clone());
         globals
     }
 }

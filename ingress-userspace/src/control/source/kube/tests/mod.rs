@@ -211,6 +211,23 @@ async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl Async
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_has_come_is_told_at_once() {
+    let server = server();
+    server.answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"));
+    let began = Mutex::new(None);
+    let act = async |number| {
+        if number == 1 {
+            *began.lock().expect("no panic") = Some(Instant::now());
+            let both = ["a", "b"].map(|name| event("ADDED", &object("Ingress", name, ""))).concat();
+            server.answer("watch ingresses", 200, both);
+        }
+    };
+    check_batches(&server, &[&[], &["+Ingress n/a", "+Ingress n/b"]], act).await;
+    let waited = began.lock().expect("no panic").expect("it began").elapsed();
+    assert!(waited.is_zero(), "{waited:?}");
+}
+
 fn naming(secret: &str) -> String {
     object("Ingress", "a", &format!(r#","spec":{{"tls":[{{"secretName":"{secret}"}}]}}"#))
 }
@@ -389,17 +406,44 @@ fn a_secret_goes_with_the_last_ingress_that_names_it() {
     tracker.on(secrets, Event::Listed(secret, version));
     let with = object("Ingress", "a", r#","spec":{"tls":[{"secretName":"s"}]}"#);
     tracker.on(ingresses, Event::Applied(parse(&with), version));
-    assert!(tracker.take_references_changed() && tracker.referenced().contains(&id));
+    assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), true));
     tracker.on(ingresses, Event::Applied(parse(&without), version));
-    assert!(tracker.take_references_changed() && tracker.referenced().is_empty());
+    assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), false));
     let annotated =
         r#"{"metadata":{"name":"a","namespace":"NS","annotations":{"xdp-ingress.io/proxy-ssl-secret":"NS/s"}}}"#;
     let annotated = annotated.replace("NS", &id.name.namespace);
     tracker.on(ingresses, Event::Applied(parse(&annotated), version));
-    assert!(tracker.take_references_changed() && tracker.referenced().contains(&id));
+    assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), true));
     let gone = tracker.close(secrets);
     assert!(matches!(gone.as_slice(), [Change::Remove(id)] if id.kind == Kind::Secret), "{gone:?}");
     assert!(tracker.on(secrets, Event::ListEnds).is_empty(), "events of a closed watch are dropped");
+}
+
+#[test]
+fn a_secret_stays_while_anything_names_it() {
+    let version = Version::default();
+    let naming = |ingress: &str, secret: &str| {
+        let text = object("Ingress", ingress, &format!(r#","spec":{{"tls":[{{"secretName":"{secret}"}}]}}"#));
+        Event::Applied(parse(&text), version)
+    };
+    let id = |name| ObjectId { kind: Kind::Secret, name: ObjectName::new("n", name) };
+    let mut tracker = Tracker::new("", "", [id("fixed")].into());
+    let ingresses = tracker.open(Need::Required);
+    assert_eq!(tracker.take_changed_references(), BTreeSet::from([id("fixed")]));
+    for (ingress, secret, changed) in [
+        ("a", "s", &["s"][..]),
+        ("b", "s", &[]),
+        ("a", "fixed", &[]),
+        ("a", "t", &["t"]),
+        ("b", "t", &["s"]),
+        ("b", "t", &[]),
+    ] {
+        tracker.on(ingresses, naming(ingress, secret));
+        let expect: BTreeSet<_> = changed.iter().copied().map(id).collect();
+        assert_eq!(tracker.take_changed_references(), expect, "{ingress} {secret}");
+    }
+    let named = ["fixed", "s", "t"].map(|name| tracker.is_named(&id(name)));
+    assert_eq!(named, [true, false, true]);
 }
 
 #[test]
@@ -411,5 +455,12 @@ fn nothing_is_told_while_a_required_list_is_refused() {
     assert!(!tracker.is_settled());
     tracker.on(services, Event::ListBegins);
     tracker.on(services, Event::ListEnds);
+    assert!(tracker.is_settled());
+    // Another list of the same watch is nothing to wait for, and a watch that is closed is not waited for.
+    tracker.on(services, Event::ListBegins);
+    tracker.on(services, Event::ListEnds);
+    let another = tracker.open(Need::Optional);
+    assert!(!tracker.is_settled() && tracker.has_what_is_required());
+    tracker.close(another);
     assert!(tracker.is_settled());
 }

@@ -1,0 +1,187 @@
+//! Looks through a directory for files that are not as they were read, by their metadata. It reads none.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::model::Tree;
+
+/// How files looked when they were read. A copy costs nothing.
+pub(super) type Seen = Tree<Arc<Path>, Fingerprint>;
+
+/// What changes when a file does, in all but contrived cases: those are told by inotify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// What a look has found.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// Files that are new, different or gone.
+    pub(super) changed: HashSet<PathBuf>,
+    /// Directories that could not be read; of their files nothing is known.
+    pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
+    /// Which directory it was; `None` if there is none.
+    pub(super) identity: Option<Identity>,
+}
+
+/// Device and inode.
+pub(super) type Identity = (u64, u64);
+
+/// What is under a name.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A file to be read.
+    File(Fingerprint),
+    /// A directory, with the files in it and below.
+    Directory(Found),
+    /// What files anywhere may lead through, or the directory as a whole.
+    Link,
+    /// Nothing, or nothing that could be read.
+    Gone,
+    /// What is not read, or cannot be told.
+    Other,
+}
+
+/// The files there are.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) files: Vec<(PathBuf, Fingerprint)>,
+    /// Directories that could not be read.
+    pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
+}
+
+/// Deeper directories are not read; links cannot make a loop, because those to directories are not followed.
+const MAX_DEPTH: usize = 16;
+
+/// Looks through `root` for files that are not as they were `seen`.
+pub(super) fn look(root: &Path, seen: &Seen) -> Look {
+    let mut found = Found::default();
+    found.walk(root, MAX_DEPTH);
+    let Found { files, out_of_reach } = found;
+    let mut unseen: HashMap<&Path, &Fingerprint> = seen.iter().map(|(path, print)| (&**path, print)).collect();
+    let mut changed: HashSet<PathBuf> =
+        files.into_iter().filter(|(path, print)| unseen.remove(&**path) != Some(print)).map(|(path, _)| path).collect();
+    // A directory out of reach says nothing about its files, so they stay as they were.
+    let is_known = |path: &Path| !out_of_reach.iter().any(|(directory, _)| path.starts_with(directory));
+    changed.extend(unseen.into_keys().filter(|path| is_known(path)).map(Path::to_path_buf));
+    Look { changed, out_of_reach, identity: identity(root).ok() }
+}
+
+pub(super) fn identity(path: &Path) -> io::Result<Identity> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn is_manifest(path: &Path) -> bool {
+    path.extension().and_then(OsStr::to_str).is_some_and(|e| matches!(e, "yaml" | "yml" | "json"))
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Whether it is of the same file, whatever that holds.
+    pub(super) fn is_of_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// What is under a name in `root` or below, as [`look`] would find it.
+    pub(super) fn of(path: &Path, root: &Path) -> Self {
+        let Ok(inner) = path.strip_prefix(root) else { return Self::Other };
+        let Some(depth) = inner.components().count().checked_sub(1) else { return Self::Link };
+        let is_hidden = inner.iter().any(is_hidden);
+        let own = match path.symlink_metadata() {
+            Ok(own) => own,
+            Err(error) if is_hidden || !is_absence(&error) || !root.exists() => return Self::Other,
+            Err(_) => return Self::Gone,
+        };
+        if own.is_symlink() && (is_hidden || !is_manifest(path)) {
+            return Self::Link;
+        }
+        let is_directory = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+        if is_hidden || depth > MAX_DEPTH || !path.ancestors().skip(1).take(depth).all(is_directory) {
+            return Self::Other;
+        }
+        if own.is_dir() {
+            let mut found = Found::default();
+            if let Some(depth) = MAX_DEPTH.checked_sub(depth + 1) {
+                found.walk(path, depth);
+            }
+            return Self::Directory(found);
+        }
+        if !is_manifest(path) {
+            return Self::Other;
+        }
+        // A link may lead nowhere, or to a directory: then it is not there.
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Self::File(Fingerprint::of(&metadata)),
+            Ok(_) | Err(_) => Self::Gone,
+        }
+    }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+// === impl Found ===
+
+impl Found {
+    fn walk(&mut self, directory: &Path, depth: usize) {
+        match self.entries(directory, depth) {
+            // It went while we looked. Where the root is gone, someone may be about to put another in its place.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && depth < MAX_DEPTH => {}
+            Err(error) => self.out_of_reach.push((directory.into(), error)),
+            Ok(()) => {}
+        }
+    }
+
+    fn entries(&mut self, directory: &Path, depth: usize) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if is_hidden(&entry.file_name()) {
+                continue;
+            }
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if depth > 0 {
+                    self.walk(&path, depth - 1);
+                }
+            } else if is_manifest(&path) {
+                // A link may lead nowhere, and a file may go while we look: then it is not there.
+                let Ok(metadata) = fs::metadata(&path) else { continue };
+                if metadata.is_file() {
+                    self.files.push((path, Fingerprint::of(&metadata)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
