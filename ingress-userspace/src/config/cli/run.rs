@@ -226,7 +226,7 @@ pub(crate) struct RunArgs {
           require_equals = true, action = ArgAction::Set, help_heading = "Operation")]
     pub(crate) metrics_per_host: bool,
 
-    /// What to log: a level, or directives such as `info,ingress_userspace::proxy=debug`.
+    /// What to log: a level, at most `debug`, or directives such as `info,ingress_userspace::proxy=debug`.
     #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
     pub(crate) log: String,
 
