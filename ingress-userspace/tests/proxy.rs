@@ -36,6 +36,8 @@ mod messages;
 mod overload;
 #[path = "proxy/parked.rs"]
 mod parked;
+#[path = "proxy/piped.rs"]
+mod piped;
 #[path = "proxy/pki.rs"]
 mod pki;
 #[path = "proxy/requests.rs"]

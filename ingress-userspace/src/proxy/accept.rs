@@ -17,8 +17,6 @@ use tokio::{
     sync::watch,
 };
 
-use crate::model::{StreamPort, Transport};
-
 use super::{conn::Conn, listen::Entrance, options::Options, park, server::Signal, stream, worker::Worker};
 
 /// Connections taken before others on the worker get a turn.
@@ -102,9 +100,8 @@ fn public_port(worker: &Worker, entrance: Entrance, port: u16) -> u16 {
         Entrance::Https => public == https_port,
         Entrance::Streams => {
             let snapshot = worker.snapshot();
-            let is_served = |number| snapshot.streams.get(&StreamPort { transport: Transport::Tcp, number }).is_some();
             // One that clients know by both numbers is not rewritten.
-            is_served(public) && !is_served(port)
+            snapshot.has_tcp_service(public) && !snapshot.has_tcp_service(port)
         }
     };
     if is_rewritten { public } else { port }

@@ -20,8 +20,10 @@ use super::{
     conn::Conn,
     error::{self, Answer},
     external::{self, Cookies},
-    headers::{Head, RequestId},
+    fields::Fields,
+    headers::Head,
     passwords::Busy,
+    request_id::RequestId,
     snapshot::Snapshot,
     worker::Worker,
 };
@@ -38,6 +40,8 @@ pub(super) struct Asking<'r> {
     pub(super) authority: &'r Authority<'r>,
     pub(super) client: &'r Client<'r>,
     pub(super) subject: &'r Subject<'r>,
+    /// What is in its header map.
+    pub(super) fields: &'r Fields<'r>,
     /// Who the client is by its certificate, where the host asks for one.
     pub(super) identity: Option<&'r Identity>,
     /// One for all that is sent because of it.
@@ -45,12 +49,23 @@ pub(super) struct Asking<'r> {
 }
 
 impl Asking<'_> {
-    /// The head that goes to a pod, of the request itself or of `subject` in its place, as no handshake of WebSocket.
+    /// The head that goes to a pod, of the request itself or of `subject`, which has its fields, in its place, as no
+    /// handshake of WebSocket.
     pub(super) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
-        let Self { conn: _, snapshot: _, forwarding: _, version, authority, client, subject: _, identity, request_id } =
-            *self;
+        let Self {
+            conn: _,
+            snapshot: _,
+            forwarding: _,
+            version,
+            authority,
+            client,
+            subject: _,
+            fields,
+            identity,
+            request_id,
+        } = *self;
         let identity = identity.map(|identity| identity.fields.as_bytes());
-        Head { version, subject, authority, edits, client, identity, request_id, handshake: None }
+        Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None }
     }
 }
 

@@ -6,9 +6,11 @@
 //! - A target in absolute form and `:authority` win, but must agree with `Host` where both are present.
 //! - No user information, no empty host, no port that is not a number of 16 bits, no character outside the grammar.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, net::Ipv6Addr};
 
-use http::{HeaderMap, Uri, Version, header};
+use http::{Uri, Version};
+
+use super::fields::Field;
 
 /// Longest host, from RFC 1035, 2.3.4, in text form.
 const HOST_MAX: usize = 253;
@@ -16,8 +18,10 @@ const HOST_MAX: usize = 253;
 /// A canonical authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority<'r> {
-    /// Lower case, one trailing dot dropped; IPv6 addresses in brackets.
-    pub host: Cow<'r, str>,
+    /// `host[:port]` as it is forwarded; borrowed if that is how the client wrote it.
+    text: Cow<'r, str>,
+    /// How much of `text` is the host.
+    host_len: usize,
     /// The port if the client sent one.
     pub port: Option<u16>,
 }
@@ -35,21 +39,18 @@ pub enum AuthorityError {
 }
 
 impl<'r> Authority<'r> {
-    /// The authority of a request.
+    /// The authority of a request with `host` as its `Host`.
     ///
     /// # Errors
     /// If the request breaks one of the module's rules.
-    pub fn of(version: Version, uri: &'r Uri, headers: &'r HeaderMap) -> Result<Self, AuthorityError> {
-        let mut hosts = headers.get_all(header::HOST).iter();
-        let host = hosts.next();
-        if hosts.next().is_some() {
-            return Err(AuthorityError::Several);
-        }
-        if host.is_none() && version == Version::HTTP_11 {
-            return Err(AuthorityError::Missing);
-        }
-        let host = host.map(|value| Self::parse(value.as_bytes())).transpose()?;
-        let target = uri.authority().map(|authority| Self::parse(authority.as_str().as_bytes())).transpose()?;
+    pub(super) fn of(version: Version, uri: &'r Uri, host: Field<'r>) -> Result<Self, AuthorityError> {
+        let host = match host {
+            Field::Repeated => return Err(AuthorityError::Several),
+            Field::Absent if version == Version::HTTP_11 => return Err(AuthorityError::Missing),
+            Field::Absent => None,
+            Field::Once(value) => Some(Self::parse(value.to_str().map_err(|_not_ascii| AuthorityError::Invalid)?)?),
+        };
+        let target = uri.authority().map(|authority| Self::parse(authority.as_str())).transpose()?;
         match (target, host) {
             (Some(target), Some(host)) if target != host => Err(AuthorityError::Disagree),
             (Some(authority), _) | (None, Some(authority)) => Ok(authority),
@@ -62,91 +63,96 @@ impl<'r> Authority<'r> {
     ///
     /// # Errors
     /// [`AuthorityError::Invalid`] for anything else.
-    pub fn parse(text: &'r [u8]) -> Result<Self, AuthorityError> {
-        let text = std::str::from_utf8(text).map_err(|_not_ascii| AuthorityError::Invalid)?;
-        if text.starts_with('[') {
-            return Self::parse_v6(text);
-        }
-        let (host, port) = match text.split_once(':') {
-            Some((host, port)) => (host, parse_port(port)?),
-            None => (text, None),
-        };
-        let host = host.strip_suffix('.').unwrap_or(host);
-        if host.is_empty() || host.len() > HOST_MAX || !is_name(host.as_bytes()) {
-            return Err(AuthorityError::Invalid);
-        }
-        Ok(Self { host: lower_case(host), port })
+    pub fn parse(text: &'r str) -> Result<Self, AuthorityError> {
+        let parsed = if text.starts_with('[') { Self::parse_v6(text) } else { Self::parse_name(text) };
+        parsed.ok_or(AuthorityError::Invalid)
     }
 
-    fn parse_v6(text: &'r str) -> Result<Self, AuthorityError> {
-        let end = text.find(']').ok_or(AuthorityError::Invalid)?;
-        let (host, rest) = text.split_at(end + 1);
-        let address = &host[1..end];
+    /// Empty labels are refused; that the name is one that DNS could hold is left to routes, which only name such.
+    fn parse_name(text: &'r str) -> Option<Self> {
+        let (mut end, mut after_dot, mut is_lower) = (text.len(), true, true);
+        for (at, byte) in text.bytes().enumerate() {
+            match byte {
+                b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => after_dot = false,
+                b'A'..=b'Z' => (after_dot, is_lower) = (false, false),
+                b'.' if !after_dot => after_dot = true,
+                b':' => {
+                    end = at;
+                    break;
+                }
+                _ => return None,
+            }
+        }
+        let (host, port) = text.split_at(end);
+        let host = if after_dot { host.strip_suffix('.')? } else { host };
+        if host.len() > HOST_MAX {
+            return None;
+        }
+        Some(Self::canonical(text, host, is_lower, parse_port(port)?))
+    }
+
+    fn parse_v6(text: &'r str) -> Option<Self> {
+        let (host, port) = text.split_at(text.find(']')? + 1);
         // Zone ids have no meaning to another machine (RFC 6874, 4).
-        address.parse::<std::net::Ipv6Addr>().map_err(|_not_an_address| AuthorityError::Invalid)?;
-        let port = match rest.strip_prefix(':') {
-            Some(port) => parse_port(port)?,
-            None if rest.is_empty() => None,
-            None => return Err(AuthorityError::Invalid),
+        host[1..host.len() - 1].parse::<Ipv6Addr>().ok()?;
+        let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+        Some(Self::canonical(text, host, is_lower, parse_port(port)?))
+    }
+
+    /// The canonical form of `text`, which begins with `host`.
+    fn canonical(text: &'r str, host: &'r str, is_lower: bool, port: Option<u16>) -> Self {
+        let text: Cow<'r, str> = match (port, &text.as_bytes()[host.len()..]) {
+            (None, _) if is_lower => host.into(),
+            (None, _) => host.to_ascii_lowercase().into(),
+            (Some(_), [b':', b'1'..=b'9', ..] | b":0") if is_lower => text.into(),
+            (Some(port), _) => format!("{}:{port}", host.to_ascii_lowercase()).into(),
         };
-        Ok(Self { host: lower_case(host), port })
+        Self { text, host_len: host.len(), port }
     }
 
-    /// Writes `host[:port]`.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.host.as_bytes());
-        if let Some(port) = self.port {
-            out.push(b':');
-            let mut digits = [0; 5];
-            out.extend_from_slice(decimal(port, &mut digits));
+    /// Lower case, one trailing dot dropped; IPv6 addresses in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.text[..self.host_len]
+    }
+
+    /// `host[:port]`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// As [`Authority::as_str`].
+    #[must_use]
+    pub fn into_text(self) -> Cow<'r, str> {
+        self.text
+    }
+
+    /// As [`Authority::host`].
+    #[must_use]
+    pub fn into_host(self) -> Cow<'r, str> {
+        match self.text {
+            Cow::Borrowed(text) => Cow::Borrowed(&text[..self.host_len]),
+            Cow::Owned(mut text) => {
+                text.truncate(self.host_len);
+                text.into()
+            }
         }
     }
 }
 
-/// Empty labels are refused; that the name is one that DNS could hold is left to routes, which only name such.
-fn is_name(host: &[u8]) -> bool {
-    let mut after_dot = true;
-    for &byte in host {
-        match byte {
-            b'.' if after_dot => return false,
-            b'.' => after_dot = true,
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => after_dot = false,
-            _ => return false,
-        }
+/// `80` in `:80`; the empty port of `:` means none (RFC 3986, 3.2.3), and so does no text. `None` if it is no port.
+fn parse_port(text: &str) -> Option<Option<u16>> {
+    if matches!(text, "" | ":") {
+        return Some(None);
     }
-    !after_dot
-}
-
-/// `80` in `a:80`; the empty port of `a:` means none (RFC 3986, 3.2.3).
-fn parse_port(text: &str) -> Result<Option<u16>, AuthorityError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    if text.len() > 5 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(AuthorityError::Invalid);
-    }
-    text.parse().map(Some).map_err(|_out_of_range| AuthorityError::Invalid)
-}
-
-fn lower_case(host: &str) -> Cow<'_, str> {
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
-}
-
-fn decimal(mut value: u16, digits: &mut [u8; 5]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &digits[at..];
-        }
-    }
+    let digits = text.strip_prefix(':').filter(|digits| digits.len() <= 5)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok().map(Some))?
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue, header};
     use proptest::prelude::*;
 
     use super::*;
@@ -158,12 +164,9 @@ mod tests {
         for host in hosts {
             headers.append(header::HOST, HeaderValue::from_str(host).expect("valid header value"));
         }
-        let got = Authority::of(version, &uri, &headers).map(|authority| {
-            let mut out = Vec::new();
-            authority.write(&mut out);
-            String::from_utf8(out).expect("ascii")
-        });
-        assert_eq!(got.as_deref().map_err(|error| *error), expect, "{version:?} {target} {hosts:?}");
+        let got = Authority::of(version, &uri, Field::of(&headers, header::HOST));
+        let got = got.as_ref().map(Authority::as_str).map_err(|error| *error);
+        assert_eq!(got, expect, "{version:?} {target} {hosts:?}");
     }
 
     #[test]
@@ -228,22 +231,43 @@ mod tests {
         check(Version::HTTP_11, "/", &[&"a".repeat(254)], Err(AuthorityError::Invalid));
     }
 
+    #[test]
+    fn canonical_text_is_not_copied() {
+        for (text, host, is_copied) in [
+            ("a.test", "a.test", false),
+            ("a.test.", "a.test", false),
+            ("a.test:", "a.test", false),
+            ("a.test.:", "a.test", false),
+            ("a.test:80", "a.test", false),
+            ("a.test:0", "a.test", false),
+            ("[::1]:80", "[::1]", false),
+            ("a.test:080", "a.test", true),
+            ("a.test:00", "a.test", true),
+            ("a.test.:80", "a.test", true),
+            ("A.test:80", "a.test", true),
+            ("A.test", "a.test", true),
+            ("[::A]", "[::a]", true),
+        ] {
+            let authority = Authority::parse(text).expect("valid");
+            assert_eq!((authority.host(), matches!(authority.text, Cow::Owned(_))), (host, is_copied), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn the_canonical_form_is_a_fixed_point(text in "[a-zA-Z0-9._:\\[\\]@%/ -]{0,24}") {
-            if let Ok(authority) = Authority::parse(text.as_bytes()) {
-                let mut out = Vec::new();
-                authority.write(&mut out);
-                let again = Authority::parse(&out).expect("canonical form parses");
+            if let Ok(authority) = Authority::parse(&text) {
+                let again = Authority::parse(authority.as_str()).expect("canonical form parses");
                 prop_assert_eq!(&again, &authority);
-                prop_assert!(!authority.host.bytes().any(|b| b.is_ascii_uppercase() || b"@/% ".contains(&b)));
-                prop_assert!(!authority.host.ends_with('.'));
+                prop_assert!(matches!(again.text, Cow::Borrowed(_)));
+                prop_assert!(!authority.host().bytes().any(|b| b.is_ascii_uppercase() || b"@/% ".contains(&b)));
+                prop_assert!(!authority.host().ends_with('.'));
             }
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            drop(Authority::parse(&bytes));
+        fn arbitrary_text_never_panics(text in "\\PC{0,64}|\\[\\PC{0,20}\\]?:?[0-9]{0,6}") {
+            drop(Authority::parse(&text));
         }
     }
 }

@@ -17,17 +17,23 @@ use tokio::time::timeout;
 
 use super::{
     compress::Compressed,
+    conn::Conn,
     counters::{self, Direction},
     headers,
     in_flight::InFlight,
     mirror::BodyCopy,
+    pipe::Pipe,
     upstream::{BodyError, BoxError, ResponseBody, h2},
 };
 use crate::model::Offer;
 
 /// Longest frame on an HTTP/2 stream. A client that shares a slow line between many streams takes one of each in turn,
-/// and each frame taken is a sign of life: see `offers`.
-const FRAME_MAX: usize = 16 * 1024;
+/// and each frame taken is a sign of life: see `offers`. With its header it fills one record of TLS (RFC 8446, 5.1).
+const FRAME_MAX: usize = RECORD_MAX - 9;
+/// Most bytes in a record, and what reads bring. What is no longer is not worth another frame of nine bytes.
+const RECORD_MAX: usize = 16 * 1024;
+/// From how many bytes on that the upstream's socket is still to bring, they are worth a pipe.
+const PIPED_MIN: u64 = 16 * 1024;
 
 /// The body of a client's request.
 #[derive(Debug)]
@@ -57,12 +63,13 @@ pub(super) struct Body {
     rest: Bytes,
     bytes: counters::Bytes,
     class: StatusClass,
+    /// Goes to the client through a pipe, unless something is put in between.
+    is_piped: bool,
     /// None for a 101: the request goes on in its tunnel.
     in_flight: Option<InFlight>,
 }
 
 /// Where a body comes from.
-#[expect(clippy::large_enum_variant, reason = "the large variant is the common one; a box would cost each request")]
 pub(super) enum Source {
     Http1(ResponseBody<RequestBody>),
     Http2(Box<h2::ResponseBody<RequestBody>>),
@@ -183,14 +190,15 @@ impl Body {
     /// A response of an upstream. `bodiless` if its status or the request's method rule a body out (RFC 9110, 6.4.1).
     pub(super) fn upstream(source: Source, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || source.is_end_stream();
-        Self::new(source, class, ended, in_flight)
+        let is_piped = !ended && source.unread() >= PIPED_MIN && in_flight.conn().takes_pipes();
+        Self { is_piped, ..Self::new(source, class, ended, in_flight) }
     }
 
     /// That of a 101: none. `cell` is where nothing will be counted.
     pub(super) fn switched(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::Out);
         let (source, rest) = (Source::Own(Bytes::new()), Bytes::new());
-        Self { source, rest, bytes, class: StatusClass::Success, in_flight: None }
+        Self { source, rest, bytes, class: StatusClass::Success, is_piped: false, in_flight: None }
     }
 
     /// A response of our own.
@@ -205,7 +213,7 @@ impl Body {
         if ended {
             in_flight.finish(class);
         }
-        Self { source, rest: Bytes::new(), bytes, class, in_flight: Some(in_flight) }
+        Self { source, rest: Bytes::new(), bytes, class, is_piped: false, in_flight: Some(in_flight) }
     }
 
     /// Whether it is a response of an upstream, and none of our own.
@@ -223,8 +231,38 @@ impl Body {
         if !self.rest.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
         }
+        if self.is_piped
+            && let (Source::Http1(body), Some(in_flight)) = (&mut self.source, &self.in_flight)
+        {
+            return poll_piped(cx, body, in_flight.conn(), &mut self.is_piped);
+        }
         Pin::new(&mut self.source).poll_frame(cx)
     }
+}
+
+/// What was read along with the head as it is, and then stand-ins for what is moved into a pipe, or as it is where there
+/// is no pipe to be had.
+fn poll_piped(
+    cx: &mut Context<'_>,
+    body: &mut ResponseBody<RequestBody>,
+    conn: &Conn,
+    is_piped: &mut bool,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    if body.has_read() {
+        return Pin::new(body).poll_frame(cx);
+    }
+    let piped = conn.piped();
+    std::task::ready!(piped.poll_room());
+    let pipe = std::task::ready!(body.poll_pipe(cx, &conn.worker.pipes));
+    Poll::Ready(pipe.transpose().map(|pipe| {
+        pipe.map(|pipe| match pipe {
+            Pipe::Buffer(bytes) => {
+                *is_piped = false;
+                Frame::data(bytes.freeze())
+            }
+            Pipe::Kernel { .. } => Frame::data(piped.put(pipe)),
+        })
+    }))
 }
 
 impl HttpBody for Body {
@@ -269,6 +307,16 @@ impl HttpBody for Body {
 }
 
 // === impl Source ===
+
+impl Source {
+    /// Bytes that are still to come from a plain socket and are nothing but the body; 0 if that is not known.
+    fn unread(&self) -> u64 {
+        match self {
+            Self::Http1(body) => body.unread(),
+            Self::Http2(_) | Self::Compressed(_) | Self::Own(_) => 0,
+        }
+    }
+}
 
 impl HttpBody for Source {
     type Data = Bytes;
@@ -318,7 +366,7 @@ pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
         }
     };
     if timeout(REST_TIME, read).await.is_err() {
-        tracing::trace!("the rest of a response takes too long");
+        tracing::debug!("the rest of a response takes too long");
     }
 }
 
@@ -326,7 +374,7 @@ pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
 fn split(frame: Frame<Bytes>, rest: &mut Bytes) -> Frame<Bytes> {
     match frame.into_data() {
         Ok(mut data) => {
-            if data.len() > FRAME_MAX {
+            if data.len() > RECORD_MAX {
                 *rest = data.split_off(FRAME_MAX);
             }
             Frame::data(data)
@@ -341,15 +389,19 @@ mod tests {
 
     #[test]
     fn long_frames_are_split_without_loss() {
-        for length in [0, 1, FRAME_MAX, FRAME_MAX + 1, 5 * FRAME_MAX] {
+        for (length, frames) in
+            [(0, 0), (1, 1), (FRAME_MAX, 1), (RECORD_MAX, 1), (RECORD_MAX + 1, 2), (5 * FRAME_MAX, 5)]
+        {
             let whole: Vec<u8> = (0..=250).cycle().take(length).collect();
-            let (mut rest, mut joined) = (Bytes::from(whole.clone()), Vec::new());
+            let (mut rest, mut joined, mut count) = (Bytes::from(whole.clone()), Vec::new(), 0);
             while !rest.is_empty() {
                 let frame = split(Frame::data(std::mem::take(&mut rest)), &mut rest);
                 let data = frame.into_data().expect("data");
-                assert!(data.len() <= FRAME_MAX, "{length}");
+                assert!(data.len() <= RECORD_MAX, "{length}");
                 joined.extend_from_slice(&data);
+                count += 1;
             }
+            assert_eq!(count, frames, "{length}");
             assert!(joined == whole, "{length}");
         }
         let mut rest = Bytes::new();

@@ -116,7 +116,7 @@ impl<'r> Claims<'r> {
             _ => None,
         });
         let port = only(headers, &PORT).and_then(|port| text(port).parse().ok()).filter(|port| *port != 0);
-        let host = only(headers, &HOST).filter(|host| Authority::parse(host.as_bytes()).is_ok());
+        let host = only(headers, &HOST).filter(|host| host.to_str().is_ok_and(|host| Authority::parse(host).is_ok()));
         Self { secure, port, host }
     }
 }

@@ -19,6 +19,7 @@ use super::{
     in_flight::InFlight,
     offence::Offence,
     offers::{Offers, Stream},
+    piped::Piped,
     progress::Progress,
     proxy_protocol::{Header, Introduction},
     shared::FlowTable,
@@ -47,8 +48,8 @@ pub(super) struct Conn {
     handshake: Cell<Handshake>,
     /// What follows the 101 that hyper is about to send.
     tunnel: Cell<Option<Box<Tunnel>>>,
-    /// Of HTTP/2 alone.
-    streams: OnceCell<Box<Streams>>,
+    /// Of HTTP/2, and of those that had a large response.
+    extras: OnceCell<Box<Extras>>,
     /// Host of the latest request, as entered in the flow table.
     host: Cell<Option<HostId>>,
     order: Cell<Order>,
@@ -64,12 +65,13 @@ struct Address {
     port: u16,
 }
 
-/// What is known of the streams of a connection.
+/// What few connections need.
 #[derive(Default)]
-struct Streams {
+struct Extras {
     offers: Offers,
-    /// Tasks of those whose request, and of tunnels whose copying, has not begun.
+    /// Tasks of streams whose request, and of tunnels whose copying, has not begun.
     spawned: RefCell<Vec<Spawned>>,
+    piped: Piped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +119,7 @@ impl Conn {
             protocol: Cell::new(Protocol::Http1),
             handshake: Cell::new(Handshake::None),
             tunnel: Cell::new(None),
-            streams: OnceCell::new(),
+            extras: OnceCell::new(),
             peer: OnceCell::new(),
             ends: OnceCell::new(),
             worker,
@@ -201,30 +203,50 @@ impl Conn {
         if !self.is_http2() {
             return Stream::None;
         }
-        let mut spawned = self.streams().spawned.borrow_mut();
+        let mut spawned = self.extras().spawned.borrow_mut();
         let own = task::try_id().and_then(|id| spawned.iter().position(|spawned| spawned.task.id() == id));
         own.map_or(Stream::None, |own| Stream::Open(spawned.swap_remove(own).task))
     }
 
     /// The task that sends what a tunnel has for the client: that of the stream on which it was asked for made it.
     pub(super) fn take_spawned_by(&self, stream: task::Id) -> Option<AbortHandle> {
-        let mut spawned = self.streams().spawned.borrow_mut();
+        let mut spawned = self.extras().spawned.borrow_mut();
         let found = spawned.iter().position(|spawned| spawned.by == Some(stream))?;
         Some(spawned.swap_remove(found).task)
     }
 
     /// hyper made `task`, for a stream or what a tunnel has for it.
     pub(super) fn spawned(&self, task: AbortHandle) {
-        self.streams().spawned.borrow_mut().push(Spawned { by: task::try_id(), task });
+        self.extras().spawned.borrow_mut().push(Spawned { by: task::try_id(), task });
     }
 
-    fn streams(&self) -> &Streams {
-        self.streams.get_or_init(Box::default)
+    fn extras(&self) -> &Extras {
+        self.extras.get_or_init(Box::default)
     }
 
-    /// Frames of responses that wait for the client, if it has streams.
+    /// Frames of responses that wait for the client, if it may have streams.
     pub(super) fn offers(&self) -> Option<&Offers> {
-        self.streams.get().map(|streams| &streams.offers)
+        self.extras.get().map(|extras| &extras.offers)
+    }
+
+    /// Whether bytes may go to its client through a pipe: its socket takes what hyper gives out, as it is.
+    pub(super) fn takes_pipes(&self) -> bool {
+        !self.secure && !self.is_http2()
+    }
+
+    /// What goes to its client through a pipe.
+    pub(super) fn piped(&self) -> &Piped {
+        &self.extras().piped
+    }
+
+    /// The same, if there is something in the pipe.
+    pub(super) fn filled(&self) -> Option<&Piped> {
+        self.extras.get().map(|extras| &extras.piped).filter(|piped| !piped.is_empty())
+    }
+
+    /// Whether a body waits for the pipe to be empty, and it is; said once.
+    pub(super) fn take_awaited(&self) -> bool {
+        self.extras.get().is_some_and(|extras| extras.piped.take_awaited())
     }
 
     /// Orders only ever become stricter. Whether this one is.

@@ -11,7 +11,8 @@ use crate::{
 use super::{
     authenticate::Asking,
     body::{RequestBody, Source},
-    forward::{Forwarded, Held, Plan, forward},
+    forward::{Held, Plan, forward},
+    forwarded::Forwarded,
     pick::Choice,
 };
 
@@ -40,13 +41,18 @@ pub(super) async fn page(
     let head = asking.head(&question, &edits);
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
     let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
-    let forwarded = forward(conn, snapshot.limits(forwarding), backend, plan, &head, body).await;
+    let limits = snapshot.limits(forwarding);
+    let forwarded = forward(conn, &limits, backend, plan, &head, &mut Some(body)).await;
     match forwarded {
-        Ok((Forwarded::Response(mut response), served)) if is_page(response.status()) => {
+        Ok((Forwarded::Response(response), served)) => {
+            let mut response = response.into_response();
+            if !is_page(response.status()) {
+                return None;
+            }
             *response.status_mut() = status;
             Some((response, served.held))
         }
-        Ok(_) => None,
+        Ok((Forwarded::Switched(_), _)) => None,
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "the default backend has no page");
             None

@@ -155,7 +155,18 @@ async fn converse(
     told: &[(HeaderName, Option<HeaderValue>)],
     target: &str,
 ) -> Option<Response<()>> {
-    let Asking { conn, snapshot, forwarding, version, authority, client, subject, identity: _, request_id } = asking;
+    let Asking {
+        conn,
+        snapshot,
+        forwarding,
+        version,
+        authority,
+        client,
+        subject,
+        fields: sent,
+        identity: _,
+        request_id,
+    } = asking;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // What a client put into it must not lead elsewhere.
     if path::normalise(path).ok().as_deref() != Some(path) {
@@ -194,6 +205,7 @@ async fn converse(
         identity: None,
         version: *version,
         subject: &question,
+        fields: sent,
         authority,
         edits: &edits,
         client: &client,
@@ -219,7 +231,7 @@ fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<H
     let Asking { authority, subject, .. } = asking;
     let name = HeaderName::from_static;
     let mut url = if subject.secure { b"https://".to_vec() } else { b"http://".to_vec() };
-    authority.write(&mut url);
+    url.extend_from_slice(authority.as_str().as_bytes());
     url.extend_from_slice(subject.target.as_bytes());
     let client = HeaderValue::try_from(subject.client.to_string()).ok();
     let redirect = render(&external.request_redirect, subject, None);

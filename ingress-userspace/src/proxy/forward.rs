@@ -16,12 +16,12 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
-use http::Response;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     body::{RequestBody, Source},
     conn::Conn,
+    forwarded::{Begun, Forwarded},
     headers::Head,
     pick::{Busy, Choice, Full, Picked, Tried, UpstreamState},
     upstream::{self, ConnectError, Connection, ExchangeError, Failure, Limits, Target, Upgraded, h2},
@@ -47,26 +47,6 @@ pub(super) enum ForwardError {
     Exchange(#[source] ExchangeError),
 }
 
-/// What an endpoint made of a request.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is nearly every request, and a box would be an allocation for each"
-)]
-pub(super) enum Forwarded {
-    Response(Response<Source>),
-    /// A WebSocket handshake was accepted.
-    Switched(Response<upstream::Tunnel>),
-}
-
-impl Forwarded {
-    pub(super) fn status(&self) -> u16 {
-        match self {
-            Self::Response(response) => response.status().as_u16(),
-            Self::Switched(response) => response.status().as_u16(),
-        }
-    }
-}
-
 /// Where a request may go.
 #[derive(Clone, Copy)]
 pub(super) struct Plan<'r> {
@@ -88,17 +68,17 @@ pub(super) struct Held {
     _place: Option<OwnedSemaphorePermit>,
 }
 
-/// Forwards a request and returns when the head of the response is there.
+/// Forwards a request and returns when the head of the response is there. `body` is there until an endpoint has it.
 ///
 /// # Errors
 /// If no endpoint brought one.
 pub(super) async fn forward<'u>(
     conn: &Conn,
-    limits: Limits,
+    limits: &Limits,
     upstream: &'u UpstreamState,
     Plan { choice, retry }: Plan<'_>,
     head: &Head<'_>,
-    mut body: RequestBody,
+    body: &mut Option<RequestBody>,
 ) -> Result<(Forwarded, Served<'u>), ForwardError> {
     let worker = &*conn.worker;
     // Boxed, so that requests of other rules do not carry its size.
@@ -111,7 +91,7 @@ pub(super) async fn forward<'u>(
     let (mut endpoint, mut busy) =
         pick().ok_or_else(|| upstream.refuse().map_or(ForwardError::NoEndpoints, ForwardError::Full))?;
     loop {
-        let spare = retry.repeats_answers().then(|| body.spare()).flatten();
+        let spare = body.as_ref().filter(|_| retry.repeats_answers()).and_then(RequestBody::spare);
         let begun = (choice == Choice::Ewma).then(Instant::now);
         let (address, transport) = (endpoint.address(), upstream.transport());
         let way = (endpoint, Target { address, transport, introduction: introduction.as_deref() });
@@ -129,7 +109,9 @@ pub(super) async fn forward<'u>(
                 match spare.and_then(|spare| Some((pick()?, spare))) {
                     Some((other, spare)) => {
                         upstream.retried();
-                        ((endpoint, busy), body) = (other, spare);
+                        response.discard();
+                        (endpoint, busy) = other;
+                        *body = Some(spare);
                     }
                     None => return Ok((response, Served { endpoint, held: Held { _busy: busy, _place: place } })),
                 }
@@ -142,7 +124,8 @@ pub(super) async fn forward<'u>(
                 }
                 let Some(other) = pick() else { return Err(error) };
                 upstream.retried();
-                ((endpoint, busy), body) = (other, unsent);
+                (endpoint, busy) = other;
+                *body = Some(unsent);
             }
         }
     }
@@ -175,11 +158,11 @@ struct Attempt {
 /// One endpoint: on a kept connection first, and on a new one if that proves stale.
 async fn attempt(
     worker: &Worker,
-    limits: Limits,
+    limits: &Limits,
     retry: &Retry,
     (endpoint, target): (Picked<'_>, Target<'_>),
     head: &Head<'_>,
-    mut body: RequestBody,
+    body: &mut Option<RequestBody>,
 ) -> Result<Forwarded, Attempt> {
     if let Some(kept) = worker.pool.idle(target) {
         match exchange(limits, kept, head, body).await {
@@ -189,7 +172,7 @@ async fn attempt(
             }
             // Closing an idle connection is the endpoint's right and says nothing of its health.
             Err(failure) => match unsent(&failure.error, failure.written, failure.unsent, head, &Retry::DEFAULT) {
-                Some(unsent) => body = unsent,
+                Some(unsent) => *body = Some(unsent),
                 None => return Err(failed(worker, endpoint, failure.error, None)),
             },
         }
@@ -198,7 +181,7 @@ async fn attempt(
         Ok(connection) => connection,
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-            return Err(unreached(worker, endpoint, &error, retry, body));
+            return Err(unreached(worker, endpoint, &error, retry, body.take()));
         }
     };
     match exchange(limits, connection, head, body).await {
@@ -214,9 +197,15 @@ async fn attempt(
 }
 
 /// The request was not touched.
-fn unreached(worker: &Worker, endpoint: Picked<'_>, error: &ConnectError, retry: &Retry, body: RequestBody) -> Attempt {
+fn unreached(
+    worker: &Worker,
+    endpoint: Picked<'_>,
+    error: &ConnectError,
+    retry: &Retry,
+    body: Option<RequestBody>,
+) -> Attempt {
     let error = unconnected(error, endpoint, worker.now_ms());
-    Attempt { error, retry: (retry.error || retry.timeout).then_some(body) }
+    Attempt { error, retry: body.filter(|_| retry.error || retry.timeout) }
 }
 
 /// Blames the endpoint, unless it is this node that failed.
@@ -230,12 +219,16 @@ fn unconnected(error: &ConnectError, endpoint: Picked<'_>, now_ms: u64) -> Forwa
     ForwardError::Connect { timed_out }
 }
 
+/// Takes the body; it is in the failure if it may be sent again.
 async fn exchange(
-    limits: Limits,
+    limits: &Limits,
     connection: Connection,
     head: &Head<'_>,
-    body: RequestBody,
+    body: &mut Option<RequestBody>,
 ) -> Result<Forwarded, Failure<RequestBody>> {
+    let Some(body) = body.take() else {
+        return Err(Failure { error: spent(), unsent: None, reused: connection.is_reused(), written: false });
+    };
     let Some(Handshake { accept, key: _ }) = head.handshake else {
         let is_introduced = connection.is_introduced();
         let write = |out: &mut Vec<u8>| {
@@ -250,24 +243,29 @@ async fn exchange(
             };
             out.extend_from_slice(fields);
         };
-        let response = upstream::exchange(connection, limits, head.method(), write, body).await?;
-        return Ok(Forwarded::Response(response.map(Source::Http1)));
+        let response = upstream::begin(connection, *limits, head.method(), write, body).await?;
+        return Ok(Forwarded::Response(Begun::Http1(response)));
     };
-    let upgraded = Box::pin(upstream::upgrade(connection, limits, *accept, |out| head.write(out), body));
+    let upgraded = Box::pin(upstream::upgrade(connection, *limits, *accept, |out| head.write(out), body));
     Ok(match upgraded.await? {
         Upgraded::Switched(response) => Forwarded::Switched(response),
-        Upgraded::Declined(response) => Forwarded::Response(response.map(Source::Http1)),
+        Upgraded::Declined(response) => Forwarded::Response(Begun::Http1(response)),
     })
+}
+
+fn spent() -> ExchangeError {
+    tracing::error!("an attempt has no body to send, which is a defect; the request fails");
+    ExchangeError::Aborted
 }
 
 /// One endpoint that speaks HTTP/2: on an open connection if there is one, and once more if that proves stale.
 async fn attempt_http2(
     worker: &Worker,
-    limits: Limits,
+    limits: &Limits,
     retry: &Retry,
     (endpoint, target): (Picked<'_>, Target<'_>),
     head: &Head<'_>,
-    mut body: RequestBody,
+    body: &mut Option<RequestBody>,
 ) -> Result<Forwarded, Attempt> {
     let mut again = true;
     loop {
@@ -275,9 +273,10 @@ async fn attempt_http2(
             Ok(lease) => lease,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-                return Err(unreached(worker, endpoint, &error, retry, body));
+                return Err(unreached(worker, endpoint, &error, retry, body.take()));
             }
         };
+        let Some(sent) = body.take() else { return Err(failed(worker, endpoint, spent(), None)) };
         let write = |out: &mut Vec<u8>| {
             head.write(out);
             if head.takes_trailers() {
@@ -285,17 +284,17 @@ async fn attempt_http2(
             }
         };
         let Failure { error, unsent, written, reused } =
-            match h2::exchange(lease, limits, head.method(), write, body).await {
+            match h2::exchange(lease, *limits, head.method(), write, sent).await {
                 Ok(response) => {
                     endpoint.answered(response.status().as_u16(), || worker.now_ms());
-                    let response = response.map(|body| Source::Http2(Box::new(body)));
-                    return Ok(Forwarded::Response(response));
+                    let response = Box::new(response.map(|body| Source::Http2(Box::new(body))));
+                    return Ok(Forwarded::Response(Begun::Http2(response)));
                 }
                 Err(failure) => failure,
             };
         let rules = if reused && again { &Retry::DEFAULT } else { retry };
         match self::unsent(&error, written, unsent, head, rules) {
-            Some(unsent) if reused && std::mem::take(&mut again) => body = unsent,
+            Some(unsent) if reused && std::mem::take(&mut again) => *body = Some(unsent),
             unsent => return Err(failed(worker, endpoint, error, unsent)),
         }
     }

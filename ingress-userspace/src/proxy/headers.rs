@@ -1,8 +1,6 @@
 //! Writes the head of the forwarded request straight from the client's header map: nothing is copied in between, and
 //! nothing that concerns the client's connection alone, or that only we may say, gets through.
 
-use std::cell::Cell;
-
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::route::{Subject, filter::Edits};
@@ -10,6 +8,8 @@ use crate::route::{Subject, filter::Edits};
 use super::{
     authority::Authority,
     client::Client,
+    fields::Fields,
+    request_id::RequestId,
     upstream::{head::tokens, write_header, write_request_line},
     via,
     websocket::Handshake,
@@ -20,6 +20,8 @@ pub(super) struct Head<'r> {
     /// That the client speaks.
     pub(super) version: http::Version,
     pub(super) subject: &'r Subject<'r>,
+    /// What is in the header map of `subject`.
+    pub(super) fields: &'r Fields<'r>,
     pub(super) authority: &'r Authority<'r>,
     /// What its rule changes of it.
     pub(super) edits: &'r Edits<'r>,
@@ -31,14 +33,6 @@ pub(super) struct Head<'r> {
     pub(super) handshake: Option<&'r Handshake>,
 }
 
-/// What the pod and the log know the request by.
-#[derive(Clone, Debug)]
-pub(super) enum RequestId {
-    /// The client's.
-    Sent(HeaderValue),
-    Made([u8; 32]),
-}
-
 impl Head<'_> {
     pub(super) fn method(&self) -> &http::Method {
         self.subject.method
@@ -46,41 +40,46 @@ impl Head<'_> {
 
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { version, subject, authority, edits, client, identity, request_id, handshake } = self;
+        let Self { version, subject, fields, authority, edits, client, identity, request_id, handshake } = self;
         let Subject { method, target, headers, .. } = subject;
         write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
         match edits.host {
             Some(host) => out.extend_from_slice(host.as_bytes()),
-            None => authority.write(out),
+            None => out.extend_from_slice(authority.as_str().as_bytes()),
         }
         out.extend_from_slice(b"\r\n");
-        let nominated = Nominated::of(headers);
+        let nominated = Nominated::of(fields);
+        let are_edited = !edits.leave_fields();
+        let mut has_cookies = false;
         let has_own_key = handshake.is_some_and(|handshake| handshake.key.is_some());
         for (name, value) in *headers {
             match class(name.as_str()) {
-                _ if edits.replace(name.as_str()) => {}
+                _ if are_edited && edits.replace(name.as_str()) => {}
                 Class::Pass if has_own_key && *name == header::SEC_WEBSOCKET_KEY => {}
                 _ if client.hidden.is_some_and(|hidden| is_alias(name, hidden)) => {}
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
-                Class::Pass | Class::Drop | Class::Cookie | Class::RequestId | Class::Via => {}
+                Class::Cookie => has_cookies = true,
+                Class::Pass | Class::Drop | Class::RequestId | Class::Via => {}
             }
         }
-        if !edits.replace(header::COOKIE.as_str()) {
+        if has_cookies {
             write_cookies(out, headers);
         }
         self.write_forwarded(out);
         if let Some(identity) = identity {
             self.write_lines(out, identity);
         }
-        if !edits.replace(REQUEST_ID.as_str()) {
+        if !(are_edited && edits.replace("x-request-id")) {
             out.extend_from_slice(b"x-request-id: ");
             out.extend_from_slice(request_id.as_bytes());
             out.extend_from_slice(b"\r\n");
         }
-        via::write(out, *version, headers);
-        edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
+        via::write(out, *version, fields);
+        if are_edited {
+            edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
+        }
         if let Some(Handshake { accept: _, key }) = handshake {
             out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
             if let Some(key) = key {
@@ -99,7 +98,7 @@ impl Head<'_> {
             out.extend_from_slice(b"x-forwarded-host: ");
             match self.client.host {
                 Some(host) => out.extend_from_slice(host.as_bytes()),
-                None => self.authority.write(out),
+                None => out.extend_from_slice(self.authority.as_str().as_bytes()),
             }
             out.extend_from_slice(b"\r\n");
         }
@@ -107,7 +106,7 @@ impl Head<'_> {
 
     /// Appends lines of our own, but for fields that the rule has its own mind about.
     fn write_lines(&self, out: &mut Vec<u8>, lines: &[u8]) {
-        if self.edits.headers.is_empty() && self.edits.found.is_empty() {
+        if self.edits.leave_fields() {
             out.extend_from_slice(lines);
         } else {
             for line in lines.split_inclusive(|b| *b == b'\n') {
@@ -122,8 +121,10 @@ impl Head<'_> {
     /// Whether the client takes trailers, and so the endpoint may send them: gRPC insists on being told so (RFC 9113,
     /// 8.2.2).
     pub(super) fn takes_trailers(&self) -> bool {
-        let mut codings = self.subject.headers.get_all(header::TE).iter().flat_map(|value| tokens(value.as_bytes()));
-        codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+        let is_trailers = |coding: &[u8]| coding.eq_ignore_ascii_case(b"trailers");
+        self.fields
+            .te()
+            .is_some_and(|sent| sent.into_iter().flat_map(|value| tokens(value.as_bytes())).any(is_trailers))
     }
 }
 
@@ -204,8 +205,9 @@ struct Nominated<'r>(Vec<&'r str>);
 
 impl<'r> Nominated<'r> {
     /// No allocation for the options that are in use, `keep-alive` and `close`.
-    fn of(headers: &'r HeaderMap) -> Self {
-        let options = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    fn of(fields: &Fields<'r>) -> Self {
+        let Some(sent) = fields.nominating() else { return Self(Vec::new()) };
+        let options = sent.into_iter().filter_map(|value| value.to_str().ok());
         let names = options.flat_map(|value| value.split(',')).map(str::trim);
         Self(
             names
@@ -230,51 +232,6 @@ fn write_cookies(out: &mut Vec<u8>, headers: &HeaderMap) {
         out.extend_from_slice(cookie.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
-}
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const REQUEST_ID_MAX: usize = 128;
-
-// === impl RequestId ===
-
-impl RequestId {
-    /// The client's id if it is one and harmless in a log, else a new one.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let mut sent = headers.get_all(&REQUEST_ID).iter();
-        match (sent.next(), sent.next()) {
-            (Some(id), None) if is_request_id(id) => Self::Sent(id.clone()),
-            _ => Self::Made(next_request_id()),
-        }
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Sent(id) => id.as_bytes(),
-            Self::Made(id) => id,
-        }
-    }
-}
-
-fn is_request_id(value: &HeaderValue) -> bool {
-    let bytes = value.as_bytes();
-    !bytes.is_empty() && bytes.len() <= REQUEST_ID_MAX && bytes.iter().all(u8::is_ascii_graphic)
-}
-
-/// 32 hexadecimal digits: 64 random bits of the thread and the scrambled number of the request. Unique, not secret.
-fn next_request_id() -> [u8; 32] {
-    thread_local! {
-        static STATE: (u64, Cell<u64>) = (random(), Cell::new(random()));
-    }
-    STATE.with(|(thread, count)| {
-        count.set(count.get().wrapping_add(1));
-        // A bijection (the finaliser of SplitMix64), so that the numbers stay distinct.
-        let mut mixed = count.get();
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        let value = (u128::from(*thread) << 64) | u128::from(mixed);
-        std::array::from_fn(|digit| b"0123456789abcdef"[(value >> (124 - 4 * digit)) as usize & 0xf])
-    })
 }
 
 pub(super) fn random() -> u64 {
@@ -319,10 +276,11 @@ mod tests {
         for (name, value) in fields {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).expect("valid value"));
         }
-        let authority = Authority::parse(b"a.test").expect("valid authority");
+        let authority = Authority::parse("a.test").expect("valid authority");
+        let fields = Fields::of(&headers);
         let subject = Subject {
             method: &http::Method::GET,
-            host: &authority.host,
+            host: authority.host(),
             port: None,
             target: "/x?y",
             headers: &headers,
@@ -344,11 +302,12 @@ mod tests {
         let head = Head {
             version: http::Version::HTTP_11,
             subject: &subject,
+            fields: &fields,
             authority: &authority,
             edits: &edits,
             client: &client,
             identity: None,
-            request_id: &RequestId::of(&headers),
+            request_id: &RequestId::of(fields.request_id),
             handshake: None,
         };
         let mut out = Vec::new();

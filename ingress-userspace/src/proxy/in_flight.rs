@@ -25,8 +25,10 @@ use super::{
     traces::Span,
 };
 
-/// A request in flight on a connection.
-pub(super) struct InFlight {
+/// A request in flight on a connection. Boxed, because it is moved from hand to hand until it is part of the response.
+pub(super) struct InFlight(Box<State>);
+
+struct State {
     host: HostId,
     begun: Instant,
     tally: Tally,
@@ -46,7 +48,7 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn new(conn: Rc<Conn>, host: HostId, tally: Tally, stream: Stream) -> Self {
-        Self {
+        Self(Box::new(State {
             host,
             begun: Instant::now(),
             tally,
@@ -57,43 +59,47 @@ impl InFlight {
             counted: None,
             stream,
             conn,
-        }
+        }))
+    }
+
+    pub(super) fn conn(&self) -> &Conn {
+        &self.0.conn
     }
 
     pub(super) fn cell(&self) -> &'static HostL7Cell {
-        self.tally.cell()
+        self.0.tally.cell()
     }
 
     /// Keeps `held` for as long as the request is under way.
     pub(super) fn hold(&mut self, held: Held) {
-        self.held = held;
+        self.0.held = held;
     }
 
     /// Writes a line about it when it is over.
     pub(super) fn tell(&mut self, line: Line) {
-        self.line = Some(line);
+        self.0.line = Some(line);
     }
 
     /// Counts it for its rule when it is over.
     pub(super) fn measure(&mut self, meter: Option<&Arc<Meter>>) {
-        self.meter = meter.map(Arc::clone);
+        self.0.meter = meter.map(Arc::clone);
     }
 
     /// Records it to its end.
     pub(super) fn record(&mut self, span: Option<Box<Span>>) {
-        self.span = span;
+        self.0.span = span;
     }
 
     /// The response begins, with the status that the client gets.
     pub(super) fn answered(&mut self, status: StatusCode) {
-        if let Some(span) = &mut self.span {
+        if let Some(span) = &mut self.0.span {
             span.answered(status.as_u16());
         }
     }
 
     /// Bytes of the response's body go out.
     pub(super) fn sent(&mut self, count: usize) {
-        if let Some(line) = &self.line {
+        if let Some(line) = &self.0.line {
             line.sent(count);
         }
     }
@@ -103,46 +109,55 @@ impl InFlight {
     /// # Errors
     /// If it is one too many.
     pub(super) fn count(&mut self, limit: &Limit, client: IpAddr) -> Result<(), Excess> {
-        let worker = &self.conn.worker;
-        self.counted = worker.shared.limiter.admit(limit, client, worker.clock())?;
+        let State { conn, counted, .. } = &mut *self.0;
+        let worker = &conn.worker;
+        *counted = worker.shared.limiter.admit(limit, client, worker.clock())?;
         Ok(())
     }
 
     pub(super) fn finish(&mut self, class: StatusClass) {
-        self.tally.finish(class);
+        self.0.tally.finish(class);
     }
 
     pub(super) fn is_http2(&self) -> bool {
-        self.stream.is_http2()
+        self.0.stream.is_http2()
     }
 
     /// A frame of the response is handed over.
     pub(super) fn offer(&mut self) {
-        if let Some(offers) = self.conn.offers() {
-            self.stream.offer(offers, self.conn.worker.now());
+        let State { stream, conn, .. } = &mut *self.0;
+        if let Some(offers) = conn.offers() {
+            stream.offer(offers, conn.worker.now());
         }
     }
 
     /// More of the response is asked for.
     pub(super) fn resume(&mut self) {
-        if let Some(offers) = self.conn.offers() {
-            self.stream.resume(offers);
-        }
+        self.0.resume();
     }
 
     /// The client stopped sending.
     pub(super) fn starved(&self) {
-        self.conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
+        self.0.conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
     }
 }
 
-impl Drop for InFlight {
+impl State {
+    fn resume(&mut self) {
+        if let Some(offers) = self.conn.offers() {
+            self.stream.resume(offers);
+        }
+    }
+}
+
+impl Drop for State {
     fn drop(&mut self) {
+        let took = self.begun.elapsed();
         if self.tally.is_finished() {
-            self.conn.worker.durations.add(self.host, self.begun.elapsed());
+            self.conn.worker.durations.add(self.host, took);
         }
         if let Some(meter) = &self.meter {
-            meter.add(self.tally.class() as usize, self.begun.elapsed());
+            meter.add(self.tally.class() as usize, took);
         }
         if let Some(line) = self.line.take() {
             line.finish();

@@ -106,7 +106,7 @@ pub(super) fn start(mirror: &Mirror, asking: &Asking<'_>, edits: &Edits<'_>, bod
         backlog.borrow_mut().state = State::Ended;
     }
     let (key, limits, method) = (mirror.upstream.clone(), snapshot.limits(forwarding), subject.method.clone());
-    // The worker's `LocalSet` owns it; it ends with its exchange, each of whose waits has a limit, and the worker waits
+    // The worker's runtime owns it; it ends with its exchange, each of whose waits has a limit, and the worker waits
     // for none.
     tokio::task::spawn_local(async move {
         if send(&running.0, &key, limits, &method, written, copied).await.is_none() {

@@ -41,6 +41,24 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     resolve(&path).map(Cow::Owned)
 }
 
+/// The normal form of `path`, and what is that to a pod that decodes escaped slashes, if it has any.
+pub(super) fn forms(path: &str) -> Result<(Cow<'_, str>, Option<String>), PathError> {
+    if is_plain(path) {
+        return Ok((path.into(), None));
+    }
+    let path = normalise(path)?;
+    let decoded = with_escaped_slashes(&path);
+    Ok((path, decoded))
+}
+
+/// Whether there is nothing in it that has more than one form. It never stops half-way, so that the compiler looks at
+/// many bytes at once.
+fn is_plain(path: &str) -> bool {
+    let [b'/', rest @ ..] = path.as_bytes() else { return false };
+    let is_odd = |before: u8, byte: u8| (byte == b'%') | ((before == b'/') & matches!(byte, b'/' | b'.'));
+    !path.bytes().zip(rest).fold(false, |odd, (before, &byte)| odd | is_odd(before, byte))
+}
+
 fn check_escapes(path: &[u8]) -> Result<(), PathError> {
     for at in memchr::memchr_iter(b'%', path) {
         match path.get(at + 1..at + 3) {
@@ -86,7 +104,7 @@ fn resolve(path: &str) -> Result<String, PathError> {
 }
 
 /// `path` as a pod has it that decodes escaped slashes, of both kinds, and then makes it normal; `None` if it has none.
-pub(super) fn with_escaped_slashes(path: &str) -> Option<String> {
+fn with_escaped_slashes(path: &str) -> Option<String> {
     let escapes = ["%2F", "%2f", "%5C", "%5c"];
     if !path.contains('%') || !escapes.iter().any(|escape| path.contains(escape)) {
         return None;
@@ -158,7 +176,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn escaped_slashes_are_seen_where_they_are() {
+        for (path, expect) in [
+            ("/a/b.c", None),
+            ("/a%20b", None),
+            ("/a%2fb", Some("/a/b")),
+            ("/a%5C..%2f.%2fb", Some("/b")),
+            ("/x/../a%2Fb", Some("/a/b")),
+            ("/%2e%2e%2fa", Some("/")),
+        ] {
+            assert_eq!(forms(path).map(|(_, decoded)| decoded), Ok(expect.map(str::to_owned)), "{path}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn plain_paths_are_no_exception(path in "[/.%a2f]{0,40}|/[/.%a2f]{0,40}") {
+            prop_assert_eq!(forms(&path).map(|(path, _)| path), normalise(&path));
+            if is_plain(&path) {
+                prop_assert_eq!(normalise(&path), Ok(Cow::Borrowed(&*path)));
+                prop_assert_eq!(with_escaped_slashes(&path), None);
+            }
+        }
+
         #[test]
         fn the_normal_form_is_a_fixed_point(
             path in "(/|/\\.|/\\.\\.|/%2e|/%2E\\.|/a|/b%2f|/\\.\\.c|%25|%61|%32|%7e|%c3|25|61|2e){0,12}/?",

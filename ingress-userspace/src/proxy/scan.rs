@@ -5,7 +5,7 @@
 //! `Content-Length` (6.3) and cuts a fragment off the target. Each is the first half of a known attack, and by the time
 //! a service sees the request the evidence is gone. So these bytes are looked at before hyper gets them.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 /// Longest line of chunk framing: a size and extensions nobody uses.
 const CHUNK_LINE_MAX: usize = 1024;
@@ -108,19 +108,33 @@ impl Scanner {
                 State::Held => return Ok(at),
                 State::Sized(left) => self.skip(left, rest.len(), State::Sized, State::RequestLine),
                 State::Chunk(left) => self.skip(left, rest.len(), State::Chunk, State::ChunkEnd),
-                _ => match memchr(b'\n', rest) {
-                    Some(end) => {
-                        self.end_line(&rest[..end]).ok_or(Violation { good: at })?;
-                        end + 1
-                    }
-                    None => {
-                        self.keep(rest).ok_or(Violation { good: at })?;
-                        rest.len()
-                    }
-                },
+                _ => self.follow(rest).ok_or(Violation { good: at })?,
             };
         }
         Ok(at)
+    }
+
+    /// Follows one line, or what there is of it, and returns how much that is; `None` if it is out of order.
+    fn follow(&mut self, rest: &[u8]) -> Option<usize> {
+        if !self.line.is_empty() {
+            return self.follow_split(rest);
+        }
+        let Some(end) = memchr2(b'\r', b'\n', rest) else { return self.keep(rest) };
+        // The only CR is the one before the LF: neither bare LF nor bare CR (RFC 9112, 2.2).
+        match &rest[end..] {
+            [b'\r', b'\n', ..] => self.line(&rest[..end]).map(|()| end + 2),
+            [b'\r'] => self.keep(rest),
+            _ => None,
+        }
+    }
+
+    /// Follows a line that an earlier read has begun.
+    fn follow_split(&mut self, rest: &[u8]) -> Option<usize> {
+        let Some(end) = memchr(b'\n', rest) else { return self.keep(rest) };
+        let mut line = std::mem::take(&mut self.line);
+        line.extend_from_slice(&rest[..end]);
+        let line = line.strip_suffix(b"\r").filter(|line| memchr(b'\r', line).is_none())?;
+        self.line(line).map(|()| end + 1)
     }
 
     fn skip(&mut self, left: u64, available: usize, state: fn(u64) -> State, next: State) -> usize {
@@ -130,9 +144,9 @@ impl Scanner {
         left.min(available) as usize
     }
 
-    fn keep(&mut self, part: &[u8]) -> Option<()> {
+    fn keep(&mut self, part: &[u8]) -> Option<usize> {
         self.line.extend_from_slice(part);
-        (self.line.len() <= self.max()).then_some(())
+        (self.line.len() <= self.max()).then_some(part.len())
     }
 
     /// Longest line where the stream stands, with its CR, however it is split.
@@ -143,23 +157,11 @@ impl Scanner {
         }
     }
 
-    /// `None` if the line is out of order.
-    fn end_line(&mut self, part: &[u8]) -> Option<()> {
-        if self.line.is_empty() {
-            return self.line(part);
-        }
-        let mut line = std::mem::take(&mut self.line);
-        line.extend_from_slice(part);
-        self.line(&line)
-    }
-
-    /// A whole line without its LF.
+    /// A whole line without its end; `None` if it is out of order.
     fn line(&mut self, line: &[u8]) -> Option<()> {
-        if line.len() > self.max() {
+        if line.len() >= self.max() {
             return None;
         }
-        // The only CR is the one before the LF: neither bare LF nor bare CR (RFC 9112, 2.2).
-        let line = line.strip_suffix(b"\r").filter(|line| memchr(b'\r', line).is_none())?;
         self.state = match self.state {
             // An empty line before the request line is skipped (RFC 9112, 2.2).
             State::RequestLine if line.is_empty() => State::RequestLine,
@@ -344,6 +346,8 @@ mod tests {
         check("GET / HTTP/1.1\n\r\n", None);
         check("GET / HTTP/1.1\r\nHost: a\r\n\n", None);
         check("GET /#fragment HTTP/1.1\r\n", None);
+        check("GET / HTTP/1.1\r\nHost: a\r\r\n", None);
+        check("GET / HTTP/1.1\r\nHost: a\r\n\r\r\n", None);
     }
 
     #[test]

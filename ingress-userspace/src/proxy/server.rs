@@ -3,13 +3,14 @@
 use std::{
     convert::Infallible,
     io,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use tokio::{
     net::TcpListener,
+    runtime::{self, LocalOptions, LocalRuntime},
     sync::{oneshot, watch},
 };
 
@@ -100,21 +101,29 @@ impl Server {
     }
 
     fn start_worker(&self, number: usize, listeners: WorkerListeners, options: Options) -> Result<Running, StartError> {
-        let runtime = |source| StartError::Runtime { number, source };
-        let (rt, listeners) = runtime_with(listeners).map_err(runtime)?;
         let (report, done) = oneshot::channel();
         let (changes, changed) = ports::changes();
         let (shared, signal) = (Arc::clone(&self.shared), self.signal.subscribe());
+        // The runtime stays on the thread that makes it, which tells whether it could.
+        let (tell, told) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
+                let (runtime, listeners) = match runtime_with(listeners) {
+                    Ok(made) => made,
+                    Err(error) => return drop(tell.send(Err(error))),
+                };
+                drop(tell.send(Ok(())));
                 let worker = Worker::new(shared, number, options);
-                let cut = worker::run(&rt, &worker, listeners, changed, signal);
+                let cut = worker::run(runtime, &worker, listeners, changed, signal);
                 if report.send(cut).is_err() {
                     tracing::debug!("the server was dropped without waiting for its workers");
                 }
             })
             .map_err(|source| StartError::Thread { number, source })?;
+        // Without a word it has panicked.
+        let made = told.recv().unwrap_or_else(|silence| Err(io::Error::other(silence)));
+        made.map_err(|source| StartError::Runtime { number, source })?;
         Ok(Running { thread, done, changes })
     }
 
@@ -180,11 +189,11 @@ impl Server {
     }
 }
 
-fn runtime_with(listeners: WorkerListeners) -> io::Result<(tokio::runtime::Runtime, Vec<(Entrance, TcpListener)>)> {
+fn runtime_with(listeners: WorkerListeners) -> io::Result<(LocalRuntime, Vec<(Entrance, TcpListener)>)> {
     let WorkerListeners { http, https, streams } = listeners;
     let all = [(Entrance::Http, http), (Entrance::Https, https)].into_iter();
     let all = all.chain(streams.map(|streams| (Entrance::Streams, streams)));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let listeners = {
         let _entered = runtime.enter();
         let listener = |(entrance, listener): (Entrance, std::net::TcpListener)| {
@@ -194,4 +203,26 @@ fn runtime_with(listeners: WorkerListeners) -> io::Result<(tokio::runtime::Runti
         all.map(listener).collect::<io::Result<Vec<_>>>()?
     };
     Ok((runtime, listeners))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, net, os::fd::OwnedFd};
+
+    use ingress_common::HostL7Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_cannot_be_set_up_fails_the_start() {
+        let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        // No runtime can wait for it (epoll_ctl(2), EPERM).
+        let file = net::TcpListener::from(OwnedFd::from(File::open("/dev/null").expect("opened")));
+        let good = WorkerListeners { http: bound(), https: bound(), streams: None };
+        let bad = WorkerListeners { http: bound(), https: file, streams: None };
+        let cells = Box::leak(Box::new([HostL7Cell::default()]));
+        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
+        let error = Server::start(shared, vec![good, bad], &Options::default()).expect_err("a file accepts nobody");
+        assert!(matches!(error, StartError::Runtime { number: 1, .. }), "{error}");
+    }
 }

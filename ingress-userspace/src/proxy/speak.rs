@@ -24,6 +24,7 @@ use tokio::{
 use super::{
     conn::{Conn, Order},
     offence::Offence,
+    outbox::Outbox,
     serve::serve,
     tunnel,
     wire::Wire,
@@ -59,7 +60,8 @@ where
         let conn = Rc::clone(&conn);
         service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
     };
-    let io = TokioIo::new(Wire::http1(stream, Rc::clone(&conn)));
+    let plain = (!conn.secure).then_some(tcp);
+    let io = TokioIo::new(Wire::http1(stream, plain, Rc::clone(&conn)));
     let mut hyper = builder.serve_connection(io, service);
     let _forgotten = Forget(&conn);
     let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;
@@ -150,14 +152,16 @@ pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
         .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
+    // Boxed, because hyper hands the task of a stream on by value, some 7 KB of state that is not begun, several times.
     let service = {
         let conn = Rc::clone(&conn);
-        service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
+        service_fn(move |request: Request<Incoming>| Box::pin(serve(Rc::clone(&conn), request)))
     };
-    let io = TokioIo::new(Wire::http2(stream, Rc::clone(&conn), early));
+    let outbox = Outbox::new(Wire::http2(stream, Rc::clone(&conn), early));
     conn.becomes_http2();
-    let hyper = pin!(builder.serve_connection(io, service));
-    until_ordered(&conn, hyper, |hyper| hyper.graceful_shutdown()).await;
+    let hyper = pin!(builder.serve_connection(TokioIo::new(outbox.clone()), service));
+    let mut hyper = outbox.follow(hyper);
+    until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.get_mut().hyper().graceful_shutdown()).await;
 }
 
 /// Polls `hyper` to its end, or until it is to be parked, and obeys orders in between.
@@ -190,13 +194,19 @@ where
                 Poll::Ready(if is_unreadable { Ended::Unreadable } else { Ended::Cut })
             }
             Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                // hyper has asked the body before it wrote, and does not ask again by itself.
+                if conn.take_awaited() {
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
         }
     })
     .await
 }
 
-/// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's `LocalSet` owns them.
+/// Runs the streams of HTTP/2 connections on the worker they came in on. The worker's runtime owns them.
 #[derive(Clone)]
 struct LocalExecutor(Rc<Conn>);
 

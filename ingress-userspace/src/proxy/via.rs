@@ -3,15 +3,17 @@
 
 use std::sync::LazyLock;
 
-use http::{HeaderMap, Version, header};
+use http::Version;
+
+use super::fields::Fields;
 
 /// What this process calls itself, alike on all workers: a fixed part and eight random hexadecimal digits.
 static PSEUDONYM: LazyLock<String> = LazyLock::new(|| format!("xdp-ingress-{:08x}", super::headers::random() >> 32));
 
 /// Appends the field: what the request had already, then this process.
-pub(super) fn write(out: &mut Vec<u8>, received: Version, headers: &HeaderMap) {
+pub(super) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {
     out.extend_from_slice(b"via: ");
-    for elements in headers.get_all(header::VIA) {
+    for elements in fields.via().into_iter().flatten() {
         out.extend_from_slice(elements.as_bytes());
         out.extend_from_slice(b", ");
     }
@@ -25,14 +27,14 @@ pub(super) fn write(out: &mut Vec<u8>, received: Version, headers: &HeaderMap) {
 }
 
 /// Whether this process forwarded the request before: an endpoint that it leads to is the node itself.
-pub(super) fn is_loop(headers: &HeaderMap) -> bool {
+pub(super) fn is_loop(fields: &Fields<'_>) -> bool {
     let holds = |elements: &[u8]| memchr::memmem::find(elements, PSEUDONYM.as_bytes()).is_some();
-    headers.get_all(header::VIA).iter().any(|elements| holds(elements.as_bytes()))
+    fields.via().is_some_and(|sent| sent.into_iter().any(|elements| holds(elements.as_bytes())))
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue, header};
 
     use super::*;
 
@@ -41,14 +43,14 @@ mod tests {
         for elements in sent {
             headers.append(header::VIA, HeaderValue::from_static(elements));
         }
-        assert!(!is_loop(&headers), "{sent:?}");
+        assert!(!is_loop(&Fields::of(&headers)), "{sent:?}");
         let mut out = Vec::new();
-        write(&mut out, received, &headers);
+        write(&mut out, received, &Fields::of(&headers));
         let line = String::from_utf8(out).expect("ascii");
         let value = line.strip_prefix("via: ").and_then(|line| line.strip_suffix("\r\n")).expect("one line");
         assert_eq!(value, format!("{expect} {}", *PSEUDONYM));
         headers.insert(header::VIA, HeaderValue::from_str(&format!("{value}, 1.1 other")).expect("valid value"));
-        assert!(is_loop(&headers), "{value}");
+        assert!(is_loop(&Fields::of(&headers)), "{value}");
     }
 
     #[test]

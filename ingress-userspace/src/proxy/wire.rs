@@ -9,7 +9,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 
 use super::{
     conn::Conn,
@@ -28,6 +31,8 @@ const LINGER_MAX: usize = 16 * 1024 * 1024;
 /// A stream that tells its [`Conn`] what it sees.
 pub(super) struct Wire<IO> {
     io: IO,
+    /// The socket, if it takes what is written as it is: then bytes can go to it through a pipe.
+    plain: Option<fn(&IO) -> &TcpStream>,
     conn: Rc<Conn>,
     follows: Follows,
     phase: Phase,
@@ -60,19 +65,19 @@ enum Phase {
 
 impl<IO> Wire<IO> {
     /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would
-    /// understand (RFC 9113, 3.3).
-    pub(super) fn http1(io: IO, conn: Rc<Conn>) -> Self {
+    /// understand (RFC 9113, 3.3). `plain` is the socket, if nothing is between.
+    pub(super) fn http1(io: IO, plain: Option<fn(&IO) -> &TcpStream>, conn: Rc<Conn>) -> Self {
         // What was parked between two requests has begun long ago.
         let begins = !conn.progress.is_idle();
         let phase = if begins && !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
         let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
-        Self { io, conn, follows, phase, held: Vec::new(), linger: None }
+        Self { io, plain, conn, follows, phase, held: Vec::new(), linger: None }
     }
 
     /// HTTP/2; `early` was read already.
     pub(super) fn http2(io: IO, conn: Rc<Conn>, early: Vec<u8>) -> Self {
         let follows = Follows::Http2(Frames::new(conn.worker.now()));
-        Self { io, conn, follows, phase: Phase::Open, held: early, linger: None }
+        Self { io, plain: None, conn, follows, phase: Phase::Open, held: early, linger: None }
     }
 
     /// Whether the client speaks HTTP/2 after all.
@@ -291,11 +296,28 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         }
         result
     }
+
+    /// Writes `bufs`, of which the last stands for what is in the pipe: first the others, then that.
+    fn poll_write_piped(&mut self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let piped = self.conn.piped();
+        let result = match (piped.before(bufs), self.plain) {
+            (Some([]), Some(tcp)) => piped.poll_drain(cx, tcp(&self.io), &self.conn.worker.pipes),
+            (Some(before), Some(_)) => Pin::new(&mut self.io).poll_write_vectored(cx, before),
+            _ => {
+                tracing::error!("what is to be written is not what is in the pipe, which is a defect; closing");
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
+        };
+        self.wrote(result, [])
+    }
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.conn.filled().is_some() {
+            return this.poll_write_piped(cx, &[io::IoSlice::new(buf)]);
+        }
         let result = Pin::new(&mut this.io).poll_write(cx, buf);
         this.wrote(result, [buf])
     }
@@ -306,6 +328,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.conn.filled().is_some() {
+            return this.poll_write_piped(cx, bufs);
+        }
         let result = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
         this.wrote(result, bufs.iter().map(|buf| &**buf))
     }

@@ -13,8 +13,9 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{
     net::TcpListener,
+    runtime::LocalRuntime,
     sync::{mpsc, watch},
-    task::{AbortHandle, JoinSet, LocalSet},
+    task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
 
@@ -196,6 +197,7 @@ impl Worker {
         }
         self.shared.stats.timed_out.fetch_add(timed_out, Relaxed);
         self.warm.expire(now, self.options.park_after);
+        self.pipes.ask_again();
         self.relieve();
         self.pool.prune(now);
         self.http2.prune(now);
@@ -257,22 +259,22 @@ impl Drop for Entered {
 
 /// Runs a worker until it is stopped or drained. Returns how many connections were cut off.
 pub(super) fn run(
-    runtime: &tokio::runtime::Runtime,
+    runtime: LocalRuntime,
     worker: &Rc<Worker>,
     listeners: Vec<(Entrance, TcpListener)>,
     changed: Changed,
     signal: watch::Receiver<Signal>,
 ) -> usize {
-    let local = LocalSet::new();
     let Changed { tcp, udp } = changed;
-    local.block_on(runtime, async {
+    runtime.block_on(async {
         let datagrams = datagrams::run(Rc::clone(worker), udp, signal.clone());
         tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams);
     });
     let cut = worker.connections.borrow().len();
-    // Dropping the set drops the tasks of the connections that are left, and with them what they hold.
-    drop(local);
+    // With the runtime go the tasks of the connections that are left, and with them what they hold.
+    // Hashes of passwords that are under way are waited for, and no sign is to be expected meanwhile.
     worker.pulse.end();
+    drop(runtime);
     cut
 }
 

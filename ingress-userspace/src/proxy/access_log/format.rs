@@ -1,15 +1,19 @@
 //! Entries as lines. Pure.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Version, header};
-use jiff::{Timestamp, fmt::strtime};
+use jiff::{
+    Timestamp,
+    fmt::{strtime, temporal::DateTimePrinter},
+    tz::Offset,
+};
 
 use super::{Entry, Notes, UpstreamAnswer};
 use crate::{
     model::{LogEscape, LogField, LogFormat, LogPiece},
-    proxy::Authority,
+    proxy::{Authority, fields::Field},
 };
 
 /// The fields of a line of JSON, in this order; the name, what it says, and whether that is a number.
@@ -34,6 +38,9 @@ const JSON: [(&str, LogField, bool); 19] = [
     ("upstream_seconds", LogField::UpstreamTime, true),
     ("user_agent", LogField::Header(header::USER_AGENT), false),
 ];
+
+/// Times to the second.
+const TIME: DateTimePrinter = DateTimePrinter::new().precision(Some(0));
 
 /// The line of a request that took so long until `now`.
 pub(super) fn line(entry: &Entry, took: Duration, now: Timestamp) -> Vec<u8> {
@@ -64,7 +71,7 @@ fn json(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
             line.push(',');
         }
         let quote = if *is_number { "" } else { "\"" };
-        write!(line, "\"{name}\":{quote}").unwrap_or_default();
+        line.extend(["\"", *name, "\":", quote]);
         push(line, &value, LogEscape::Json);
         line.push_str(quote);
     }
@@ -72,44 +79,40 @@ fn json(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
 }
 
 /// What there is to say; `None` if nothing.
-fn value(field: &LogField, entry: &Entry, took: Duration, now: Timestamp) -> Option<String> {
+fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp) -> Option<Cow<'e, str>> {
     let Entry { log: _, sink: _, request, client, secure, begun: _, notes, status, sent } = entry;
     let Notes { owner, upstream, answer, request_id, received } = notes;
     let target = || request.uri.path_and_query().map_or("/", |target| target.as_str());
     let owner = || owner.as_deref().and_then(|owner| owner.split_once('/'));
-    let authority = || Authority::of(request.version, &request.uri, &request.headers).ok();
+    let authority = || Authority::of(request.version, &request.uri, Field::of(&request.headers, header::HOST)).ok();
     let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
     Some(match field {
-        LogField::ClientAddress => client.to_string(),
-        LogField::User => user(&request.headers)?,
-        LogField::TimeCommon => strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?,
-        LogField::TimeIso => strtime::format("%Y-%m-%dT%H:%M:%S+00:00", now).ok()?,
-        LogField::TimeUnix => format!("{}.{:03}", now.as_second(), now.subsec_millisecond()),
-        LogField::Request => format!("{} {} {}", request.method, target(), version(request.version)),
-        LogField::Method => request.method.to_string(),
-        LogField::Target => target().to_owned(),
-        LogField::Path => request.uri.path().to_owned(),
-        LogField::Query => request.uri.query()?.to_owned(),
-        LogField::Version => version(request.version).to_owned(),
-        LogField::Scheme => if *secure { "https" } else { "http" }.to_owned(),
-        LogField::Host => authority()?.host.into_owned(),
-        LogField::Authority => {
-            let mut text = Vec::new();
-            authority()?.write(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        }
-        LogField::Header(name) => String::from_utf8_lossy(request.headers.get(name)?.as_bytes()).into_owned(),
-        LogField::Status => status.to_string(),
-        LogField::Sent => sent.to_string(),
-        LogField::Received => received.as_ref().map_or(0, |received| received.get()).to_string(),
-        LogField::Took => seconds(took),
-        LogField::RequestId => String::from_utf8_lossy(request_id.as_ref()?.as_bytes()).into_owned(),
-        LogField::Namespace => owner()?.0.to_owned(),
-        LogField::Ingress => owner()?.1.to_owned(),
-        LogField::Upstream => upstream.as_ref()?.to_string(),
-        LogField::UpstreamAddress => answer.as_ref()?.address.to_string(),
-        LogField::UpstreamStatus => answer.as_ref()?.status.to_string(),
-        LogField::UpstreamTime => seconds(answer.as_ref().map(|UpstreamAnswer { took, .. }| *took)?),
+        LogField::ClientAddress => client.to_string().into(),
+        LogField::User => user(&request.headers)?.into(),
+        LogField::TimeCommon => strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into(),
+        LogField::TimeIso => TIME.timestamp_with_offset_to_string(&now, Offset::UTC).into(),
+        LogField::TimeUnix => format!("{}.{:03}", now.as_second(), now.subsec_millisecond()).into(),
+        LogField::Request => format!("{} {} {}", request.method, target(), version(request.version)).into(),
+        LogField::Method => request.method.as_str().into(),
+        LogField::Target => target().into(),
+        LogField::Path => request.uri.path().into(),
+        LogField::Query => request.uri.query()?.into(),
+        LogField::Version => version(request.version).into(),
+        LogField::Scheme => if *secure { "https" } else { "http" }.into(),
+        LogField::Host => authority()?.into_host(),
+        LogField::Authority => authority()?.into_text(),
+        LogField::Header(name) => String::from_utf8_lossy(request.headers.get(name)?.as_bytes()),
+        LogField::Status => status.to_string().into(),
+        LogField::Sent => sent.to_string().into(),
+        LogField::Received => received.as_ref().map_or(0, |received| received.get()).to_string().into(),
+        LogField::Took => seconds(took).into(),
+        LogField::RequestId => String::from_utf8_lossy(request_id.as_ref()?.as_bytes()),
+        LogField::Namespace => owner()?.0.into(),
+        LogField::Ingress => owner()?.1.into(),
+        LogField::Upstream => upstream.as_ref()?.as_str().into(),
+        LogField::UpstreamAddress => answer.as_ref()?.address.to_string().into(),
+        LogField::UpstreamStatus => answer.as_ref()?.status.to_string().into(),
+        LogField::UpstreamTime => seconds(answer.as_ref().map(|UpstreamAnswer { took, .. }| *took)?).into(),
         LogField::Nothing => return None,
     })
 }
@@ -132,6 +135,14 @@ fn user(headers: &HeaderMap) -> Option<String> {
 
 /// Appends a value so that nothing in it ends what it stands in.
 fn push(line: &mut String, value: &str, escape: LogEscape) {
+    // Nearly every value has nothing to escape. What needs it is one byte of ASCII, or part of another character.
+    let is_plain = |byte: u8| match escape {
+        LogEscape::Json => !matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f),
+        LogEscape::Default => !matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f..),
+    };
+    if value.bytes().all(is_plain) {
+        return line.push_str(value);
+    }
     for c in value.chars() {
         match (c, escape) {
             ('"' | '\\', LogEscape::Json) => line.extend(['\\', c]),

@@ -3,10 +3,11 @@
 
 use std::{
     cell::{Cell, RefCell},
-    io::Write,
+    io::{self, Write},
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,12 +16,15 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 
 use crate::model::{AccessLog, Trust, UpstreamKey};
 
-use super::{client::Client, conn::Conn, headers::RequestId, snapshot::Snapshot};
+use super::{client::Client, conn::Conn, request_id::RequestId, snapshot::Snapshot};
 
 mod format;
 
 /// Lines that wait to be written.
 const QUEUE_MAX: usize = 32 * 1024;
+/// How long whoever writes rests when nothing waits, so that the lines that come meanwhile are written at once, and no
+/// request has to wake it for its own.
+const REST: Duration = Duration::from_millis(10);
 
 /// Where lines go.
 #[derive(Clone, Debug)]
@@ -29,6 +33,9 @@ pub struct Sink(NonBlocking);
 /// Writes what is left when it is dropped.
 #[derive(Debug)]
 pub struct SinkGuard(#[expect(dead_code, reason = "held for what its drop does")] WorkerGuard);
+
+/// A writer that rests after each flush, which is when the queue is empty.
+struct Resting<W>(W);
 
 /// What there is to say of a request.
 struct Entry {
@@ -52,8 +59,9 @@ pub(super) struct Line(Rc<RefCell<Option<Entry>>>);
 pub(super) struct Telling<'c> {
     conn: &'c Conn,
     trust: &'c Trust,
-    pub(super) request: Parts,
-    pub(super) teller: Option<Teller>,
+    pub(super) request: &'c mut Parts,
+    /// Boxed, so that requests that are not told do not carry its size.
+    pub(super) teller: Option<Box<Teller>>,
 }
 
 /// Of requests whose client has left, as nginx has it; no client ever sees it.
@@ -95,7 +103,7 @@ impl Sink {
     pub fn new(writer: impl Write + Send + 'static) -> (Self, SinkGuard) {
         let builder =
             NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_MAX).thread_name("access-log");
-        let (sink, guard) = builder.finish(writer);
+        let (sink, guard) = builder.finish(Resting(writer));
         (Self(sink), SinkGuard(guard))
     }
 
@@ -111,22 +119,36 @@ impl Sink {
     }
 }
 
+// === impl Resting ===
+
+impl<W: Write> Write for Resting<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()?;
+        thread::sleep(REST);
+        Ok(())
+    }
+}
+
 // === impl Telling ===
 
 impl<'c> Telling<'c> {
-    pub(super) fn new(conn: &'c Conn, snapshot: &'c Snapshot, request: Parts) -> Self {
+    pub(super) fn new(conn: &'c Conn, snapshot: &'c Snapshot, request: &'c mut Parts) -> Self {
         Self { conn, trust: &snapshot.settings.trust, request, teller: Teller::of(conn, snapshot) }
     }
 
     /// The response begins, with the status that the client gets.
-    pub(super) fn answered(mut self, status: u16) {
+    pub(super) fn answered(&mut self, status: u16) {
         self.fill(status);
     }
 
     fn fill(&mut self, status: u16) -> Option<Line> {
         let teller = self.teller.take()?;
         let line = teller.line();
-        let request = std::mem::replace(&mut self.request, http::Request::new(()).into_parts().0);
+        let request = std::mem::replace(self.request, http::Request::new(()).into_parts().0);
         teller.fill(self.conn, self.trust, request, status);
         Some(line)
     }
@@ -144,13 +166,14 @@ impl Drop for Telling<'_> {
 
 impl Teller {
     /// One for a request that begins now, if it is to be told.
-    pub(super) fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Self> {
+    fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
         let (log, sink) = (snapshot.settings.access_log.clone()?, conn.worker.shared.sink.get()?.clone());
-        Some(Self { log, sink, line: Line::default(), begun: Instant::now(), notes: Notes::default() })
+        let (line, notes) = (Line::default(), Notes::default());
+        Some(Box::new(Self { log, sink, line, begun: Instant::now(), notes }))
     }
 
     /// A rule of `owner` was found; `None` if that does not want it told.
-    pub(super) fn matched(teller: &mut Option<Self>, owner: &Arc<str>, logged: bool) {
+    pub(super) fn matched(teller: &mut Option<Box<Self>>, owner: &Arc<str>, logged: bool) {
         match teller {
             Some(teller) if logged => teller.notes.owner = Some(Arc::clone(owner)),
             _ => *teller = None,
@@ -158,7 +181,7 @@ impl Teller {
     }
 
     /// `None` if nothing is told of requests for this target.
-    pub(super) fn skip(teller: &mut Option<Self>, target: &str) {
+    pub(super) fn skip(teller: &mut Option<Box<Self>>, target: &str) {
         let Some(known) = teller else { return };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
         if known.log.skip.iter().any(|skip| skip.matches(path)) {

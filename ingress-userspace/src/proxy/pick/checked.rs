@@ -59,6 +59,6 @@ impl Checked {
     }
 
     pub(in crate::proxy) fn count(&self, result: CheckResult) {
-        self.common.counts.check(result);
+        self.common.counts().check(result);
     }
 }

@@ -65,7 +65,8 @@ struct Common {
     /// Held by who ejects, so that no two at one time eject more than may be.
     ejecting: Mutex<()>,
     gate: Option<Gate>,
-    counts: Counts,
+    /// Made when there is something to count: for most upstreams there is nothing.
+    counts: OnceLock<Box<Counts>>,
 }
 
 /// How the endpoint for a request is chosen.
@@ -201,7 +202,7 @@ impl UpstreamState {
         let Some(gate) = &self.common.gate else { return Ok(None) };
         // Boxed, so that where there is no cap nothing carries its size.
         let entered = Box::pin(gate.enter(wait)).await;
-        entered.map(Some).inspect_err(|full| self.common.counts.refuse(*full))
+        entered.map(Some).inspect_err(|full| self.common.counts().refuse(*full))
     }
 
     /// An endpoint as [`UpstreamState::pick`] has it, with what counts the request there, if anybody looks at that.
@@ -229,12 +230,12 @@ impl UpstreamState {
     /// Why there is no endpoint for a request that tried none: each is at its cap, or there are none.
     pub(super) fn refuse(&self) -> Option<Full> {
         let is_full = !self.is_empty() && self.upkeep.caps.requests.is_some();
-        is_full.then_some(Full::Requests).inspect(|full| self.common.counts.refuse(*full))
+        is_full.then_some(Full::Requests).inspect(|full| self.common.counts().refuse(*full))
     }
 
     /// Counts a request that goes to another endpoint.
     pub(super) fn retried(&self) {
-        self.common.counts.retries.fetch_add(1, Relaxed);
+        self.common.counts().retries.fetch_add(1, Relaxed);
     }
 
     /// An endpoint that is fit, has room and was not tried already, as `choice` has it; if none that remains is fit,
@@ -323,7 +324,7 @@ impl UpstreamState {
         if ejected < self.upkeep.ejection.most(self.endpoints.len()) && fit > 1 {
             let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             self.endpoints[index].health.eject(now_ms.saturating_add(time));
-            self.common.counts.ejections.fetch_add(1, Relaxed);
+            self.common.counts().ejections.fetch_add(1, Relaxed);
         }
     }
 
@@ -336,6 +337,8 @@ impl UpstreamState {
     /// How its endpoints are, and what has happened to its requests.
     pub(super) fn view(&self, now_ms: u64) -> UpstreamView {
         let Common { ejecting: _, gate: _, counts } = &*self.common;
+        let nothing = Counts::default();
+        let counts = counts.get().map_or(&nothing, |counts| &**counts);
         let (mut fit, mut ejected, mut unwell) = (0, 0, 0);
         // Each is looked at once: others change it meanwhile.
         for EndpointState { health, .. } in &self.endpoints {
@@ -434,6 +437,10 @@ impl Picked<'_> {
 
 impl Common {
     fn new(upkeep: &Upkeep) -> Self {
-        Self { ejecting: Mutex::new(()), gate: Gate::new(upkeep.caps), counts: Counts::default() }
+        Self { ejecting: Mutex::new(()), gate: Gate::new(upkeep.caps), counts: OnceLock::new() }
+    }
+
+    fn counts(&self) -> &Counts {
+        self.counts.get_or_init(Box::default)
     }
 }

@@ -13,7 +13,8 @@ use super::{
         authenticate::Asking,
         body::{Body, RequestBody},
         error, error_pages,
-        forward::{Forwarded, Plan, forward},
+        forward::{Plan, forward},
+        forwarded::Forwarded,
         headers::Head,
         in_flight::InFlight,
         pick::{Choice, UpstreamState, hash},
@@ -28,50 +29,57 @@ use super::{
 pub(super) struct Admitted<'r> {
     pub(super) upstream: &'r UpstreamState,
     pub(super) session: Option<Session<'r>>,
-    pub(super) edits: Edits<'r>,
     pub(super) handshake: Option<Handshake>,
-    pub(super) body: RequestBody,
+    /// Until an endpoint has it.
+    pub(super) body: Option<RequestBody>,
 }
 
-/// Forwards a request, and makes what comes of that the client's response.
+/// Forwards a request, as `edits` changes it, and makes what comes of that the client's response.
 pub(super) async fn exchange(
     asking: &Asking<'_>,
-    admitted: Admitted<'_>,
+    admitted: &mut Admitted<'_>,
+    edits: &Edits<'_>,
     pages: Option<&ErrorPages>,
     asked: Asked,
     mut in_flight: InFlight,
-    teller: &mut Option<Teller>,
+    teller: &mut Option<Box<Teller>>,
 ) -> Response<Body> {
-    let Asking { conn, snapshot, forwarding, subject, request_id, .. } = *asking;
-    let Admitted { upstream, session, edits, handshake, mut body } = admitted;
+    let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
+    let Admitted { upstream, session, handshake, body } = admitted;
+    let upstream = *upstream;
     let bodiless = *subject.method == Method::HEAD;
     // Whoever makes the pages is not asked for others.
     let pages = pages.filter(|pages| pages.backend != *upstream.key());
-    body.tell(teller.as_mut().map(|teller| teller.forwarded(request_id, upstream.key())));
-    let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, &edits) };
+    let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
-    match forward(conn, snapshot.limits(forwarding), upstream, plan, &head, body).await {
+    let limits = snapshot.limits(forwarding);
+    match forward(conn, &limits, upstream, plan, &head, body).await {
         Ok((forwarded, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.held));
             if let Some(teller) = teller {
                 teller.answered(served.endpoint.address(), forwarded.status());
             }
-            let cookie = session.and_then(|session| session.set(upstream, &served, subject));
+            let cookie = session.as_ref().and_then(|session| session.set(upstream, &served, subject));
             let mut response = match forwarded {
                 Forwarded::Response(response)
                     if matches!(asked, Asked::Stream(_)) && response.status().is_success() =>
                 {
+                    // Its connection can be used again where the head was all there was.
+                    drop(response.into_response());
                     own(in_flight, error::not_switched(), bodiless)
                 }
                 Forwarded::Response(response) => {
                     match pages.filter(|pages| pages.replace(response.status().as_u16())) {
-                        None => relay(response, bodiless, in_flight),
+                        None => relay(response.into_response(), bodiless, in_flight),
                         // Boxed, so that other requests do not carry its size.
-                        Some(pages) => Box::pin(replace(response, pages, upstream, asking, &edits, in_flight)).await,
+                        Some(pages) => {
+                            let response = response.into_response();
+                            Box::pin(replace(response, pages, upstream, asking, edits, in_flight)).await
+                        }
                     }
                 }
-                Forwarded::Switched(response) => switch(conn, asked, response, in_flight),
+                Forwarded::Switched(response) => switch(conn, asked, *response, in_flight),
             };
             if let Some(cookie) = cookie {
                 response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -79,6 +87,8 @@ pub(super) async fn exchange(
             response
         }
         Err(failed) => {
+            // Nobody reads on.
+            *body = None;
             let answer = error::forward(&failed);
             let status = answer.status();
             // Whoever sent half a request waits for an answer and no page.
@@ -86,7 +96,7 @@ pub(super) async fn exchange(
             let page = match pages {
                 Some(pages) => {
                     let body = RequestBody::none(in_flight.cell());
-                    Box::pin(error_pages::page(pages, status, upstream.key(), asking, &edits, body)).await
+                    Box::pin(error_pages::page(pages, status, upstream.key(), asking, edits, body)).await
                 }
                 None => None,
             };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::{Method, Uri, Version, header, request::Parts};
+use http::{Method, Uri, Version, request::Parts};
 
 use crate::{model::HostId, route::Found};
 
@@ -10,6 +10,7 @@ use super::super::{
     authority::Authority,
     conn::Conn,
     error::{self, Answer},
+    fields::{Field, Fields},
     headers::are_trimmed,
     path,
     snapshot::Snapshot,
@@ -26,6 +27,7 @@ pub(super) struct Refusal {
 /// A well-formed request and what the routes say of it.
 pub(super) struct Matching<'r> {
     pub(super) authority: Authority<'r>,
+    pub(super) fields: Fields<'r>,
     /// Normal path and query.
     pub(super) target: Cow<'r, str>,
     pub(super) found: Found<'r>,
@@ -38,50 +40,50 @@ impl<'r> Matching<'r> {
         if *method == Method::CONNECT && !websocket::is_extended_connect(parts) {
             return Err(unattributed(error::connect()));
         }
+        let fields = Fields::of(headers);
         let authority =
-            Authority::of(*version, uri, headers).map_err(|refused| unattributed(error::authority(refused)))?;
+            Authority::of(*version, uri, fields.host).map_err(|refused| unattributed(error::authority(refused)))?;
         let host = |answer| {
-            let host = snapshot.routes.find(&authority.host, "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
+            let host = snapshot.routes.find(authority.host(), "").host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
             Refusal { host, answer: Box::new(answer) }
         };
         if *version == Version::HTTP_2 && !are_trimmed(headers) {
             return Err(host(error::field()));
         }
-        if !is_chunked_or_absent(parts) {
+        if !is_chunked_or_absent(fields.transfer_encoding) {
             return Err(host(error::transfer_encoding()));
         }
         if target_len(uri) > conn.worker.options.target_max {
             return Err(host(error::target_too_long()));
         }
-        if headers.contains_key(header::VIA) && via::is_loop(headers) {
+        if via::is_loop(&fields) {
             return Err(host(error::loop_detected()));
         }
         // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if
         // any.
-        let path = match uri.path() {
-            "*" if *method == Method::OPTIONS => Cow::Borrowed("*"),
-            path => path::normalise(path).map_err(|refused| host(error::path(refused)))?,
+        let (path, decoded) = match uri.path() {
+            "*" if *method == Method::OPTIONS => (Cow::Borrowed("*"), None),
+            path => path::forms(path).map_err(|refused| host(error::path(refused)))?,
         };
-        let found = snapshot.routes.find(&authority.host, &path);
+        let found = snapshot.routes.find(authority.host(), &path);
         // To us an escaped slash is none, to many a pod it is: where that leads by another rule, one of the two was
         // meant to be gone round.
-        if let Some(other) = path::with_escaped_slashes(&path)
-            && !found.matched.is_same(&snapshot.routes.find(&authority.host, &other).matched)
+        if let Some(other) = decoded
+            && !found.matched.is_same(&snapshot.routes.find(authority.host(), &other).matched)
         {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);
-        Ok(Self { authority, target, found })
+        Ok(Self { authority, fields, target, found })
     }
 }
 
 /// Whether the framing is one that every server reads alike: hyper accepts more than one coding before `chunked`.
-fn is_chunked_or_absent(parts: &Parts) -> bool {
-    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => true,
-        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
-        (Some(_), Some(_)) => false,
+fn is_chunked_or_absent(codings: Field<'_>) -> bool {
+    match codings {
+        Field::Absent => true,
+        Field::Once(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        Field::Repeated => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Serves one request: authority → path → route → filters → forward. It parses no bytes and keeps no connection.
 
-use std::{convert::Infallible, rc::Rc};
+use std::{convert::Infallible, future::Future, rc::Rc};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
 use http_body::Body as _;
@@ -22,11 +22,11 @@ use super::{
     error,
     external::Cookies,
     forward::ForwardError,
-    headers::RequestId,
     in_flight::InFlight,
     memory::Pressure,
     mirror,
     offence::Offence,
+    request_id::RequestId,
     session::Session,
     snapshot::Snapshot,
     traces::Trace,
@@ -44,39 +44,46 @@ use matching::{Matching, Refusal};
 use response::{compress, own};
 
 /// Answers a request of `conn`. Whatever goes wrong is a response; hyper itself answers what it cannot parse.
-pub(super) async fn serve(conn: Rc<Conn>, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    let snapshot = conn.worker.snapshot();
+pub(super) fn serve(
+    conn: Rc<Conn>,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Body>, Infallible>> {
     let opened = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
-    let (parts, incoming) = request.into_parts();
-    let bodiless = parts.method == Method::HEAD;
-    // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with a
-    // body may still be served while the next, which is it, waits.
-    let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
-    let client = match opened {
-        Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),
-        _ if asked => Asked::Connection,
-        _ => Asked::Nothing,
-    };
-    let mut telling = Telling::new(&conn, &snapshot, parts);
-    let (parts, teller) = (&telling.request, &mut telling.teller);
-    let mut response = match Matching::of(&conn, &snapshot, parts) {
-        Ok(matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
-        Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_ref()), *answer, bodiless),
-    };
-    // Only answers of our own have extensions.
-    if let Some(offence) = response.extensions_mut().remove::<Offence>() {
-        conn.offend(offence);
+    // Taken apart before there is a future, which then has the parts where they stay: an `async fn` would move what it
+    // is given once more.
+    let (mut parts, incoming) = request.into_parts();
+    async move {
+        let snapshot = conn.worker.snapshot();
+        let bodiless = parts.method == Method::HEAD;
+        // Said of the connection, but true of one request alone: the one that ended with its head. An earlier one with
+        // a body may still be served while the next, which is it, waits.
+        let asked = conn.is_asked_handshake() && incoming.is_end_stream() && websocket::looks_like_one(&parts);
+        let client = match opened {
+            Some(opened) if websocket::is_extended_connect(&parts) => Asked::Stream(opened),
+            _ if asked => Asked::Connection,
+            _ => Asked::Nothing,
+        };
+        let mut telling = Telling::new(&conn, &snapshot, &mut parts);
+        let (parts, teller) = (&*telling.request, &mut telling.teller);
+        let mut response = match Matching::of(&conn, &snapshot, parts) {
+            Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
+            Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_deref()), *answer, bodiless),
+        };
+        // Only answers of our own have extensions.
+        if let Some(offence) = response.extensions_mut().remove::<Offence>() {
+            conn.offend(offence);
+        }
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if asked && !switched {
+            conn.decline();
+        }
+        // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
+        if parts.version != Version::HTTP_2 && !conn.worker.keeps_alive() && !switched {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        telling.answered(response.status().as_u16());
+        Ok(response)
     }
-    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if asked && !switched {
-        conn.decline();
-    }
-    // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
-    if parts.version != Version::HTTP_2 && !conn.worker.keeps_alive() && !switched {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    telling.answered(response.status().as_u16());
-    Ok(response)
 }
 
 /// Begins a request, and its line of the access log if it is to have one.
@@ -99,17 +106,17 @@ enum Asked {
 
 impl Matching<'_> {
     async fn act(
-        self,
+        &self,
         conn: &Rc<Conn>,
         snapshot: &Snapshot,
         parts: &Parts,
         incoming: Incoming,
         asked: Asked,
-        teller: &mut Option<Teller>,
+        teller: &mut Option<Box<Teller>>,
     ) -> Response<Body> {
-        let Self { authority, target, found } = self;
+        let Self { authority, fields, target, found } = self;
         let host = found.host.map_or(HostId::UNATTRIBUTED, |entry| entry.id);
-        let mut in_flight = begin(conn, host, teller.as_ref());
+        let mut in_flight = begin(conn, host, teller.as_deref());
         let bodiless = parts.method == Method::HEAD;
         let client = conn.peer().client(&snapshot.settings.trust, &parts.headers);
         if snapshot.settings.blocked.as_ref().is_some_and(|blocked| is_blocked(blocked, &client, &parts.headers)) {
@@ -125,31 +132,32 @@ impl Matching<'_> {
                 (&filters[..], forwarding, target)
             }
         };
-        Teller::skip(teller, &target);
+        Teller::skip(teller, target);
         let identity = if conn.secure { conn.shown.identity(snapshot, found.host) } else { Ok(None) };
         let Ok(identity) = identity else { return own(in_flight, error::misdirected(), bodiless) };
         // To filters and endpoints it is the request of HTTP/1.1 that it becomes.
         let connect = parts.method == Method::CONNECT;
         let subject = Subject {
             method: if connect { &Method::GET } else { &parts.method },
-            host: &authority.host,
+            host: authority.host(),
             port: authority.port,
-            target: &target,
+            target,
             headers: &parts.headers,
             secure: client.secure,
             certificate: identity.as_ref().map_or(Shown::Nothing, |identity| identity.shown),
             client: client.address,
             https_port: conn.worker.options.https_port,
         };
-        let request_id = RequestId::of(&parts.headers);
+        let request_id = RequestId::of(fields.request_id);
         let asking = Asking {
             conn,
             snapshot,
             forwarding,
             version: parts.version,
-            authority: &authority,
+            authority,
             client: &client,
             subject: &subject,
+            fields,
             identity: identity.as_deref(),
             request_id: &request_id,
         };
@@ -160,7 +168,7 @@ impl Matching<'_> {
         let (mut edits, mut cookies) = (Edits::default(), Cookies::default());
         let pages = filter::error_pages(filters);
         let decided = decide(filters, action, &asking, &mut edits, &mut cookies, &mut in_flight).await;
-        let admitted = decided.and_then(|id| {
+        let mut admitted = decided.and_then(|id| {
             let handshake = match asked {
                 Asked::Nothing => None,
                 Asked::Connection | Asked::Stream(_) => websocket::handshake(parts).map_err(error::handshake)?,
@@ -177,14 +185,15 @@ impl Matching<'_> {
                 mirror::start(mirror, &asking, &edits, &mut body);
             }
             let upstream = snapshot.upstream(id).ok_or_else(|| error::forward(&ForwardError::NoEndpoints))?;
+            body.tell(teller.as_mut().map(|teller| teller.forwarded(&request_id, upstream.key())));
             // A session is with the rule's own pods.
             let is_own = pages.is_none_or(|pages| pages.backend != *upstream.key());
             let affinity = forwarding.affinity.as_ref().filter(|_| is_own);
             let session = affinity.and_then(|affinity| Session::of(affinity, action, (id, upstream), &subject));
-            Ok(Admitted { upstream, session, edits, handshake, body })
+            Ok(Admitted { upstream, session, handshake, body: Some(body) })
         });
         let mut response = match admitted {
-            Ok(admitted) => exchange(&asking, admitted, pages, asked, in_flight, teller).await,
+            Ok(ref mut admitted) => exchange(&asking, admitted, &edits, pages, asked, in_flight, teller).await,
             Err(answer) => own(in_flight, *answer, bodiless),
         };
         cookies.add(&mut response);

@@ -38,16 +38,14 @@ pub(super) fn own(mut in_flight: InFlight, answer: Answer, bodiless: bool) -> Re
 }
 
 /// Makes an upstream's response one of ours. What concerns the upstream's connection is gone from its head already.
-pub(super) fn relay(response: Response<Source>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
-    in_flight.answered(parts.status);
-    parts.headers.entry(header::SERVER).or_insert(error::SERVER);
+pub(super) fn relay(mut response: Response<Source>, bodiless: bool, mut in_flight: InFlight) -> Response<Body> {
+    let status = response.status();
+    in_flight.answered(status);
+    response.headers_mut().entry(header::SERVER).or_insert(error::SERVER);
     // hyper speaks the client's version; that of the upstream ends here.
-    parts.version = Version::HTTP_11;
-    let status = parts.status;
+    *response.version_mut() = Version::HTTP_11;
     let bodiless = bodiless || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
-    let body = Body::upstream(body, StatusClass::of(status.as_u16()), bodiless, in_flight);
-    Response::from_parts(parts, body)
+    response.map(|body| Body::upstream(body, StatusClass::of(status.as_u16()), bodiless, in_flight))
 }
 
 /// The page that stands in for a pod's response, or an answer of our own if it cannot be had. Of what the pod said, the
@@ -117,7 +115,7 @@ pub(super) fn switch(
         Asked::Stream(opened) => {
             parts.status = StatusCode::OK;
             parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-            // The worker's `LocalSet` owns it; it ends with the stream, which ends with the connection.
+            // The worker's runtime owns it; it ends with the stream, which ends with the connection.
             tokio::task::spawn_local(tunnel.run_stream(Rc::clone(conn), tokio::task::id(), opened));
         }
         Asked::Connection | Asked::Nothing => {

@@ -7,12 +7,11 @@
 //! ```
 
 mod hello;
-mod pipe;
 mod relay;
 mod serve;
 
+pub use super::pipe::Pipes;
 pub use hello::{HELLO_MAX, HelloReader, Seen};
-pub use pipe::Pipes;
 pub use relay::{Passed, Relay, RelayError};
 pub(super) use serve::{pass_through, serve};
 

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::pipe::{Pipe, Pipes};
+use crate::proxy::pipe::{Pipe, Pipes};
 
 /// Bytes that a direction may pass before other connections of the worker get a turn.
 const TURN: usize = 1024 * 1024;
@@ -155,12 +155,7 @@ impl Way {
         }
         loop {
             if let Some(pipe) = &mut self.pipe {
-                ready!(to.poll_write_ready(cx)).map_err(Fault::Write)?;
-                match pipe.drain(to) {
-                    Ok(count) => *passed += count,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(error) => return Poll::Ready(Err(Fault::Write(error))),
-                }
+                *passed += ready!(pipe.poll_drain(cx, to)).map_err(Fault::Write)?;
                 if pipe.is_empty()
                     && let Some(pipe) = self.pipe.take()
                 {
@@ -172,21 +167,12 @@ impl Way {
                 }
                 continue;
             }
-            ready!(from.poll_read_ready(cx)).map_err(Fault::Read)?;
-            let mut pipe = pipes.take();
-            match pipe.fill(from) {
-                Ok(0) if self.cut => return Poll::Ready(Err(Fault::Read(io::ErrorKind::ConnectionReset.into()))),
-                Ok(0) => {
-                    pipes.give_back(pipe);
+            match ready!(pipes.poll_fill(cx, from, usize::MAX)).map_err(Fault::Read)? {
+                Some(pipe) => self.pipe = Some(pipe),
+                None if self.cut => return Poll::Ready(Err(Fault::Read(io::ErrorKind::ConnectionReset.into()))),
+                None => {
                     self.ended = true;
                     return Poll::Ready(SockRef::from(to).shutdown(Shutdown::Write).map_err(Fault::Write));
-                }
-                Ok(_) => self.pipe = Some(pipe),
-                Err(error) => {
-                    pipes.give_back(pipe);
-                    if error.kind() != io::ErrorKind::WouldBlock {
-                        return Poll::Ready(Err(Fault::Read(error)));
-                    }
                 }
             }
         }

@@ -15,6 +15,7 @@ use super::{
     exchange::Transfer,
     framing::{Decoded, Decoder, Framing},
 };
+use crate::proxy::pipe::{Pipe, Pipes};
 
 /// From how many bytes to come on a body is read into a large buffer.
 const LARGE_FROM: u64 = 32 * 1024;
@@ -25,7 +26,7 @@ const LARGE_FROM: u64 = 32 * 1024;
 /// client as a broken connection, never as an end. After the end or an error there is nothing more.
 pub struct ResponseBody<B> {
     /// None once the connection has gone back or was closed.
-    transfer: Option<Transfer<B>>,
+    transfer: Option<Box<Transfer<B>>>,
     decoder: Decoder,
     keep_alive: bool,
     /// The last read filled its buffer: there is more where it came from.
@@ -37,7 +38,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    pub(super) fn new(transfer: Transfer<B>, framing: Framing, keep_alive: bool) -> Self {
+    pub(super) fn new(transfer: Box<Transfer<B>>, framing: Framing, keep_alive: bool) -> Self {
         let decoder = Decoder::new(framing, transfer.limits.headers_max);
         let mut body = Self { transfer: Some(transfer), decoder, keep_alive, plenty: false };
         if body.decoder.is_end() {
@@ -45,6 +46,48 @@ where
             body.end(&mut Context::from_waker(std::task::Waker::noop()));
         }
         body
+    }
+
+    /// Bytes that were read and are not handed out yet.
+    pub(in crate::proxy) fn has_read(&self) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| !transfer.buffer.is_empty())
+    }
+
+    /// How many bytes the upstream's socket is still to bring that are nothing but the body; 0 if that is not known, or
+    /// TLS is between.
+    pub(in crate::proxy) fn unread(&self) -> u64 {
+        match (&self.transfer, self.decoder.remaining()) {
+            (Some(transfer), Some(left)) if transfer.is_plain() => left.saturating_sub(transfer.buffer.len() as u64),
+            _ => 0,
+        }
+    }
+
+    /// Moves what comes next into a pipe; `None` at the end. For a body of which there is something [`Self::unread`],
+    /// after all that it [`Self::has_read`].
+    pub(in crate::proxy) fn poll_pipe(
+        &mut self,
+        cx: &mut Context<'_>,
+        pipes: &Pipes,
+    ) -> Poll<Result<Option<Pipe>, BodyError>> {
+        let next = ready!(self.poll_next_pipe(cx, pipes));
+        if next.is_err() {
+            self.transfer = None;
+        }
+        Poll::Ready(next)
+    }
+
+    fn poll_next_pipe(&mut self, cx: &mut Context<'_>, pipes: &Pipes) -> Poll<Result<Option<Pipe>, BodyError>> {
+        let (Some(transfer), Some(left)) = (&mut self.transfer, self.decoder.remaining()) else {
+            return Poll::Ready(Ok(None));
+        };
+        let Some(pipe) = ready!(transfer.poll_pipe(cx, pipes, left))? else {
+            return Poll::Ready(Err(BodyError::Truncated));
+        };
+        self.decoder.pass(pipe.held() as u64);
+        if self.decoder.is_end() {
+            self.end(cx);
+        }
+        Poll::Ready(Ok(Some(pipe)))
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, BodyError>> {
@@ -79,9 +122,11 @@ where
         }
     }
 
+    /// The connection serves again if both sides are done with each other.
     fn end(&mut self, cx: &mut Context<'_>) {
-        if let Some(transfer) = self.transfer.take() {
-            transfer.end(cx, self.keep_alive);
+        let Some(mut transfer) = self.transfer.take() else { return };
+        if transfer.is_over(cx) && self.keep_alive {
+            transfer.connection.release();
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct ReadBuffer {
 }
 
 /// A request head on its way out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TextBuffer(Vec<u8>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,28 +72,25 @@ impl ReadBuffer {
 
     fn take(kind: Kind) -> Self {
         let size = kind.size();
-        let mut free = kind.swap_free(Vec::new());
-        let mut found = None;
-        for index in (free.len().saturating_sub(TRIES)..free.len()).rev() {
-            if free[index].try_reclaim(size) {
-                found = Some(free.swap_remove(index));
-                break;
-            }
-        }
-        drop(kind.swap_free(free));
-        Self { bytes: found.unwrap_or_else(|| BytesMut::with_capacity(size)), kind }
+        let found = kind.with_free(|free| {
+            let tried = free.len().saturating_sub(TRIES)..free.len();
+            let index = tried.rev().find(|index| free[*index].try_reclaim(size))?;
+            Some(free.swap_remove(index))
+        });
+        Self { bytes: found.flatten().unwrap_or_else(|| BytesMut::with_capacity(size)), kind }
     }
 }
 
 impl Drop for ReadBuffer {
     fn drop(&mut self) {
-        let mut free = self.kind.swap_free(Vec::new());
-        if free.len() < self.kind.kept() {
-            let mut bytes = std::mem::take(&mut self.bytes);
-            bytes.clear();
-            free.push(bytes);
-        }
-        drop(self.kind.swap_free(free));
+        let Self { bytes, kind } = self;
+        // Otherwise it goes back to the allocator.
+        kind.with_free(|free| {
+            if free.len() < kind.kept() {
+                bytes.clear();
+                free.push(std::mem::take(bytes));
+            }
+        });
     }
 }
 
@@ -130,14 +127,15 @@ impl Kind {
         }
     }
 
-    /// The worker's free list of this kind for `other`; empty while the thread ends and its list is gone.
-    fn swap_free(self, other: Vec<BytesMut>) -> Vec<BytesMut> {
+    /// What `act` does with the worker's free list of this kind; `None` if there is no such list, or no longer, because
+    /// the thread ends.
+    fn with_free<T>(self, act: impl FnOnce(&mut Vec<BytesMut>) -> T) -> Option<T> {
         let list = match self {
-            Self::None => return Vec::new(),
+            Self::None => return None,
             Self::Small => &SMALL_FREE,
             Self::Large => &LARGE_FREE,
         };
-        list.try_with(|free| free.replace(other)).unwrap_or_default()
+        list.try_with(|free| act(&mut free.borrow_mut())).ok()
     }
 }
 
@@ -153,7 +151,7 @@ impl TextBuffer {
 impl Drop for TextBuffer {
     fn drop(&mut self) {
         let mut text = std::mem::take(&mut self.0);
-        if text.capacity() > TEXT_MAX {
+        if !(1..=TEXT_MAX).contains(&text.capacity()) {
             return;
         }
         text.clear();

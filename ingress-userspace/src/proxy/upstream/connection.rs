@@ -19,10 +19,16 @@ use super::{
     timer::Timer,
     tls::{Connector, ConnectorId},
 };
-use crate::proxy::proxy_protocol::Introduction;
+use crate::proxy::{
+    pipe::{Pipe, Pipes},
+    proxy_protocol::Introduction,
+};
 
-/// An open connection, fit for one exchange. Dropping it closes it.
-pub struct Connection {
+/// An open connection, fit for one exchange. Dropping it closes it. Boxed, because it goes from hand to hand: out of the
+/// pool, through an exchange, and back.
+pub struct Connection(Box<State>);
+
+struct State {
     stream: Stream,
     lane: Lane,
     /// Whether its endpoint was told whose it is.
@@ -77,44 +83,46 @@ impl Connection {
     /// `stream` leads to `target`.
     pub(super) fn new(stream: Stream, target: Target<'_>, pool: Pool) -> Self {
         let is_introduced = target.introduction.is_some();
-        Self { stream, lane: target.lane(), is_introduced, reused: false, timer: Timer::default(), pool }
+        let (lane, timer) = (target.lane(), Timer::default());
+        Self(Box::new(State { stream, lane, is_introduced, reused: false, timer, pool }))
     }
 
     pub(super) fn lane(&self) -> Lane {
-        self.lane
+        self.0.lane
     }
 
     /// Whether it has served a request before.
     #[must_use]
     pub fn is_reused(&self) -> bool {
-        self.reused
+        self.0.reused
     }
 
     /// Whether its endpoint was told whose it is: then it serves one request and no other.
     pub(in crate::proxy) fn is_introduced(&self) -> bool {
-        self.is_introduced
+        self.0.is_introduced
     }
 
     /// The stream, which is never given back.
     pub(super) fn into_stream(self) -> Stream {
-        self.stream
+        self.0.stream
     }
 
     /// Gives it back for another request, if it may serve another.
     pub(super) fn release(mut self) {
-        if self.is_introduced {
+        let State { stream: _, lane: _, is_introduced, reused, timer, pool } = &mut *self.0;
+        if *is_introduced {
             return;
         }
-        self.reused = true;
-        self.timer.progress();
-        let pool = self.pool.clone();
+        *reused = true;
+        timer.progress();
+        let pool = pool.clone();
         pool.keep(self);
     }
 
     /// Whether it is open and silent, as far as the reactor knows by now: no system call unless something happened to
     /// it.
     pub(super) fn is_silent(&mut self) -> bool {
-        self.stream.is_silent()
+        self.0.stream.is_silent()
     }
 
     /// Reads what is there into `buffer`, which gets memory only when there is something. 0 is the end.
@@ -124,31 +132,49 @@ impl Connection {
         buffer: &mut ReadBuffer,
         large: bool,
     ) -> Poll<io::Result<usize>> {
-        let read = ready!(self.stream.poll_fill(cx, buffer, large));
-        self.timer.progress();
+        let read = ready!(self.0.stream.poll_fill(cx, buffer, large));
+        self.0.timer.progress();
         Poll::Ready(read)
     }
 
+    /// Whether nothing is between the socket and whoever reads.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.0.stream, Stream::Plain(_))
+    }
+
+    /// Moves what is there, at most `most` bytes, into a pipe; `None` is the end. For one that is plain.
+    pub(super) fn poll_pipe(
+        &mut self,
+        cx: &mut Context<'_>,
+        pipes: &Pipes,
+        most: u64,
+    ) -> Poll<io::Result<Option<Pipe>>> {
+        let Stream::Plain(tcp) = &self.0.stream else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
+        let pipe = ready!(pipes.poll_fill(cx, tcp, usize::try_from(most).unwrap_or(usize::MAX)));
+        self.0.timer.progress();
+        Poll::Ready(pipe)
+    }
+
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
-        self.timer.progress();
+        let written = ready!(Pin::new(&mut self.0.stream).poll_write_vectored(cx, parts));
+        self.0.timer.progress();
         Poll::Ready(written)
     }
 
     /// Ready when the kernel has everything that was written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(&mut self.0.stream).poll_flush(cx)
     }
 
     /// Ready when the present wait, which begins now if none has begun, is `limit` old.
     pub(super) fn poll_overdue(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
-        self.timer.poll_overdue(cx, limit)
+        self.0.timer.poll_overdue(cx, limit)
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stream: _, lane, is_introduced: _, reused, timer: _, pool: _ } = self;
+        let State { stream: _, lane, is_introduced: _, reused, timer: _, pool: _ } = &*self.0;
         f.debug_struct("Connection").field("lane", lane).field("reused", reused).finish_non_exhaustive()
     }
 }

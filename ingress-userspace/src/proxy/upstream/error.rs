@@ -43,7 +43,7 @@ pub enum ExchangeError {
     Closed,
     #[error("upstream reset the connection")]
     Reset,
-    /// One stream of HTTP/2, after the endpoint may have begun on it.
+    /// One stream of HTTP/2, after the endpoint may have begun on it; or an attempt that could not be made.
     #[error("upstream reset the stream")]
     Aborted,
     #[error("upstream took too long {what}")]

@@ -1,29 +1,31 @@
 //! One request out, one response head in; the body of the response goes on from there.
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 
 use super::{
     BoxError, Connection, ExchangeError, Failure, Limits, Malformed, ResponseBody, Waiting,
     buffer::ReadBuffer,
     error::TransferError,
+    framing::Framing,
     head::{Accept, Head, Reader},
     tunnel::Tunnel,
     upload::{SendError, Sending, Upload},
 };
+use crate::proxy::pipe::{Pipe, Pipes};
 
 /// Sends one request and returns as soon as the response head is there.
 ///
 /// `write_head` appends the request line and the header fields, each with its line end, but neither `content-length`
 /// nor `transfer-encoding` nor the empty line: framing follows from `body` (exact size hint: `content-length`, none:
 /// `chunked`, nothing to send: `content-length: 0` for POST, PUT and PATCH). What it appends must hold no hop-by-hop
-/// fields but those that it names itself.
+/// fields but those that it names itself. It is called at once, before the future is polled.
 ///
 /// The head and the first frame of the body go out in one write. A body that is not finished when the response begins
 /// goes on while the [`ResponseBody`] is polled. Dropping the future, or the response body before its end, closes the
@@ -31,6 +33,33 @@ use super::{
 ///
 /// # Errors
 /// [`Failure`] if there is no well-formed final response head within `limits`; the connection is closed then.
+pub fn begin<B>(
+    connection: Connection,
+    limits: Limits,
+    method: &Method,
+    write_head: impl FnOnce(&mut Vec<u8>),
+    body: B,
+) -> impl Future<Output = Result<Begun<B>, Failure<B>>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    // Made before the future is, which so has nothing to carry but this. It is boxed, because until the response is the
+    // client's it is moved from hand to hand.
+    let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(method, write_head, body)));
+    async move {
+        let mut reader = Reader::new(method, transfer.limits);
+        match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
+            Ok(start) => Ok(Begun { start, transfer }),
+            Err(error) => Err(transfer.fail(error)),
+        }
+    }
+}
+
+/// [`begin`], for who wants the response at once.
+///
+/// # Errors
+/// As [`begin`].
 pub async fn exchange<B>(
     connection: Connection,
     limits: Limits,
@@ -42,33 +71,58 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let mut transfer = Transfer::new(connection, limits, Upload::new(method, write_head, body));
-    let mut reader = Reader::new(method, limits);
-    match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
-        Ok(head) => {
-            let Head { status, version: _, headers, framing, keep_alive } = head;
-            let mut response = Response::new(ResponseBody::new(transfer, framing, keep_alive));
-            *response.status_mut() = status;
-            *response.headers_mut() = headers;
-            Ok(response)
-        }
-        Err(error) => Err(transfer.fail(error)),
+    begin(connection, limits, method, write_head, body).await.map(Begun::into_response)
+}
+
+/// A response that has begun: its head is there. It is small, because its fields stay where they are until
+/// [`Begun::into_response`]. Dropping it closes the connection, even if the head is all there is.
+pub struct Begun<B> {
+    start: Start,
+    transfer: Box<Transfer<B>>,
+}
+
+/// What the head of a response says, but for its fields.
+struct Start {
+    status: StatusCode,
+    framing: Framing,
+    keep_alive: bool,
+}
+
+impl<B> Begun<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.start.status
+    }
+
+    /// The response itself. If it has no body, its connection is free already.
+    #[must_use]
+    pub fn into_response(self) -> Response<ResponseBody<B>> {
+        let Self { start: Start { status, framing, keep_alive }, mut transfer } = self;
+        let headers = transfer.headers.take().unwrap_or_default();
+        let mut response = Response::new(ResponseBody::new(transfer, framing, keep_alive));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
     }
 }
 
 /// What became of a WebSocket handshake.
 pub enum Upgraded<B> {
     /// The head of the 101, without fields of the connection.
-    Switched(Response<Tunnel>),
+    Switched(Box<Response<Tunnel>>),
     /// Any other response is one like all others.
-    Declined(Response<ResponseBody<B>>),
+    Declined(Begun<B>),
 }
 
-/// Sends a WebSocket handshake, whose head `write_head` appends as for [`exchange`], and which has no body. `accept` is
+/// Sends a WebSocket handshake, whose head `write_head` appends as for [`begin`], and which has no body. `accept` is
 /// what its key calls for.
 ///
 /// # Errors
-/// As [`exchange`]; also if the upstream switches protocols otherwise than was asked for.
+/// As [`begin`]; also if the upstream switches protocols otherwise than was asked for.
 pub async fn upgrade<B>(
     connection: Connection,
     limits: Limits,
@@ -80,33 +134,44 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let mut transfer = Transfer::new(connection, limits, Upload::new(&Method::GET, write_head, body));
+    let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(&Method::GET, write_head, body)));
     let mut reader = Reader::upgrading(accept, limits);
-    let head = match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
-        Ok(head) => head,
+    let start = match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
+        Ok(start) => start,
         Err(error) => return Err(transfer.fail(error)),
     };
-    let Head { status, version: _, headers, framing, keep_alive } = head;
-    let mut parts = Response::new(()).into_parts().0;
-    (parts.status, parts.headers) = (status, headers);
-    Ok(if status == StatusCode::SWITCHING_PROTOCOLS {
-        let Transfer { connection, limits, buffer, .. } = transfer;
-        Upgraded::Switched(Response::from_parts(parts, Tunnel::new(connection, limits, buffer)))
+    Ok(if start.status == StatusCode::SWITCHING_PROTOCOLS {
+        let Transfer { connection, limits, buffer, headers, .. } = *transfer;
+        let mut response = Response::new(Tunnel::new(connection, limits, buffer));
+        *response.status_mut() = start.status;
+        *response.headers_mut() = headers.unwrap_or_default();
+        Upgraded::Switched(Box::new(response))
     } else {
-        Upgraded::Declined(Response::from_parts(parts, ResponseBody::new(transfer, framing, keep_alive)))
+        Upgraded::Declined(Begun { start, transfer })
     })
 }
 
 /// Both directions of an exchange under way.
 pub(super) struct Transfer<B> {
-    connection: Connection,
+    pub(super) connection: Connection,
     pub(super) limits: Limits,
     upload: Upload<B>,
-    /// Sending failed; the upstream may still answer, for example to say why it would not read on.
-    broken: bool,
+    /// How sending ended, once it has.
+    sent: Option<Sent>,
     /// Any byte of a response arrived.
     received: bool,
     pub(super) buffer: ReadBuffer,
+    /// Fields of the response, from when they are there until somebody takes them.
+    headers: Option<HeaderMap>,
+}
+
+/// How sending ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// The kernel has the whole request.
+    Whole,
+    /// It failed; the upstream may still answer, for example to say why it would not read on.
+    Broken,
 }
 
 impl<B> Transfer<B>
@@ -115,7 +180,7 @@ where
     B::Error: Into<BoxError>,
 {
     fn new(connection: Connection, limits: Limits, upload: Upload<B>) -> Self {
-        Self { connection, limits, upload, broken: false, received: false, buffer: ReadBuffer::default() }
+        Self { connection, limits, upload, sent: None, received: false, buffer: ReadBuffer::default(), headers: None }
     }
 
     /// Sends what can be sent, then reads once; `Ready(Ok(0))` is the end of what the upstream sends.
@@ -131,51 +196,79 @@ where
             self.received |= read > 0;
             return Poll::Ready(Ok(read));
         }
+        // What TLS answers to what it has just read, such as a wish to renegotiate, goes out though the request is sent.
+        // If that fails, reading tells.
+        if self.sent == Some(Sent::Whole) {
+            let _told_by_reading = self.connection.poll_flush(cx).is_ready();
+        }
         let (limit, error) = sending.limit(&self.limits, waiting);
         ready!(self.connection.poll_overdue(cx, limit));
         Poll::Ready(Err(error))
     }
 
+    /// Sends what can be sent, then moves what there is, at most `most` bytes, into a pipe; `None` is the end of what the
+    /// upstream sends.
+    pub(super) fn poll_pipe(
+        &mut self,
+        cx: &mut Context<'_>,
+        pipes: &Pipes,
+        most: u64,
+    ) -> Poll<Result<Option<Pipe>, TransferError>> {
+        let sending = self.poll_send(cx)?;
+        if let Poll::Ready(pipe) = self.connection.poll_pipe(cx, pipes, most) {
+            return Poll::Ready(pipe.map_err(TransferError::Read));
+        }
+        let (limit, error) = sending.limit(&self.limits, Waiting::Body);
+        ready!(self.connection.poll_overdue(cx, limit));
+        Poll::Ready(Err(error))
+    }
+
+    /// Whether what the upstream sends comes as it is.
+    pub(super) fn is_plain(&self) -> bool {
+        self.connection.is_plain()
+    }
+
     /// Sends what can be sent.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<Sending, TransferError> {
-        if self.broken {
+        if self.sent.is_some() {
             return Ok(Sending::Finished);
         }
-        match self.upload.poll(cx, &mut self.connection) {
-            Ok(sending) => Ok(sending),
-            Err(SendError::Body(error)) => Err(TransferError::RequestBody(error)),
+        let sending = match self.upload.poll(cx, &mut self.connection) {
+            Ok(sending) => sending,
+            Err(SendError::Body(error)) => return Err(TransferError::RequestBody(error)),
             Err(SendError::Write) => {
                 // What the upstream said before it stopped listening counts for more.
-                self.broken = true;
-                Ok(Sending::Finished)
+                self.sent = Some(Sent::Broken);
+                return Ok(Sending::Finished);
             }
+        };
+        if sending == Sending::Finished {
+            self.sent = Some(Sent::Whole);
         }
+        Ok(sending)
     }
 
-    /// Ends the exchange after the end of the response: the connection serves again if both sides are done with each
-    /// other.
-    pub(super) fn end(mut self, cx: &mut Context<'_>, keep_alive: bool) {
-        let sent = !self.broken && matches!(self.poll_send(cx), Ok(Sending::Finished));
-        if keep_alive && sent && !self.broken && self.buffer.is_empty() {
-            self.connection.release();
-        }
+    /// Whether both sides are done with each other, now that the response has ended.
+    pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        self.poll_send(cx).is_ok() && self.sent == Some(Sent::Whole) && self.buffer.is_empty()
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>, reader: &mut Reader) -> Poll<Result<Head, ExchangeError>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>, reader: &mut Reader) -> Poll<Result<Start, ExchangeError>> {
         loop {
             let read = ready!(self.poll_fill(cx, false, Waiting::Head))?;
             if read == 0 {
                 let truncated = ExchangeError::Malformed(Malformed::TruncatedHead);
                 return Poll::Ready(Err(if self.received { truncated } else { ExchangeError::Closed }));
             }
-            if let Some(head) = reader.read(&mut self.buffer)? {
-                return Poll::Ready(Ok(head));
+            if let Some(Head { status, version: _, headers, framing, keep_alive }) = reader.read(&mut self.buffer)? {
+                self.headers = Some(headers);
+                return Poll::Ready(Ok(Start { status, framing, keep_alive }));
             }
         }
     }
 
     fn fail(self, error: ExchangeError) -> Failure<B> {
-        let Self { connection, limits: _, upload, broken: _, received, buffer: _ } = self;
+        let Self { connection, limits: _, upload, sent: _, received, buffer: _, headers: _ } = self;
         let (reused, written) = (connection.is_reused(), upload.written);
         Failure { error, unsent: upload.unsent().filter(|_| !received), reused, written }
     }

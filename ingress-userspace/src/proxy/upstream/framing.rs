@@ -105,6 +105,14 @@ impl Decoder {
         }
     }
 
+    /// Tells the decoder that `count` bytes of a body whose length is known went another way, past the buffer.
+    pub fn pass(&mut self, count: u64) {
+        if let State::Length(left) = self.state {
+            debug_assert!(count <= left, "no byte beyond the end is anybody's");
+            self.state = if count < left { State::Length(left - count) } else { State::End };
+        }
+    }
+
     /// Tells the decoder that the connection was closed for reading.
     ///
     /// Whether that is the proper end of the body: only of one without any other.
@@ -304,6 +312,19 @@ mod tests {
         for (framing, expect) in [(Framing::Close, true), (Framing::Length(1), false), (Framing::Chunked, false)] {
             assert_eq!(Decoder::new(framing, 100).close(), expect, "{framing:?}");
         }
+    }
+
+    #[test]
+    fn what_goes_another_way_counts_as_well() {
+        let mut decoder = Decoder::new(Framing::Length(10), 100);
+        decoder.pass(3);
+        assert_eq!(decoder.remaining(), Some(7));
+        let mut buffer = BytesMut::from("four");
+        assert!(matches!(decoder.decode(&mut buffer), Ok(Decoded::Data(data)) if data == "four"));
+        decoder.pass(2);
+        assert!(!decoder.is_end() && !decoder.close());
+        decoder.pass(1);
+        assert_eq!((decoder.is_end(), decoder.remaining()), (true, Some(0)));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Response heads read strictly (RFC 9112) and request heads written; bytes in, values out, no IO.
 
-use std::mem::MaybeUninit;
-
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 
-use super::{ExchangeError, Limits, Malformed, framing::Framing};
+use super::{
+    ExchangeError, Limits, Malformed,
+    framing::Framing,
+    section::{Bounds, Line, Section, status_line},
+};
 
-/// Most header fields of a message whatever the configured limit, because they are parsed on the stack.
+/// Most header fields of a message whatever the configured limit, because they are found on the stack.
 pub const HEADERS_MAX: usize = 128;
 /// Interim responses (1xx) skipped before the final one.
 const INTERIM_MAX: usize = 8;
@@ -29,7 +31,7 @@ pub struct Head {
 pub struct Reader {
     /// Whether the request was a HEAD, whose response has no body whatever its fields say.
     bodiless: bool,
-    limits: Limits,
+    bounds: Bounds,
     interim: usize,
     /// What a WebSocket handshake must answer, if one was asked for.
     accept: Option<Accept>,
@@ -41,22 +43,13 @@ pub struct Reader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept(pub [u8; 28]);
 
-/// Where a field lies in the head.
-#[derive(Clone, Copy, Default)]
-struct Span {
-    name: u32,
-    name_length: u32,
-    value: u32,
-    value_length: u32,
-}
-
 /// What a head says about its connection and its body.
 #[derive(Default)]
 struct Facts {
     content_length: Option<u64>,
     transfer_encoding: bool,
     close: bool,
-    /// `Connection` names other fields.
+    /// `Connection` names other fields, and is kept until those are gone.
     nominates: bool,
 }
 
@@ -66,7 +59,9 @@ impl Reader {
     /// For the response to a request with `method`.
     #[must_use]
     pub fn new(method: &Method, limits: Limits) -> Self {
-        Self { bodiless: method == Method::HEAD, limits, interim: 0, accept: None, scanned: 0 }
+        let Limits { head_max, headers_max, .. } = limits;
+        let bounds = Bounds { fields: headers_max, length: head_max };
+        Self { bodiless: method == Method::HEAD, bounds, interim: 0, accept: None, scanned: 0 }
     }
 
     /// For the response to a WebSocket handshake: 101 with this value is a final response, too.
@@ -81,70 +76,36 @@ impl Reader {
     /// If it is malformed or over its limits; [`ExchangeError::Malformed`] and [`ExchangeError::HeadTooLarge`] only.
     pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Head>, ExchangeError> {
         // Parsing again only after another line end bounds the work of a head that trickles in by its number of lines.
-        while buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n')) {
-            let mut spans = [Span::default(); HEADERS_MAX];
-            let Some((status, version, length, count)) = self.parse(buffer, &mut spans)? else { break };
+        while self.scanned == 0 || buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n')) {
+            let Some((version, status, begin)) = status_line(buffer).map_err(malformed)? else { break };
+            let mut lines = [Line::default(); HEADERS_MAX];
+            let Some(section) = Section::take(buffer, begin, self.bounds, &mut lines)? else { break };
             self.scanned = 0;
-            let head = buffer.split_to(length);
             match status {
-                StatusCode::SWITCHING_PROTOCOLS => {
-                    return self.switch(version, head, &spans[..count]).map(Some).map_err(malformed);
-                }
+                StatusCode::SWITCHING_PROTOCOLS => return self.switch(version, section).map(Some).map_err(malformed),
                 interim if interim.is_informational() => {
+                    // It goes no further, but its fields must be sound.
+                    section.fields(|_, _| Ok(false)).map_err(malformed)?;
                     self.interim += 1;
                     if self.interim > INTERIM_MAX {
                         return Err(malformed(Malformed::TooManyInterim));
                     }
                 }
-                _ => return self.finish(status, version, head, &spans[..count]).map(Some).map_err(malformed),
+                _ => return self.finish(status, version, section).map(Some).map_err(malformed),
             }
         }
         self.scanned = buffer.len();
-        if buffer.len() > self.limits.head_max {
+        if buffer.len() > self.bounds.length {
             return Err(ExchangeError::HeadTooLarge);
         }
         Ok(None)
     }
 
-    /// Status, version, length and number of fields of a complete head.
-    fn parse(
-        &self,
-        buffer: &[u8],
-        spans: &mut [Span; HEADERS_MAX],
-    ) -> Result<Option<(StatusCode, Version, usize, usize)>, ExchangeError> {
-        // The parser would skip empty lines, which no response begins with.
-        if !buffer.starts_with(b"H") {
-            return Err(malformed(Malformed::StatusLine));
-        }
-        let mut fields = [const { MaybeUninit::uninit() }; HEADERS_MAX];
-        let fields = &mut fields[..self.limits.headers_max.min(HEADERS_MAX)];
-        let mut response = httparse::Response::new(&mut []);
-        let parsed =
-            httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, buffer, fields);
-        let length = match parsed {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(httparse::Error::TooManyHeaders) => return Err(ExchangeError::HeadTooLarge),
-            Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => {
-                return Err(malformed(Malformed::Header));
-            }
-            Err(_) => return Err(malformed(Malformed::StatusLine)),
-        };
-        if length > self.limits.head_max {
-            return Err(ExchangeError::HeadTooLarge);
-        }
-        let count = locate(buffer, length, response.headers, spans).ok_or(malformed(Malformed::LineEnd))?;
-        let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-        let status = status.ok_or(malformed(Malformed::StatusLine))?;
-        let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-        Ok(Some((status, version, length, count)))
-    }
-
     /// A switch of protocols: the one that was asked for, by who read the request (RFC 6455, 4.1).
-    fn switch(&self, version: Version, head: BytesMut, spans: &[Span]) -> Result<Head, Malformed> {
+    fn switch(&self, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
         let Accept(expected) = self.accept.ok_or(Malformed::SwitchingProtocols)?;
         let (mut connection, mut upgrade, mut accept) = (false, 0, 0);
-        let headers = fields(head, spans, |name, value| {
+        let headers = section.fields(|name, value| {
             if *name == header::CONNECTION {
                 connection |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
             } else if *name == header::UPGRADE {
@@ -154,8 +115,7 @@ impl Reader {
             }
             // A 101 has no body (RFC 9110, 8.6), whatever it says.
             Ok(!is_hop_by_hop(name) && *name != header::CONTENT_LENGTH)
-        });
-        let headers = headers.map_err(|_invalid| Malformed::Header)?;
+        })?;
         if version != Version::HTTP_11 || !connection || upgrade != 1 || accept != 1 {
             return Err(Malformed::Upgrade);
         }
@@ -163,12 +123,9 @@ impl Reader {
         Ok(Head { status, version, headers, framing: Framing::Length(0), keep_alive: false })
     }
 
-    fn finish(&self, status: StatusCode, version: Version, head: BytesMut, spans: &[Span]) -> Result<Head, Malformed> {
+    fn finish(&self, status: StatusCode, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
         let mut facts = Facts::default();
-        let mut headers = fields(head, spans, |name, value| facts.learn(name, value)).map_err(|error| match error {
-            FieldError::Refused(why) => why,
-            FieldError::Invalid => Malformed::Header,
-        })?;
+        let mut headers = section.fields(|name, value| facts.learn(name, value))?;
         let Facts { content_length, transfer_encoding, close, nominates } = facts;
         if transfer_encoding && content_length.is_some() {
             return Err(Malformed::BothLengths);
@@ -178,8 +135,8 @@ impl Reader {
         }
         if nominates {
             strip_nominated(&mut headers);
+            headers.remove(header::CONNECTION);
         }
-        headers.remove(header::CONNECTION);
         let mut keep_alive = version == Version::HTTP_11 && !close;
         let framing = if status == StatusCode::NO_CONTENT {
             headers.remove(header::CONTENT_LENGTH);
@@ -211,11 +168,13 @@ impl Facts {
             if self.content_length.replace(length).is_some() {
                 return Err(Malformed::ContentLength);
             }
+            Ok(true)
         } else if *name == header::TRANSFER_ENCODING {
             if self.transfer_encoding || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed::TransferEncoding);
             }
             self.transfer_encoding = true;
+            Ok(false)
         } else if *name == header::CONNECTION {
             for token in tokens(value) {
                 if token.eq_ignore_ascii_case(b"close") {
@@ -224,10 +183,11 @@ impl Facts {
                     self.nominates = true;
                 }
             }
-            // Kept until the fields it nominates are gone.
-            return Ok(true);
+            // What says no more than `close` or `keep-alive` is done with.
+            Ok(self.nominates)
+        } else {
+            Ok(!is_hop_by_hop(name))
         }
-        Ok(!is_hop_by_hop(name))
     }
 }
 
@@ -237,77 +197,11 @@ pub(super) fn parse_trailers(
     headers_max: usize,
     length_max: usize,
 ) -> Result<Option<HeaderMap>, Malformed> {
-    let mut parsed = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut spans = [Span::default(); HEADERS_MAX];
-    let parsed = &mut parsed[..headers_max.min(HEADERS_MAX)];
-    let (length, count) = match httparse::parse_headers(buffer, parsed) {
-        Ok(httparse::Status::Complete((length, parsed))) if length <= length_max => {
-            let count = locate(buffer, length, parsed, &mut spans).ok_or(Malformed::Trailer)?;
-            (length, count)
-        }
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Ok(httparse::Status::Complete(_)) | Err(_) => return Err(Malformed::Trailer),
-    };
-    let section = buffer.split_to(length);
-    fields(section, &spans[..count], |name, _| Ok(is_trailer(name))).map(Some).map_err(|_invalid| Malformed::Trailer)
-}
-
-/// Notes where the fields lie; `None` if any line ends otherwise than in CRLF. The parser accepts a line feed alone,
-/// others do not, and what two parsers read differently is not forwarded.
-fn locate(
-    buffer: &[u8],
-    length: usize,
-    parsed: &[httparse::Header<'_>],
-    spans: &mut [Span; HEADERS_MAX],
-) -> Option<usize> {
-    let offset = |part: &[u8]| (part.as_ptr() as usize).checked_sub(buffer.as_ptr() as usize);
-    for (span, field) in spans.iter_mut().zip(parsed) {
-        let (name, value) = (offset(field.name.as_bytes())?, offset(field.value));
-        // The line before this one, except at the very front of a trailer section.
-        if name != 0 && !buffer.get(..name)?.ends_with(b"\r\n") {
-            return None;
-        }
-        let value = if field.value.is_empty() { 0 } else { value? };
-        *span = Span {
-            name: u32::try_from(name).ok()?,
-            name_length: u32::try_from(field.name.len()).ok()?,
-            value: u32::try_from(value).ok()?,
-            value_length: u32::try_from(field.value.len()).ok()?,
-        };
-    }
-    buffer.get(..length)?.ends_with(b"\r\n\r\n").then_some(parsed.len())
-}
-
-enum FieldError {
-    Refused(Malformed),
-    Invalid,
-}
-
-impl From<Malformed> for FieldError {
-    fn from(why: Malformed) -> Self {
-        Self::Refused(why)
-    }
-}
-
-/// The fields of a head as a map, values as slices of the head, which is not copied; `keep` chooses.
-fn fields(
-    head: BytesMut,
-    spans: &[Span],
-    mut keep: impl FnMut(&HeaderName, &[u8]) -> Result<bool, Malformed>,
-) -> Result<HeaderMap, FieldError> {
-    let head = head.freeze();
-    let mut headers = HeaderMap::with_capacity(spans.len());
-    for span in spans {
-        let range = |start: u32, length: u32| start as usize..start as usize + length as usize;
-        let name = &head[range(span.name, span.name_length)];
-        let name = HeaderName::from_bytes(name).map_err(|_too_long| FieldError::Invalid)?;
-        let value = head.slice(range(span.value, span.value_length));
-        if keep(&name, &value)? {
-            let value = HeaderValue::from_maybe_shared(value).map_err(|_invalid| FieldError::Invalid)?;
-            headers.append(name, value);
-        }
-    }
-    Ok(headers)
+    let mut lines = [Line::default(); HEADERS_MAX];
+    let bounds = Bounds { fields: headers_max, length: length_max };
+    let section = Section::take(buffer, 0, bounds, &mut lines).map_err(|_fault| Malformed::Trailer)?;
+    let Some(section) = section else { return Ok(None) };
+    section.fields(|name, _| Ok(is_trailer(name))).map(Some).map_err(|_fault| Malformed::Trailer)
 }
 
 fn malformed(why: Malformed) -> ExchangeError {
@@ -347,10 +241,8 @@ const HOP_BY_HOP: [&str; 9] = [
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     let name = name.as_str();
-    // Two bytes spare almost every field the comparisons.
-    let [first, second, ..] = name.as_bytes() else { return false };
-    matches!((first, second), (b'c', b'o') | (b'k' | b't', b'e') | (b't' | b'p', b'r') | (b'u', b'p'))
-        && HOP_BY_HOP.contains(&name)
+    // Their lengths spare almost every field the comparisons.
+    matches!(name.len(), 2 | 7 | 10 | 16..=19 | 25) && HOP_BY_HOP.contains(&name)
 }
 
 /// Removes what concerns one connection only, of which HTTP/2 should have none.

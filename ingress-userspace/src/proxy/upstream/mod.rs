@@ -6,14 +6,14 @@
 //! `Send`, because a worker is one thread.
 //!
 //! ```text
-//! Pool ── idle / connect ──▶ Connection ── exchange ──▶ Response<ResponseBody>
-//!   ▲                                                      │ reads the socket, sends the rest of the request body
-//!   └───────────────────── at the body's end ◀─────────────┘
+//! Pool ── idle / connect ──▶ Connection ── begin ──▶ Begun ──▶ Response<ResponseBody>
+//!   ▲                                                             │ reads the socket, sends the rest of the request
+//!   └──────────────────────── at the body's end ◀─────────────────┘
 //! ```
 //!
-//! `head` and `framing` are pure (bytes in, values out) and are what the fuzz target `upstream_response` drives;
-//! `upload` sends, `exchange` and `body` read, `stream` and `tls` carry, `connection` waits, `tunnel` copies after a
-//! WebSocket handshake, `pool` and `buffer` keep what can be used again.
+//! `head`, its lines in `section`, their `names` and `framing` are pure (bytes in, values out) and are what the fuzz
+//! target `upstream_response` drives; `upload` sends, `exchange` and `body` read, `stream` and `tls` carry,
+//! `connection` waits, `tunnel` copies after a WebSocket handshake, `pool` and `buffer` keep what can be used again.
 //!
 //! Time-outs cost no timer per read: see `timer`.
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub use body::ResponseBody;
 pub use connection::{Connection, Target, Transport};
 pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malformed, Waiting};
-pub use exchange::{Upgraded, exchange, upgrade};
+pub use exchange::{Begun, Upgraded, begin, exchange, upgrade};
 pub use head::{Accept, write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
 pub use tls::Connector;
@@ -67,7 +67,9 @@ mod exchange;
 pub mod framing;
 pub mod h2;
 pub mod head;
+mod names;
 mod pool;
+mod section;
 mod stream;
 mod timer;
 mod tls;

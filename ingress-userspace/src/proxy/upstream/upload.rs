@@ -179,8 +179,13 @@ where
         self.text_sent += text;
         written -= text;
         if self.text_sent == self.text.len() {
-            self.text.clear();
             self.text_sent = 0;
+            if self.complete {
+                // Nothing follows the data in line: the next exchange can have it.
+                self.text = TextBuffer::default();
+            } else {
+                self.text.clear();
+            }
         }
         let data = written.min(self.data.len());
         self.data.advance(data);

@@ -206,7 +206,7 @@ where
             idle_since: Cell::new(self.0.now.get()),
         });
         let seen = Rc::clone(&usage);
-        // The worker's `LocalSet` owns it; it ends with the last sender or with the connection.
+        // The worker's runtime owns it; it ends with the last sender or with the connection.
         tokio::task::spawn_local(async move {
             let ended = poll_fn(|cx| {
                 let ended = Pin::new(&mut connection).poll(cx);

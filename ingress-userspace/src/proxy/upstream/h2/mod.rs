@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Clients ── Lease on a connection ──▶ exchange ──▶ Response<ResponseBody>
-//!    hyper's tasks (connection, body of the request) run on the worker's LocalSet ─┘
+//!    hyper's tasks (connection, body of the request) run in the worker's runtime ──┘
 //! ```
 //!
 //! The interface is that of the HTTP/1.1 exchange: same head, same limits, same failures. It makes no choice of

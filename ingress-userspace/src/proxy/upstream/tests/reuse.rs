@@ -51,6 +51,28 @@ fn a_body_dropped_before_its_end_closes_the_connection() {
 }
 
 #[test]
+fn a_response_without_a_body_gives_its_connection_back_once_it_is_taken() {
+    run(async {
+        let origin = Origin::answering(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nx-a: 1\r\n\r\n").await;
+        let (pool, method, limits) = (pool(), Method::GET, Limits::default());
+        for (is_taken, kept) in [(false, 0), (true, 1)] {
+            let connection = pool.connect(plain(origin.address), limits.connect_timeout).await.expect("connect");
+            let begun =
+                begin(connection, limits, &method, line(&method), Empty::<Bytes>::new()).await.expect("response");
+            assert_eq!(begun.status().as_u16(), 404);
+            if is_taken {
+                let response = begun.into_response();
+                assert_eq!(response.status().as_u16(), 404);
+                assert_eq!(response.headers()["x-a"], "1");
+            } else {
+                drop(begun);
+            }
+            assert_eq!(pool.idle_total(), kept, "{is_taken}");
+        }
+    });
+}
+
+#[test]
 fn idle_connections_that_were_closed_or_speak_are_not_handed_out() {
     for late in [None, Some(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")] {
         run(async move {

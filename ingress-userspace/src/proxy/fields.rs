@@ -1,0 +1,146 @@
+//! What of a request's fields the proxy itself goes by, seen in one walk over them all: to look for a field that is not
+//! there costs as much as to pass five that are.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{self, GetAll},
+};
+
+/// The fields of a request, and which of those that matter here are among them.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'r> {
+    headers: &'r HeaderMap,
+    pub(super) host: Field<'r>,
+    pub(super) transfer_encoding: Field<'r>,
+    pub(super) request_id: Field<'r>,
+    has_via: bool,
+    has_te: bool,
+    /// `Connection` says more than `keep-alive` or `close`.
+    nominates: bool,
+}
+
+/// A field that should be there once at most.
+#[derive(Clone, Copy)]
+pub(super) enum Field<'r> {
+    Absent,
+    Once(&'r HeaderValue),
+    Repeated,
+}
+
+impl<'r> Fields<'r> {
+    pub(super) fn of(headers: &'r HeaderMap) -> Self {
+        let mut fields = Self {
+            headers,
+            host: Field::Absent,
+            transfer_encoding: Field::Absent,
+            request_id: Field::Absent,
+            has_via: false,
+            has_te: false,
+            nominates: false,
+        };
+        for (name, value) in headers {
+            match name.as_str() {
+                "te" => fields.has_te = true,
+                "via" => fields.has_via = true,
+                "host" => fields.host.add(value),
+                "connection" => fields.nominates |= !is_plain(value),
+                "x-request-id" => fields.request_id.add(value),
+                "transfer-encoding" => fields.transfer_encoding.add(value),
+                _ => {}
+            }
+        }
+        fields
+    }
+
+    /// Where the request has been, if it says so.
+    pub(super) fn via(&self) -> Option<GetAll<'r, HeaderValue>> {
+        self.has_via.then(|| self.headers.get_all(header::VIA))
+    }
+
+    /// What the client takes besides bodies, if it says so.
+    pub(super) fn te(&self) -> Option<GetAll<'r, HeaderValue>> {
+        self.has_te.then(|| self.headers.get_all(header::TE))
+    }
+
+    /// `Connection`, if it may name fields.
+    pub(super) fn nominating(&self) -> Option<GetAll<'r, HeaderValue>> {
+        self.nominates.then(|| self.headers.get_all(header::CONNECTION))
+    }
+}
+
+impl<'r> Field<'r> {
+    /// One that is looked for on its own.
+    pub(super) fn of(headers: &'r HeaderMap, name: HeaderName) -> Self {
+        let mut field = Self::Absent;
+        headers.get_all(name).iter().for_each(|value| field.add(value));
+        field
+    }
+
+    fn add(&mut self, value: &'r HeaderValue) {
+        *self = match self {
+            Self::Absent => Self::Once(value),
+            Self::Once(_) | Self::Repeated => Self::Repeated,
+        };
+    }
+}
+
+/// Whether the value of `Connection` is one of the options that are in use, which name no field.
+fn is_plain(connection: &HeaderValue) -> bool {
+    ["keep-alive", "close"].iter().any(|option| connection.as_bytes().eq_ignore_ascii_case(option.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined<'h>(values: impl Iterator<Item = &'h HeaderValue>) -> String {
+        values.map(|value| value.to_str().expect("ascii")).collect::<Vec<_>>().join(" + ")
+    }
+
+    fn check(sent: &[(&'static str, &'static str)], expect: &str) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in sent {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let fields = Fields::of(&headers);
+        let alone = Field::of(&headers, header::HOST);
+        let single = |field: Field<'_>| match field {
+            Field::Absent => "-".to_owned(),
+            Field::Once(value) => joined([value].into_iter()),
+            Field::Repeated => "repeated".to_owned(),
+        };
+        let seen = [
+            single(fields.host),
+            single(fields.transfer_encoding),
+            single(fields.request_id),
+            joined(fields.via().into_iter().flatten()),
+            joined(fields.te().into_iter().flatten()),
+            joined(fields.nominating().into_iter().flatten()),
+        ];
+        assert_eq!(seen.join("|"), expect, "{sent:?}");
+        assert_eq!(single(alone), seen[0], "{sent:?}");
+    }
+
+    #[test]
+    fn each_field_is_seen_where_and_as_often_as_it_is() {
+        check(&[], "-|-|-|||");
+        check(&[("accept", "*/*"), ("x-host", "a"), ("cookie", "b")], "-|-|-|||");
+        check(&[("host", "a"), ("x-request-id", "b"), ("transfer-encoding", "chunked")], "a|chunked|b|||");
+        check(&[("host", "a"), ("host", "a"), ("x-a", "1")], "repeated|-|-|||");
+        check(&[("host", "a"), ("host", "a"), ("host", "a")], "repeated|-|-|||");
+        check(&[("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")], "-|repeated|-|||");
+        check(&[("x-request-id", ""), ("x-a", "1"), ("x-request-id", "")], "-|-|repeated|||");
+        check(&[("via", "1.1 a"), ("te", "trailers"), ("via", "1.1 b")], "-|-|-|1.1 a + 1.1 b|trailers|");
+    }
+
+    #[test]
+    fn connection_matters_where_it_may_name_fields() {
+        for plain in ["close", "keep-alive", "Keep-Alive"] {
+            check(&[("connection", plain)], "-|-|-|||");
+        }
+        for nominating in ["x-a", "close, x-a", "upgrade", ""] {
+            check(&[("connection", nominating)], &format!("-|-|-|||{nominating}"));
+        }
+        check(&[("connection", "close"), ("connection", "x-a")], "-|-|-|||close + x-a");
+    }
+}

@@ -1,0 +1,224 @@
+//! Pipes, through which `splice(2)` moves what one socket has received to another without a copy in this process. A
+//! worker keeps those that are empty. Where there are no descriptors left for one, a buffer does.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    os::fd::OwnedFd,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, BufMut as _, BytesMut};
+use rustix::{
+    io::{Errno, write},
+    net::{RecvFlags, recv},
+    pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice},
+};
+use tokio::{io::Interest, net::TcpStream};
+
+/// Most bytes in one pipe, and so what a receiver that is slow keeps beside the buffers of the sockets. More than the
+/// kernel's default of 64 KiB, so that fewer system calls move more.
+pub(super) const CAPACITY: usize = 256 * 1024;
+/// A pipe with less room costs more calls than it saves copies: the kernel's default.
+const ROOM_MIN: usize = 64 * 1024;
+/// The same as [`CAPACITY`] in place of a pipe.
+const BUFFER: usize = 16 * 1024;
+/// Empty pipes that a worker keeps; whoever needs one has it only while there is something in it.
+const KEPT_MAX: usize = 64;
+
+/// The empty pipes of one worker; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Pipes(Rc<Stock>);
+
+#[derive(Debug, Default)]
+struct Stock {
+    empty: RefCell<Vec<Pipe>>,
+    /// The kernel has refused one, and is not asked for others at each turn.
+    is_refused: Cell<bool>,
+}
+
+/// What bytes are in between two sockets.
+#[derive(Debug)]
+pub(super) enum Pipe {
+    /// A pipe, and how much is in it.
+    Kernel { from: OwnedFd, to: OwnedFd, held: usize },
+    /// What is under way must go on when descriptors are short.
+    Buffer(BytesMut),
+}
+
+// === impl Pipes ===
+
+impl Pipes {
+    /// Moves what `socket` has, `most` bytes of it at the most, into a pipe; `None` at its end.
+    pub(super) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        socket: &TcpStream,
+        most: usize,
+    ) -> Poll<io::Result<Option<Pipe>>> {
+        loop {
+            ready!(socket.poll_read_ready(cx))?;
+            let mut pipe = self.take();
+            let filled = pipe.fill(socket, most);
+            if matches!(filled, Ok(1..)) {
+                return Poll::Ready(Ok(Some(pipe)));
+            }
+            self.give_back(pipe);
+            match filled {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                ended => return Poll::Ready(ended.map(|_none| None)),
+            }
+        }
+    }
+
+    /// An empty one.
+    fn take(&self) -> Pipe {
+        let Stock { empty, is_refused } = &*self.0;
+        let kept = empty.borrow_mut().pop();
+        kept.or_else(|| (!is_refused.get()).then(Pipe::new)?).unwrap_or_else(|| {
+            is_refused.set(true);
+            Pipe::Buffer(BytesMut::new())
+        })
+    }
+
+    /// Asks the kernel again from now on, if it has refused one.
+    pub(super) fn ask_again(&self) {
+        self.0.is_refused.set(false);
+    }
+
+    /// Keeps `pipe`, if it can be used again.
+    pub(super) fn give_back(&self, pipe: Pipe) {
+        let mut kept = self.0.empty.borrow_mut();
+        if matches!(pipe, Pipe::Kernel { held: 0, .. }) && kept.len() < KEPT_MAX {
+            kept.push(pipe);
+        }
+    }
+
+    /// So many buffers, as if descriptors were short.
+    #[cfg(test)]
+    pub(super) fn of_buffers(count: usize) -> Self {
+        let pipes = Self::default();
+        pipes.add_buffers(count);
+        pipes
+    }
+
+    #[cfg(test)]
+    pub(super) fn add_buffers(&self, count: usize) {
+        self.0.empty.borrow_mut().extend((0..count).map(|_| Pipe::Buffer(BytesMut::new())));
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.0.empty.borrow().len()
+    }
+
+    /// Closes what is kept: its descriptors are needed for something else.
+    pub fn clear(&self) {
+        drop(self.0.empty.take());
+    }
+}
+
+// === impl Pipe ===
+
+impl Pipe {
+    /// One with room in the kernel, if there is one to be had.
+    fn new() -> Option<Self> {
+        let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).and_then(|(from, to)| {
+            // Beyond `fs.pipe-user-pages-soft`, which all programs of a user share, the kernel refuses, and new ones have
+            // two pages (pipe(7)).
+            let room = fcntl_setpipe_size(&to, CAPACITY).or_else(|_refused| fcntl_getpipe_size(&to))?;
+            Ok((room >= ROOM_MIN).then_some(Self::Kernel { from, to, held: 0 }))
+        });
+        made.unwrap_or_else(|error| {
+            tracing::debug!(%error, "there is no pipe to be had; bytes go through a buffer");
+            None
+        })
+    }
+
+    /// How many bytes are in it; at most [`CAPACITY`].
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Self::Kernel { held, .. } => *held,
+            Self::Buffer(bytes) => bytes.len(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.held() == 0
+    }
+
+    /// Takes in what `socket` has, at most `most` bytes; 0 at its end. Only for an empty pipe: of one that is full the
+    /// kernel would say the same as of a socket without bytes.
+    fn fill(&mut self, socket: &TcpStream, most: usize) -> io::Result<usize> {
+        debug_assert!(self.is_empty(), "else a full pipe looks like a silent socket");
+        match self {
+            Self::Kernel { from: _, to, held } => {
+                let (to, most) = (&*to, most.min(CAPACITY));
+                let filled = socket.try_io(Interest::READABLE, || {
+                    match moved(|flags| splice(socket, None, to, None, most, flags)) {
+                        // Before urgent data it says what it says of silence, or of the end; only reading goes past
+                        // that.
+                        Ok(0) => past_urgent(socket, to, most),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => past_urgent(socket, to, most),
+                        result => result,
+                    }
+                })?;
+                *held = filled;
+                Ok(filled)
+            }
+            Self::Buffer(bytes) => {
+                bytes.reserve(BUFFER);
+                socket.try_read_buf(&mut bytes.limit(most.min(BUFFER)))
+            }
+        }
+    }
+
+    /// Hands to `socket` as much as it takes, which is something.
+    pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(socket.poll_write_ready(cx))?;
+            match self.drain(socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                drained => return Poll::Ready(drained),
+            }
+        }
+    }
+
+    fn drain(&mut self, socket: &TcpStream) -> io::Result<usize> {
+        match self {
+            Self::Kernel { from, to: _, held } => {
+                let (from, most) = (&*from, *held);
+                let drained = socket
+                    .try_io(Interest::WRITABLE, || moved(|flags| splice(from, None, socket, None, most, flags)))?;
+                *held -= drained;
+                Ok(drained)
+            }
+            Self::Buffer(bytes) => {
+                let drained = socket.try_write(bytes)?;
+                bytes.advance(drained);
+                Ok(drained)
+            }
+        }
+    }
+}
+
+/// Reads what `socket` has, at most `most` bytes, into the empty pipe behind `to`. An urgent byte is left out, as for
+/// every program that does not ask for it.
+fn past_urgent(socket: &TcpStream, to: &OwnedFd, most: usize) -> io::Result<usize> {
+    // As much as an empty pipe takes at once, however small it is.
+    let mut bytes = [0; 4096];
+    let room = most.min(bytes.len());
+    let (count, _) = recv(socket, &mut bytes[..room], RecvFlags::DONTWAIT)?;
+    if count == 0 { Ok(0) } else { Ok(write(to, &bytes[..count])?) }
+}
+
+/// Splices without waiting, and again if a signal came between.
+fn moved(splice: impl Fn(SpliceFlags) -> Result<usize, Errno>) -> io::Result<usize> {
+    loop {
+        match splice(SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}

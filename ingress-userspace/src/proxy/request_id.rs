@@ -1,0 +1,80 @@
+//! What a request is known by to the pod and in the log.
+
+use std::cell::Cell;
+
+use http::HeaderValue;
+
+use super::{fields::Field, headers::random};
+
+const REQUEST_ID_MAX: usize = 128;
+
+/// What the pod and the log know the request by.
+#[derive(Clone, Debug)]
+pub(super) enum RequestId {
+    /// The client's.
+    Sent(HeaderValue),
+    Made([u8; 32]),
+}
+
+impl RequestId {
+    /// The client's id if it is one and harmless in a log, else a new one.
+    pub(super) fn of(sent: Field<'_>) -> Self {
+        match sent {
+            Field::Once(id) if is_request_id(id) => Self::Sent(id.clone()),
+            Field::Once(_) | Field::Absent | Field::Repeated => Self::Made(next_request_id()),
+        }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sent(id) => id.as_bytes(),
+            Self::Made(id) => id,
+        }
+    }
+}
+
+fn is_request_id(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    !bytes.is_empty() && bytes.len() <= REQUEST_ID_MAX && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+/// 32 hexadecimal digits: 64 random bits of the thread and the scrambled number of the request. Unique, not secret.
+fn next_request_id() -> [u8; 32] {
+    thread_local! {
+        static STATE: (u64, Cell<u64>) = (random(), Cell::new(random()));
+    }
+    STATE.with(|(thread, count)| {
+        count.set(count.get().wrapping_add(1));
+        // A bijection (the finaliser of SplitMix64), so that the numbers stay distinct.
+        let mut mixed = count.get();
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        let value = (u128::from(*thread) << 64) | u128::from(mixed);
+        hexadecimal(value.to_be_bytes())
+    })
+}
+
+/// The high digits of all bytes and then the low ones: nobody reads the number, and the compiler makes sixteen digits
+/// at once.
+fn hexadecimal(bytes: [u8; 16]) -> [u8; 32] {
+    let digit = |value: u8| value + if value < 10 { b'0' } else { b'a' - 10 };
+    let mut digits = [0; 32];
+    let (high, low) = digits.split_at_mut(bytes.len());
+    for ((high, low), &byte) in high.iter_mut().zip(low).zip(&bytes) {
+        (*high, *low) = (digit(byte >> 4), digit(byte & 0xf));
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_has_its_digits() {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[1], bytes[15]) = (0x0f, 0xa9, 0x9a);
+        assert_eq!(hexadecimal(bytes), *b"0a00000000000009f90000000000000a");
+    }
+}

@@ -1,0 +1,303 @@
+//! The lines of a head or of a trailer section (RFC 9112, 2.1 and 5), told apart strictly; bytes in, values out, no IO.
+//!
+//! Lines, colons and white space are found here. What is between them is checked by `http`, when it makes a name or a
+//! value of it, and not once more.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
+use memchr::memchr2;
+
+use super::{ExchangeError, Malformed, head::HEADERS_MAX, names};
+
+const CRLF: &[u8] = b"\r\n";
+
+/// Where a field line lies; it begins where the one before it ends.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Line {
+    colon: u32,
+    /// Behind its CRLF.
+    end: u32,
+}
+
+/// Field lines and the empty line behind them, taken from a connection.
+pub(super) struct Section<'a> {
+    bytes: Bytes,
+    /// Where the first field line begins.
+    begin: usize,
+    lines: &'a [Line],
+}
+
+/// Bounds of a section.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Fields; values over [`HEADERS_MAX`] count as that.
+    pub(super) fields: usize,
+    /// Bytes, with those in front of the first field line.
+    pub(super) length: usize,
+}
+
+// === impl Section ===
+
+impl<'a> Section<'a> {
+    /// Takes a section, and the `begin` bytes in front of it, from the front of `buffer` once it is complete. `lines`
+    /// is room for what is found.
+    ///
+    /// # Errors
+    /// If a line does not end in CRLF or has no colon, or if it is over its bounds.
+    pub(super) fn take(
+        buffer: &mut BytesMut,
+        begin: usize,
+        bounds: Bounds,
+        lines: &'a mut [Line; HEADERS_MAX],
+    ) -> Result<Option<Self>, ExchangeError> {
+        let lines = &mut lines[..bounds.fields.min(HEADERS_MAX)];
+        let Some((count, end)) = find(buffer, begin, lines)? else { return Ok(None) };
+        if end > bounds.length {
+            return Err(ExchangeError::HeadTooLarge);
+        }
+        Ok(Some(Self { bytes: buffer.split_to(end).freeze(), begin, lines: &lines[..count] }))
+    }
+
+    /// The fields as a map, values as slices of what was taken, which is not copied; `keep` chooses.
+    ///
+    /// # Errors
+    /// [`Malformed::Header`] if a name is no token or a value no text, kept or not; what `keep` returns.
+    pub(super) fn fields(
+        self,
+        mut keep: impl FnMut(&HeaderName, &[u8]) -> Result<bool, Malformed>,
+    ) -> Result<HeaderMap, Malformed> {
+        let Self { bytes, mut begin, lines } = self;
+        let mut headers = HeaderMap::with_capacity(lines.len());
+        for line in lines {
+            let (colon, end) = (line.colon as usize, line.end as usize);
+            let name = names::name(&bytes[begin..colon])?;
+            let value = trim(&bytes[colon + 1..end - CRLF.len()]);
+            if keep(&name, value)? {
+                let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value));
+                headers.append(name, value.map_err(|_invalid| Malformed::Header)?);
+            } else if !is_text(value) {
+                return Err(Malformed::Header);
+            }
+            begin = end;
+        }
+        Ok(headers)
+    }
+}
+
+/// The number of field lines from `begin` on, and the end of the empty line behind them, if that is there yet.
+fn find(bytes: &[u8], mut begin: usize, lines: &mut [Line]) -> Result<Option<(usize, usize)>, ExchangeError> {
+    let mut count = 0;
+    loop {
+        let rest = &bytes[begin..];
+        if rest.starts_with(CRLF) {
+            return Ok(Some((count, begin + CRLF.len())));
+        }
+        let Some(line) = first_line(rest, Malformed::Header).map_err(ExchangeError::Malformed)? else {
+            return Ok(None);
+        };
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return Err(ExchangeError::Malformed(Malformed::Header));
+        };
+        let Some(found) = lines.get_mut(count) else { return Err(ExchangeError::HeadTooLarge) };
+        let end = begin + line.len() + CRLF.len();
+        *found = Line { colon: offset(begin + colon)?, end: offset(end)? };
+        count += 1;
+        begin = end;
+    }
+}
+
+fn offset(at: usize) -> Result<u32, ExchangeError> {
+    u32::try_from(at).map_err(|_beyond| ExchangeError::HeadTooLarge)
+}
+
+/// The first line without its end, if it is complete; `fault` is a carriage return within it. A line feed alone is
+/// refused: some parsers accept it, others do not, and what two parsers read differently is not forwarded.
+fn first_line(bytes: &[u8], fault: Malformed) -> Result<Option<&[u8]>, Malformed> {
+    let Some(end) = memchr2(b'\r', b'\n', bytes) else { return Ok(None) };
+    match &bytes[end..] {
+        [b'\r', b'\n', ..] => Ok(Some(&bytes[..end])),
+        [b'\r'] => Ok(None),
+        [b'\r', ..] => Err(fault),
+        _ => Err(Malformed::LineEnd),
+    }
+}
+
+/// Version, status, and where the line ends, if it is complete. The reason is not kept, but must be text.
+pub(super) fn status_line(bytes: &[u8]) -> Result<Option<(Version, StatusCode, usize)>, Malformed> {
+    let Some(line) = first_line(bytes, Malformed::StatusLine)? else { return Ok(None) };
+    let (version, status) = version_and_status(line).ok_or(Malformed::StatusLine)?;
+    Ok(Some((version, status, line.len() + CRLF.len())))
+}
+
+fn version_and_status(line: &[u8]) -> Option<(Version, StatusCode)> {
+    let (version, rest) = line.split_first_chunk::<9>()?;
+    let version = match version {
+        b"HTTP/1.1 " => Version::HTTP_11,
+        b"HTTP/1.0 " => Version::HTTP_10,
+        _ => return None,
+    };
+    let (status, reason) = rest.split_first_chunk::<3>()?;
+    let status = StatusCode::from_bytes(status).ok()?;
+    // The space before the reason is missing where there is none.
+    let sound = matches!(reason, [] | [b' ', ..]) && is_text(reason);
+    sound.then_some((version, status))
+}
+
+/// Without optional white space around it, which is spaces and tabs and nothing else (RFC 9110, 5.6.3).
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Whether it holds no control character but tabs.
+fn is_text(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Fields = Vec<(String, Vec<u8>)>;
+    /// Status, fields, and what is left behind the head; an error for any fault.
+    type Outcome = Result<Option<(u16, Fields, Vec<u8>)>, ()>;
+
+    fn ours(bytes: &[u8]) -> Outcome {
+        let mut buffer = BytesMut::from(bytes);
+        let mut lines = [Line::default(); HEADERS_MAX];
+        let Some((_, status, begin)) = status_line(&buffer).map_err(|_fault| ())? else { return Ok(None) };
+        let bounds = Bounds { fields: 100, length: 64 * 1024 };
+        let section = Section::take(&mut buffer, begin, bounds, &mut lines).map_err(|_fault| ())?;
+        let Some(section) = section else { return Ok(None) };
+        let headers = section.fields(|name, _| Ok(name != http::header::TE)).map_err(|_fault| ())?;
+        let fields = headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
+        let mut fields: Fields = fields.collect();
+        fields.sort();
+        Ok(Some((status.as_u16(), fields, buffer.to_vec())))
+    }
+
+    /// What `httparse` makes of it, and then every line must end in CRLF.
+    fn theirs(bytes: &[u8]) -> Outcome {
+        let mut fields = [httparse::EMPTY_HEADER; 100];
+        let mut response = httparse::Response::new(&mut fields);
+        // It would skip empty lines.
+        let parsed = if bytes.starts_with(b"H") { response.parse(bytes).map_err(|_fault| ())? } else { return Err(()) };
+        let httparse::Status::Complete(length) = parsed else { return Ok(None) };
+        let (head, rest) = bytes.split_at(length);
+        let sound = head.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"));
+        let status = response.code.filter(|code| *code >= 100 && sound).ok_or(())?;
+        let fields = response.headers.iter().map(|field| (field.name.to_ascii_lowercase(), field.value.to_vec()));
+        let mut fields: Fields = fields.filter(|(name, _)| name != "te").collect();
+        fields.sort();
+        Ok(Some((status, fields, rest.to_vec())))
+    }
+
+    /// Pieces of heads, sound and not; in any order they give heads of either kind.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let sound = prop::sample::select(vec![
+            "a: b\r\n",
+            "te: c\r\n",
+            "a:b\r\n",
+            "A!#$%&'*+-.^_`|~9:\t b \t\r\n",
+            "a:\r\n",
+            "a: \r\n",
+            "a::b:\r\n",
+            "a: \u{e9}\r\n",
+            "a: b\tc\r\n",
+        ]);
+        let other = prop::sample::select(vec![
+            "\r\n",
+            "\n",
+            "\r",
+            ":",
+            " ",
+            "\t",
+            "a",
+            "a : b\r\n",
+            " a: b\r\n",
+            "a: b\n",
+            "a: b\r\r\n",
+            "te: b\0\r\n",
+            "te: b\x0b\r\n",
+            "te: \x0cb\r\n",
+            "a: \x7f\r\n",
+            "a: b\rc\r\n",
+            ": b\r\n",
+            "a\r\n",
+            "a(: b\r\n",
+            "\u{e9}: b\r\n",
+            "\0",
+            "te: b\x0c\r\n",
+        ]);
+        prop_oneof![
+            8 => sound.prop_map(|text| text.as_bytes().to_vec()),
+            1 => other.prop_map(|text| text.as_bytes().to_vec()),
+            1 => any::<u8>().prop_map(|byte| vec![byte]),
+        ]
+    }
+
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        let other = prop::sample::select(vec![
+            "HTTP/1.1 200\r\n",
+            "HTTP/1.0 404 \r\n",
+            "HTTP/1.1 999 a\tb \u{e9}\r\n",
+            "HTTP/1.1 200OK\r\n",
+            "HTTP/1.1 20 OK\r\n",
+            "HTTP/1.1 2000\r\n",
+            "HTTP/1.1  200\r\n",
+            "HTTP/1.2 200 OK\r\n",
+            "http/1.1 200 OK\r\n",
+            "HTTP/1.1 099 OK\r\n",
+            "HTTP/1.1 200 O\0K\r\n",
+            "HTTP/1.1 200 O\rK\r\n",
+            "HTTP/1.1 200 OK\n",
+            "HTTP/1.1\r\n",
+            "HTTP/1.1 200\t\r\n",
+            "\r\nHTTP/1.1 200 OK\r\n",
+            "H\r\n",
+            "HTTP/1.1 +20 OK\r\n",
+            "HTTP/1.1 200 \x7f\r\n",
+        ]);
+        prop_oneof![3 => Just(b"HTTP/1.1 200 OK\r\n".to_vec()), 1 => other.prop_map(|text| text.as_bytes().to_vec())]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn heads_are_read_as_another_parser_reads_them(
+            line in line(),
+            pieces in prop::collection::vec(piece(), 0..12),
+        ) {
+            // An end there is in any case: what is not complete may be faulty already or not yet.
+            let bytes = [line, pieces.concat(), b"\r\n\r\nbody".to_vec()].concat();
+            prop_assert_eq!(ours(&bytes), theirs(&bytes), "{:?}", String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn trailers_are_read_as_another_parser_reads_them(pieces in prop::collection::vec(piece(), 0..12)) {
+            let bytes = [pieces.concat(), b"\r\n\r\nrest".to_vec()].concat();
+            let mut buffer = BytesMut::from(&bytes[..]);
+            let mut lines = [Line::default(); HEADERS_MAX];
+            let bounds = Bounds { fields: 100, length: 64 * 1024 };
+            let ours = Section::take(&mut buffer, 0, bounds, &mut lines).map_err(|_fault| ());
+            let ours = ours.and_then(|section| section.ok_or(())?.fields(|_, _| Ok(true)).map_err(|_fault| ()));
+            let mut fields = [httparse::EMPTY_HEADER; 100];
+            let length = match httparse::parse_headers(&bytes, &mut fields) {
+                Ok(httparse::Status::Complete((length, _))) => Some(length),
+                _ => None,
+            };
+            let has_crlf = |length: &usize| {
+                bytes[..*length].split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"))
+            };
+            prop_assert_eq!(ours.ok().map(|_| bytes.len() - buffer.len()), length.filter(has_crlf));
+        }
+    }
+}
