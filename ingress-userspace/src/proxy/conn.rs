@@ -244,9 +244,14 @@ impl Conn {
         self.extras.get().map(|extras| &extras.piped).filter(|piped| !piped.is_empty())
     }
 
-    /// Whether a body waits for the pipe to be empty, and it is; said once.
-    pub(super) fn take_awaited(&self) -> bool {
+    /// Whether hyper, which waits, would have something to do that it does not look for by itself.
+    pub(super) fn is_to_be_polled_again(&self) -> bool {
+        // It has asked a body for more before it wrote what was in the pipe.
         self.extras.get().is_some_and(|extras| extras.piped.take_awaited())
+            // Or it holds the next request. Where a body goes on as soon as the client has taken what there was of it,
+            // hyper 1.12 asks that once more, flushes, and returns; should the response end just then, it does not see
+            // that it could read on.
+            || (!self.is_http2() && self.progress.take_forgotten())
     }
 
     /// Orders only ever become stricter. Whether this one is.

@@ -195,8 +195,7 @@ where
             }
             Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
             Poll::Pending => {
-                // hyper has asked the body before it wrote, and does not ask again by itself.
-                if conn.take_awaited() {
+                if conn.is_to_be_polled_again() {
                     cx.waker().wake_by_ref();
                 }
                 Poll::Pending

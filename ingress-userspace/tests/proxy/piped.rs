@@ -148,6 +148,22 @@ fn requests_that_come_together_are_answered_in_their_order() {
 }
 
 #[test]
+fn no_request_is_forgotten_however_the_response_before_it_ends() {
+    const REQUESTS: usize = 300;
+    let origin = origin();
+    let proxy = proxy(&origin);
+    // From some that need one turn to some that need many, by which they end in every way there is.
+    for length in [17_000, 40_000, 100_000, 300_000] {
+        let mut client = proxy.client();
+        client.send(request(length).repeat(REQUESTS));
+        for number in 0..REQUESTS {
+            let answered = client.try_response().map(|response| response.body.len());
+            assert_eq!(answered, Some(length), "response {number}");
+        }
+    }
+}
+
+#[test]
 fn a_client_that_reads_slowly_gets_all_and_holds_up_no_other() {
     let origin = origin();
     let proxy = proxy(&origin);

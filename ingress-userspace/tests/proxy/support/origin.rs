@@ -40,6 +40,8 @@ impl Origin {
             for stream in listener.incoming().flatten() {
                 connections.fetch_add(1, SeqCst);
                 stream.set_read_timeout(Some(DEADLINE)).expect("timeout set");
+                // As servers do: what is sent in two pieces does not wait for the client's acknowledgement in between.
+                stream.set_nodelay(true).expect("set");
                 let mut peer = Peer { stream, buffer: Vec::new(), heads: Arc::clone(&heads) };
                 let script = Arc::clone(&script);
                 thread::spawn(move || script(&mut peer));
