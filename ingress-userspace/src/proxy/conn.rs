@@ -244,14 +244,13 @@ impl Conn {
         self.extras.get().map(|extras| &extras.piped).filter(|piped| !piped.is_empty())
     }
 
-    /// Whether hyper, which waits, would have something to do that it does not look for by itself.
+    /// Whether hyper, which waits, may have something to do that it does not look for by itself.
+    ///
+    /// Where its own flush makes the room that a body was told to wait for, hyper 1.12 asks the body once more, flushes
+    /// and returns: it sees neither that there is room again nor, should the response have ended, that it holds the
+    /// next request. Nothing else lets a body that waits go on within one poll.
     pub(super) fn is_to_be_polled_again(&self) -> bool {
-        // It has asked a body for more before it wrote what was in the pipe.
         self.extras.get().is_some_and(|extras| extras.piped.take_awaited())
-            // Or it holds the next request. Where a body goes on as soon as the client has taken what there was of it,
-            // hyper 1.12 asks that once more, flushes, and returns; should the response end just then, it does not see
-            // that it could read on.
-            || (!self.is_http2() && self.progress.take_forgotten())
     }
 
     /// Orders only ever become stricter. Whether this one is.

@@ -33,7 +33,7 @@ static STAND_IN: [u8; CAPACITY] = [0; CAPACITY];
 #[derive(Default)]
 pub(super) struct Piped {
     pipe: RefCell<Option<Pipe>>,
-    /// The body has been asked for more, and waits until the pipe is empty.
+    /// A body was told to wait for room, and nobody was told of any since.
     awaited: Cell<bool>,
 }
 
@@ -44,12 +44,14 @@ impl Piped {
 
     /// Ready when something can be put in; who is told to wait is to be asked again when [`Self::take_awaited`] says so.
     pub(super) fn poll_room(&self) -> Poll<()> {
-        let is_empty = self.is_empty();
-        self.awaited.set(!is_empty);
-        if is_empty { Poll::Ready(()) } else { Poll::Pending }
+        if self.is_empty() {
+            return Poll::Ready(());
+        }
+        self.awaited.set(true);
+        Poll::Pending
     }
 
-    /// Whether somebody waits for room and there is some by now; said once.
+    /// Whether somebody was told to wait and there is room by now, even if they have asked again since; said once.
     pub(super) fn take_awaited(&self) -> bool {
         self.is_empty() && self.awaited.take()
     }

@@ -22,8 +22,6 @@ pub(super) struct Progress {
     unwritten: Cell<Option<Instant>>,
     /// Requests in flight.
     active: Cell<u32>,
-    /// One has ended since [`Progress::take_forgotten`].
-    ended: Cell<bool>,
 }
 
 /// What is to become of a connection.
@@ -45,7 +43,6 @@ impl Progress {
             reading: Cell::new(true),
             unwritten: Cell::new(None),
             active: Cell::new(0),
-            ended: Cell::new(false),
         }
     }
 
@@ -93,7 +90,6 @@ impl Progress {
 
     pub(super) fn end_request(&self, now: Instant) {
         self.active.set(self.active.get().saturating_sub(1));
-        self.ended.set(true);
         if self.place.get() == Place::Between {
             self.since.set(now);
         }
@@ -106,12 +102,6 @@ impl Progress {
     /// Whether it is idle, has no more bytes for now, and none that wait for the client.
     pub(super) fn is_resting(&self) -> bool {
         self.is_idle() && self.reading.get() && !self.is_blocked()
-    }
-
-    /// Whether a request has ended, none is in flight, and whoever is to read the next waits neither for the client nor
-    /// for its bytes; said once for each end. A reader that has nothing to do would say that it waits.
-    pub(super) fn take_forgotten(&self) -> bool {
-        self.ended.take() && self.active.get() == 0 && !self.reading.get() && !self.is_blocked()
     }
 
     /// How long it has been idle, if it is.
@@ -213,30 +203,6 @@ mod tests {
             steps.iter().for_each(|step| step(&progress, now));
             assert_eq!(progress.is_resting(), expect, "case {number}");
             assert_eq!(progress.rested(now + Duration::from_secs(3)), Duration::from_secs(3));
-        }
-    }
-
-    #[test]
-    fn who_has_read_ahead_and_does_not_go_on_has_forgotten_what() {
-        let between: Step<'_> = &|p, now| p.read(Place::Between, now);
-        let pending: Step<'_> = &|p, now| p.read_pending(now);
-        let begin: Step<'_> = &|p, _| p.begin_request();
-        let end: Step<'_> = &|p, now| p.end_request(now);
-        let stuck: Step<'_> = &|p, now| p.write_pending(now);
-        let cases: [(&[Step<'_>], bool); 6] = [
-            (&[between], false),
-            (&[between, begin], false),
-            (&[between, begin, end], true),
-            (&[between, begin, end, pending], false),
-            (&[between, begin, stuck, end], false),
-            (&[between, begin, end, begin], false),
-        ];
-        for (number, (steps, expect)) in cases.into_iter().enumerate() {
-            let now = Instant::now();
-            let progress = Progress::new(now);
-            steps.iter().for_each(|step| step(&progress, now));
-            assert_eq!(progress.take_forgotten(), expect, "case {number}");
-            assert!(!progress.take_forgotten(), "case {number} again");
         }
     }
 

@@ -56,15 +56,20 @@ async fn only_the_stand_in_for_all_that_is_in_the_pipe_is_taken_for_it() {
 
 #[tokio::test]
 async fn whoever_waits_for_room_is_told_of_it_once() {
-    let (piped, _stand_in) = filled(10).await;
-    assert!(!piped.take_awaited() && piped.poll_room().is_pending());
-    assert!(!piped.take_awaited(), "the pipe is full");
-    let (near, _far) = pair().await;
-    let pipes = Pipes::default();
-    let drained = poll_fn(|cx| piped.poll_drain(cx, &near, &pipes)).await.expect("drained");
-    assert_eq!((drained, pipes.kept()), (10, 1));
-    assert!(piped.take_awaited() && !piped.take_awaited());
-    assert!(piped.poll_room().is_ready() && !piped.take_awaited());
+    for asks_again in [false, true] {
+        let (piped, _stand_in) = filled(10).await;
+        assert!(!piped.take_awaited() && piped.poll_room().is_pending());
+        assert!(!piped.take_awaited(), "the pipe is full");
+        let (near, _far) = pair().await;
+        let pipes = Pipes::default();
+        let drained = poll_fn(|cx| piped.poll_drain(cx, &near, &pipes)).await.expect("drained");
+        assert_eq!((drained, pipes.kept()), (10, 1));
+        if asks_again {
+            assert!(piped.poll_room().is_ready());
+        }
+        assert!(piped.take_awaited() && !piped.take_awaited(), "asks again: {asks_again}");
+        assert!(piped.poll_room().is_ready() && !piped.take_awaited());
+    }
 }
 
 #[tokio::test]
