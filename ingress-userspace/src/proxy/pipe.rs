@@ -20,6 +20,8 @@ use tokio::{io::Interest, net::TcpStream};
 /// Most bytes in one pipe, and so what a receiver that is slow keeps beside the buffers of the sockets. More than the
 /// kernel's default of 64 KiB, so that fewer system calls move more.
 pub(super) const CAPACITY: usize = 256 * 1024;
+/// Bytes that may go to one receiver before other connections of the worker get a turn.
+pub(super) const TURN: usize = 1024 * 1024;
 /// A pipe with less room costs more calls than it saves copies: the kernel's default.
 const ROOM_MIN: usize = 64 * 1024;
 /// The same as [`CAPACITY`] in place of a pipe.

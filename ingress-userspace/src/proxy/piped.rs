@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
-use super::pipe::{CAPACITY, Pipe, Pipes};
+use super::pipe::{CAPACITY, Pipe, Pipes, TURN};
 
 /// What stand-ins are slices of. Nobody reads it.
 static STAND_IN: [u8; CAPACITY] = [0; CAPACITY];
@@ -35,6 +35,8 @@ pub(super) struct Piped {
     pipe: RefCell<Option<Pipe>>,
     /// A body was told to wait for room, and nobody was told of any since.
     awaited: Cell<bool>,
+    /// Bytes that went to the client in this turn of its connection.
+    moved: Cell<usize>,
 }
 
 impl Piped {
@@ -42,17 +44,20 @@ impl Piped {
         self.pipe.borrow().is_none()
     }
 
-    /// Ready when something can be put in; who is told to wait is to be asked again when [`Self::take_awaited`] says so.
+    /// Ready when something can be put in, in this turn of the connection; who is told to wait is to be asked again
+    /// when [`Self::take_awaited`] says so.
     pub(super) fn poll_room(&self) -> Poll<()> {
-        if self.is_empty() {
+        if self.is_empty() && self.moved.get() < TURN {
             return Poll::Ready(());
         }
         self.awaited.set(true);
         Poll::Pending
     }
 
-    /// Whether somebody was told to wait and there is room by now, even if they have asked again since; said once.
+    /// Ends a turn of the connection. Whether somebody was told to wait and there is room by now, even if they have
+    /// asked again since; said once.
     pub(super) fn take_awaited(&self) -> bool {
+        self.moved.set(0);
         self.is_empty() && self.awaited.take()
     }
 
@@ -84,6 +89,7 @@ impl Piped {
         let mut held = self.pipe.borrow_mut();
         let Some(pipe) = &mut *held else { return Poll::Ready(Ok(0)) };
         let drained = ready!(pipe.poll_drain(cx, client))?;
+        self.moved.set(self.moved.get() + drained);
         if pipe.is_empty()
             && let Some(pipe) = held.take()
         {

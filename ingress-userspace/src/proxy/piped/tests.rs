@@ -73,6 +73,19 @@ async fn whoever_waits_for_room_is_told_of_it_once() {
 }
 
 #[tokio::test]
+async fn after_a_turn_an_empty_pipe_has_no_room_until_the_next() {
+    let (piped, _stand_in) = filled(10).await;
+    let ((near, _far), pipes) = (pair().await, Pipes::default());
+    piped.moved.set(TURN - 10);
+    let drained = poll_fn(|cx| piped.poll_drain(cx, &near, &pipes)).await.expect("drained");
+    assert!(drained == 10 && piped.is_empty() && piped.poll_room().is_pending());
+    assert!(piped.take_awaited(), "whoever waits is told when it is over");
+    assert!(piped.poll_room().is_ready() && !piped.take_awaited());
+    piped.moved.set(TURN);
+    assert!(!piped.take_awaited() && piped.poll_room().is_ready(), "one in which nobody was told to wait ends, too");
+}
+
+#[tokio::test]
 async fn nothing_is_taken_from_a_socket_beyond_what_was_asked_for() {
     for pipes in [Pipes::default(), Pipes::of_buffers(100)] {
         let (near, mut far) = pair().await;

@@ -24,10 +24,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::proxy::pipe::{Pipe, Pipes};
+use crate::proxy::pipe::{Pipe, Pipes, TURN};
 
-/// Bytes that a direction may pass before other connections of the worker get a turn.
-const TURN: usize = 1024 * 1024;
 /// A reset overtakes what is still on its way to the client: what was passed on just before has this long to arrive.
 const GRACE: Duration = Duration::from_secs(1);
 
