@@ -214,6 +214,8 @@ where
         pipes: &Pipes,
         most: u64,
     ) -> Poll<Result<Option<Pipe>, TransferError>> {
+        // All that was read is handed out: the memory is for others while the rest goes past it.
+        self.buffer.rest();
         let sending = self.poll_send(cx)?;
         if let Poll::Ready(pipe) = self.connection.poll_pipe(cx, pipes, most) {
             return Poll::Ready(pipe.map_err(TransferError::Read));

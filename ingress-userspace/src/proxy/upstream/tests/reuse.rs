@@ -1,6 +1,9 @@
-//! What the pool keeps, hands out and drops.
+//! What the pool keeps, hands out and drops; and whose memory is used again.
 
-use super::*;
+use std::{future::poll_fn, task::Poll};
+
+use super::{buffer::ReadBuffer, *};
+use crate::proxy::pipe::Pipes;
 
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
@@ -69,6 +72,29 @@ fn a_response_without_a_body_gives_its_connection_back_once_it_is_taken() {
             }
             assert_eq!(pool.idle_total(), kept, "{is_taken}");
         }
+    });
+}
+
+#[test]
+fn a_body_that_goes_past_its_buffer_leaves_that_to_others() {
+    run(async {
+        let origin = Origin::new(|mut peer| async move {
+            peer.request().await;
+            peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").await;
+            peer.linger().await;
+        })
+        .await;
+        let (pool, pipes) = (pool(), Pipes::default());
+        let mut body = get(&pool, &origin).await.expect("response").into_body();
+        let data = body.frame().await.expect("frame").expect("sound").into_data().expect("data");
+        let address = data.as_ptr();
+        drop(data);
+        let is_pending = poll_fn(|cx| Poll::Ready(body.poll_pipe(cx, &pipes).is_pending())).await;
+        assert!(is_pending, "the rest is still to come");
+        let mut other = ReadBuffer::default();
+        other.prepare(false);
+        let begin = other.as_ptr();
+        assert!((begin..begin.wrapping_add(other.capacity())).contains(&address));
     });
 }
 
