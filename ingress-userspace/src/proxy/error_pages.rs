@@ -44,15 +44,15 @@ pub(super) async fn page(
     let limits = snapshot.limits(forwarding);
     let forwarded = forward(conn, &limits, backend, plan, &head, &mut Some(body)).await;
     match forwarded {
-        Ok((Forwarded::Response(response), served)) => {
+        Ok((Forwarded::Response(response), served)) if is_page(response.status()) => {
             let mut response = response.into_response();
-            if !is_page(response.status()) {
-                return None;
-            }
             *response.status_mut() = status;
             Some((response, served.held))
         }
-        Ok((Forwarded::Switched(_), _)) => None,
+        Ok((other, _)) => {
+            other.discard();
+            None
+        }
         Err(error) => {
             tracing::debug!(error = &error as &dyn std::error::Error, "the default backend has no page");
             None

@@ -1,9 +1,10 @@
-//! What an endpoint made of a request, while it is handed on: small, until it is a response. It reads no body.
+//! What an endpoint made of a request, while it is handed on: small, until it is a response, or nobody wants it.
 
 use http::{Response, StatusCode};
+use http_body::Body as _;
 
 use super::{
-    body::{RequestBody, Source},
+    body::{RequestBody, Source, discard},
     upstream,
 };
 
@@ -30,10 +31,10 @@ impl Forwarded {
         }
     }
 
-    /// Nobody wants it. Its connection can be used again where the head was all there was.
+    /// Nobody wants it.
     pub(super) fn discard(self) {
         match self {
-            Self::Response(response) => drop(response.into_response()),
+            Self::Response(response) => response.discard(),
             Self::Switched(_) => {}
         }
     }
@@ -53,6 +54,16 @@ impl Begun {
         match self {
             Self::Http1(response) => response.into_response().map(Source::Http1),
             Self::Http2(response) => *response,
+        }
+    }
+
+    /// Nobody wants it. Its body is read to the end, if that is near, so that its connection can be used again; nobody
+    /// waits for that.
+    pub(super) fn discard(self) {
+        let body = self.into_response().into_body();
+        if !body.is_end_stream() {
+            // The worker's runtime owns it, and the worker does not wait for it.
+            tokio::task::spawn_local(discard(body));
         }
     }
 }

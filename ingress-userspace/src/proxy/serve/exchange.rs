@@ -65,8 +65,7 @@ pub(super) async fn exchange(
                 Forwarded::Response(response)
                     if matches!(asked, Asked::Stream(_)) && response.status().is_success() =>
                 {
-                    // Its connection can be used again where the head was all there was.
-                    drop(response.into_response());
+                    response.discard();
                     own(in_flight, error::not_switched(), bodiless)
                 }
                 Forwarded::Response(response) => {

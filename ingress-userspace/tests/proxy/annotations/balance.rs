@@ -165,6 +165,20 @@ fn another_pod_is_asked_when_that_is_wanted() {
 }
 
 #[test]
+fn the_connection_of_a_pod_that_is_asked_in_vain_is_kept() {
+    for busy in [BUSY, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"] {
+        let (_, pods) = stumbling(busy);
+        let site = serve(&[("proxy-next-upstream", "http_503")], &pods);
+        let mut client = site.client();
+        for _ in 0..3 {
+            // What the first pod said is read to its end before the second can have answered.
+            assert_eq!(client.send(GET).response().status, 200);
+        }
+        assert_eq!(pods.iter().map(Origin::connections).sum::<usize>(), 2, "{busy:?}");
+    }
+}
+
+#[test]
 fn a_silent_pod_gives_way_to_another_where_that_is_wanted() {
     let silent = Origin::start(|peer| peer.until_closed());
     let others = [Origin::answering("pod")];
