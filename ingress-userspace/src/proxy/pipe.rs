@@ -115,6 +115,12 @@ impl Pipes {
         self.0.empty.borrow().len()
     }
 
+    /// Whether the kernel has refused one.
+    #[cfg(test)]
+    pub(super) fn is_refused(&self) -> &Cell<bool> {
+        &self.0.is_refused
+    }
+
     /// Closes what is kept: its descriptors are needed for something else.
     pub fn clear(&self) {
         drop(self.0.empty.take());
@@ -221,6 +227,30 @@ fn moved(splice: impl Fn(SpliceFlags) -> Result<usize, Errno>) -> io::Result<usi
         match splice(SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
             Err(Errno::INTR) => {}
             result => return Ok(result?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn after_a_refusal_buffers_take_the_place_of_pipes_until_the_kernel_is_asked_again() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let near = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
+        let (mut far, _) = listener.accept().await.expect("accepted");
+        far.write_all(b"xx").await.expect("sent");
+        let pipes = Pipes::default();
+        pipes.is_refused().set(true);
+        for is_kernel in [false, true] {
+            let pipe = poll_fn(|cx| pipes.poll_fill(cx, &near, 1)).await.expect("filled").expect("a byte");
+            assert_eq!((matches!(pipe, Pipe::Kernel { .. }), pipe.held()), (is_kernel, 1));
+            pipes.ask_again();
         }
     }
 }

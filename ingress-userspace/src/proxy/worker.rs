@@ -369,3 +369,16 @@ fn period(settings: &Settings, options: &Options) -> Duration {
     let shortest = shortest.into_iter().fold(*head_timeout, |shortest, other| shortest.min(*other));
     (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_has_refused_a_pipe_is_asked_again_at_the_next_tick() {
+        let worker = Worker::alone();
+        worker.pipes.is_refused().set(true);
+        worker.tick();
+        assert!(!worker.pipes.is_refused().get());
+    }
+}
