@@ -102,7 +102,7 @@ where
     #[must_use]
     pub fn into_response(self) -> Response<ResponseBody<B>> {
         let Self { start: Start { status, framing, keep_alive }, mut transfer } = self;
-        let headers = transfer.headers.take().unwrap_or_default();
+        let headers = std::mem::take(&mut transfer.headers);
         let mut response = Response::new(ResponseBody::new(transfer, framing, keep_alive));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
@@ -144,7 +144,7 @@ where
         let Transfer { connection, limits, buffer, headers, .. } = *transfer;
         let mut response = Response::new(Tunnel::new(connection, limits, buffer));
         *response.status_mut() = start.status;
-        *response.headers_mut() = headers.unwrap_or_default();
+        *response.headers_mut() = headers;
         Upgraded::Switched(Box::new(response))
     } else {
         Upgraded::Declined(Begun { start, transfer })
@@ -162,7 +162,7 @@ pub(super) struct Transfer<B> {
     received: bool,
     pub(super) buffer: ReadBuffer,
     /// Fields of the response, from when they are there until somebody takes them.
-    headers: Option<HeaderMap>,
+    headers: HeaderMap,
 }
 
 /// How sending ended.
@@ -180,7 +180,8 @@ where
     B::Error: Into<BoxError>,
 {
     fn new(connection: Connection, limits: Limits, upload: Upload<B>) -> Self {
-        Self { connection, limits, upload, sent: None, received: false, buffer: ReadBuffer::default(), headers: None }
+        let (buffer, headers) = (ReadBuffer::default(), HeaderMap::new());
+        Self { connection, limits, upload, sent: None, received: false, buffer, headers }
     }
 
     /// Sends what can be sent, then reads once; `Ready(Ok(0))` is the end of what the upstream sends.
@@ -201,9 +202,7 @@ where
         if self.sent == Some(Sent::Whole) {
             let _told_by_reading = self.connection.poll_flush(cx).is_ready();
         }
-        let (limit, error) = sending.limit(&self.limits, waiting);
-        ready!(self.connection.poll_overdue(cx, limit));
-        Poll::Ready(Err(error))
+        self.poll_overdue(cx, sending, waiting).map(Err)
     }
 
     /// Sends what can be sent, then moves what there is, at most `most` bytes, into a pipe; `None` is the end of what the
@@ -220,9 +219,15 @@ where
         if let Poll::Ready(pipe) = self.connection.poll_pipe(cx, pipes, most) {
             return Poll::Ready(pipe.map_err(TransferError::Read));
         }
-        let (limit, error) = sending.limit(&self.limits, Waiting::Body);
+        self.poll_overdue(cx, sending, Waiting::Body).map(Err)
+    }
+
+    /// Ready when who is waited for takes too long: the client or the upstream, as `sending` says, or the upstream for
+    /// what it owes once it has the whole request, which is `waiting`.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>, sending: Sending, waiting: Waiting) -> Poll<TransferError> {
+        let (limit, error) = sending.limit(&self.limits, waiting);
         ready!(self.connection.poll_overdue(cx, limit));
-        Poll::Ready(Err(error))
+        Poll::Ready(error)
     }
 
     /// Whether what the upstream sends comes as it is.
@@ -262,8 +267,8 @@ where
                 let truncated = ExchangeError::Malformed(Malformed::TruncatedHead);
                 return Poll::Ready(Err(if self.received { truncated } else { ExchangeError::Closed }));
             }
-            if let Some(Head { status, version: _, headers, framing, keep_alive }) = reader.read(&mut self.buffer)? {
-                self.headers = Some(headers);
+            if let Some(Head { status, headers, framing, keep_alive }) = reader.read(&mut self.buffer)? {
+                self.headers = headers;
                 return Poll::Ready(Ok(Start { status, framing, keep_alive }));
             }
         }

@@ -18,7 +18,6 @@ const INTERIM_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Head {
     pub status: StatusCode,
-    pub version: Version,
     /// Without hop-by-hop fields. `content-length` stays, except on 204, which has none (RFC 9110, 8.6).
     pub headers: HeaderMap,
     pub framing: Framing,
@@ -120,7 +119,7 @@ impl Reader {
             return Err(Malformed::Upgrade);
         }
         let status = StatusCode::SWITCHING_PROTOCOLS;
-        Ok(Head { status, version, headers, framing: Framing::Length(0), keep_alive: false })
+        Ok(Head { status, headers, framing: Framing::Length(0), keep_alive: false })
     }
 
     fn finish(&self, status: StatusCode, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
@@ -153,7 +152,7 @@ impl Reader {
             keep_alive = false;
             Framing::Close
         };
-        Ok(Head { status, version, headers, framing, keep_alive })
+        Ok(Head { status, headers, framing, keep_alive })
     }
 }
 
