@@ -33,11 +33,7 @@ pub struct ResponseBody<B> {
     plenty: bool,
 }
 
-impl<B> ResponseBody<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> ResponseBody<B> {
     pub(super) fn new(transfer: Box<Transfer<B>>, framing: Framing, keep_alive: bool) -> Self {
         let decoder = Decoder::new(framing, transfer.limits.headers_max);
         let mut body = Self { transfer: Some(transfer), decoder, keep_alive, plenty: false };
@@ -131,11 +127,7 @@ where
     }
 }
 
-impl<B> Body for ResponseBody<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = BodyError;
 

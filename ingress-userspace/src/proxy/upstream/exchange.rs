@@ -33,17 +33,13 @@ use crate::proxy::pipe::{Pipe, Pipes};
 ///
 /// # Errors
 /// [`Failure`] if there is no well-formed final response head within `limits`; the connection is closed then.
-pub fn begin<B>(
+pub fn begin<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
     connection: Connection,
     limits: Limits,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> impl Future<Output = Result<Begun<B>, Failure<B>>>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+) -> impl Future<Output = Result<Begun<B>, Failure<B>>> {
     // Made before the future is, which so has nothing to carry but this. It is boxed, because until the response is the
     // client's it is moved from hand to hand.
     let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(method, write_head, body)));
@@ -60,17 +56,13 @@ where
 ///
 /// # Errors
 /// As [`begin`].
-pub async fn exchange<B>(
+pub async fn exchange<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
     connection: Connection,
     limits: Limits,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> Result<Response<ResponseBody<B>>, Failure<B>>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+) -> Result<Response<ResponseBody<B>>, Failure<B>> {
     begin(connection, limits, method, write_head, body).await.map(Begun::into_response)
 }
 
@@ -88,11 +80,7 @@ struct Start {
     keep_alive: bool,
 }
 
-impl<B> Begun<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Begun<B> {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.start.status
@@ -123,17 +111,13 @@ pub enum Upgraded<B> {
 ///
 /// # Errors
 /// As [`begin`]; also if the upstream switches protocols otherwise than was asked for.
-pub async fn upgrade<B>(
+pub async fn upgrade<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
     connection: Connection,
     limits: Limits,
     accept: Accept,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> Result<Upgraded<B>, Failure<B>>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+) -> Result<Upgraded<B>, Failure<B>> {
     let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(&Method::GET, write_head, body)));
     let mut reader = Reader::upgrading(accept, limits);
     let start = match poll_fn(|cx| transfer.poll_head(cx, &mut reader)).await {
@@ -174,11 +158,7 @@ enum Sent {
     Broken,
 }
 
-impl<B> Transfer<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Transfer<B> {
     fn new(connection: Connection, limits: Limits, upload: Upload<B>) -> Self {
         let (buffer, headers) = (ReadBuffer::default(), HeaderMap::new());
         Self { connection, limits, upload, sent: None, received: false, buffer, headers }

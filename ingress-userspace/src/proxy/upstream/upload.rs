@@ -68,11 +68,7 @@ pub(super) enum SendError {
 #[error("request body is {0} than its announced length")]
 struct WrongLength(&'static str);
 
-impl<B> Upload<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
     /// A request whose head, but for framing fields and the empty line, `write_head` appends.
     pub(super) fn new(method: &Method, write_head: impl FnOnce(&mut Vec<u8>), body: B) -> Self {
         let mut text = TextBuffer::take();

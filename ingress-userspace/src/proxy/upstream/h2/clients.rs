@@ -91,11 +91,7 @@ pub struct Lease<B> {
 
 // === impl Clients ===
 
-impl<B> Clients<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> {
     #[must_use]
     pub fn new(pool: Pool) -> Self {
         Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
@@ -247,11 +243,7 @@ impl Usage {
 
 // === impl Lease ===
 
-impl<B> Lease<B>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Lease<B> {
     pub(super) fn send(
         &mut self,
         request: Request<Upload<B>>,

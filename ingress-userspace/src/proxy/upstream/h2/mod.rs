@@ -41,17 +41,13 @@ use upload::Handle;
 /// # Errors
 /// [`Failure`] if there is no response head within `limits`. A request that the endpoint refused, or that a GOAWAY of
 /// the endpoint left out (RFC 9113, 6.8 and 8.7), counts as not written.
-pub async fn exchange<B>(
+pub async fn exchange<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static>(
     mut lease: Lease<B>,
     limits: Limits,
     method: &Method,
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
-) -> Result<Response<ResponseBody<B>>, Failure<B>>
-where
-    B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+) -> Result<Response<ResponseBody<B>>, Failure<B>> {
     let (reused, scheme) = (lease.is_reused(), lease.scheme());
     let upload = Handle::new(body, lease.tasks());
     let mut wait = Wait { limits, timer: Timer::default(), upload };

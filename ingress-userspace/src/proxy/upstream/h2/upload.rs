@@ -117,11 +117,7 @@ impl Tasks {
 
 // === impl Upload ===
 
-impl<B> Body for Upload<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = GivenUp;
 

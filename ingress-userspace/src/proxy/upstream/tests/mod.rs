@@ -111,11 +111,12 @@ fn line(method: &Method) -> impl FnOnce(&mut Vec<u8>) + use<> {
     }
 }
 
-async fn send<B>(pool: &Pool, origin: &Origin, method: Method, body: B) -> Result<Response<ResponseBody<B>>, Failure<B>>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+async fn send<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
+    pool: &Pool,
+    origin: &Origin,
+    method: Method,
+    body: B,
+) -> Result<Response<ResponseBody<B>>, Failure<B>> {
     let connection = match pool.idle(plain(origin.address)) {
         Some(connection) => connection,
         None => pool.connect(plain(origin.address), Limits::default().connect_timeout).await.expect("connect"),
