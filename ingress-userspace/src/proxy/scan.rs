@@ -7,6 +7,8 @@
 
 use memchr::{memchr, memchr2};
 
+use super::upstream::head::trim;
+
 /// Longest line of chunk framing: a size and extensions nobody uses.
 const CHUNK_LINE_MAX: usize = 1024;
 /// Most bytes of trailer fields.
@@ -240,13 +242,6 @@ fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
         return None;
     }
     Some(trim(&line[name.len() + 1..]))
-}
-
-fn trim(value: &[u8]) -> &[u8] {
-    let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t');
-    let Some(first) = value.iter().position(is_text) else { return &[] };
-    let last = value.iter().rposition(is_text).unwrap_or(first);
-    &value[first..=last]
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {

@@ -223,6 +223,17 @@ pub(in crate::proxy) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
+/// Without optional white space around it, which is spaces and tabs and nothing else (RFC 9110, 5.6.3).
+pub(in crate::proxy) fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
 // === hop-by-hop fields ===
 
 /// What concerns one connection only (RFC 9110, 7.6.1). `trailer` is not among it, because trailers are forwarded.

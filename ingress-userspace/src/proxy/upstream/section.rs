@@ -7,7 +7,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use memchr::memchr2;
 
-use super::{ExchangeError, Malformed, head::HEADERS_MAX, names};
+use super::{
+    ExchangeError, Malformed,
+    head::{HEADERS_MAX, trim},
+    names,
+};
 
 const CRLF: &[u8] = b"\r\n";
 
@@ -141,17 +145,6 @@ fn version_and_status(line: &[u8]) -> Option<(Version, StatusCode)> {
     // The space before the reason is missing where there is none.
     let sound = matches!(reason, [] | [b' ', ..]) && is_text(reason);
     sound.then_some((version, status))
-}
-
-/// Without optional white space around it, which is spaces and tabs and nothing else (RFC 9110, 5.6.3).
-fn trim(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] = value {
-        value = rest;
-    }
-    while let [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
 }
 
 /// Whether it holds no control character but tabs.
