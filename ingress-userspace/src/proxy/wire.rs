@@ -1,4 +1,5 @@
-//! The client's byte stream between socket (or TLS) and hyper: watches progress, and what `scan` and `frames` refuse.
+//! The client's byte stream between socket (or TLS) and hyper: watches progress and what `scan` and `frames` refuse,
+//! and moves what is in the pipe to the socket where hyper writes what stands for it (`piped`).
 
 use std::{
     io,
@@ -314,12 +315,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.conn.filled().is_some() {
-            return this.poll_write_piped(cx, &[io::IoSlice::new(buf)]);
-        }
-        let result = Pin::new(&mut this.io).poll_write(cx, buf);
-        this.wrote(result, [buf])
+        self.poll_write_vectored(cx, &[io::IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
