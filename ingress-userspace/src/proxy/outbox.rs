@@ -51,7 +51,7 @@ enum Blocked {
 }
 
 /// A connection that sends, whenever it was polled, what it wrote into its outbox.
-pub(super) struct Sending<'h, H, IO> {
+pub(super) struct Posting<'h, H, IO> {
     hyper: Pin<&'h mut H>,
     outbox: Outbox<IO>,
 }
@@ -64,8 +64,8 @@ impl<IO> Outbox<IO> {
     }
 
     /// `hyper` with this as its stream.
-    pub(super) fn follow<H>(self, hyper: Pin<&mut H>) -> Sending<'_, H, IO> {
-        Sending { hyper, outbox: self }
+    pub(super) fn follow<H>(self, hyper: Pin<&mut H>) -> Posting<'_, H, IO> {
+        Posting { hyper, outbox: self }
     }
 }
 
@@ -158,15 +158,15 @@ impl<IO: AsyncWrite + Unpin> State<IO> {
     }
 }
 
-// === impl Sending ===
+// === impl Posting ===
 
-impl<H, IO> Sending<'_, H, IO> {
+impl<H, IO> Posting<'_, H, IO> {
     pub(super) fn hyper(&mut self) -> Pin<&mut H> {
         self.hyper.as_mut()
     }
 }
 
-impl<H: Future, IO: AsyncWrite + Unpin> Future for Sending<'_, H, IO> {
+impl<H: Future, IO: AsyncWrite + Unpin> Future for Posting<'_, H, IO> {
     type Output = H::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<H::Output> {
@@ -313,14 +313,14 @@ mod tests {
         let (long, mut inner) = (bytes(LONG + 1), outbox.clone());
         let mut hyper = pin!(poll_fn(|cx| write(&mut inner, cx, &long)));
         let cx = &mut Context::from_waker(Waker::noop());
-        let mut sending = outbox.follow(hyper.as_mut());
+        let mut posting = outbox.follow(hyper.as_mut());
         for _ in 0..2 {
-            assert!(Pin::new(&mut sending).poll(cx).is_pending());
-            assert_eq!(sending.outbox.0.borrow().blocked, Blocked::Long);
+            assert!(Pin::new(&mut posting).poll(cx).is_pending());
+            assert_eq!(posting.outbox.0.borrow().blocked, Blocked::Long);
         }
         assert_eq!(peer.flushed.get(), 0, "so that it counts as one that the client does not take");
         peer.room.set(usize::MAX);
-        assert!(matches!(Pin::new(&mut sending).poll(cx), Poll::Ready(Ok(()))));
+        assert!(matches!(Pin::new(&mut posting).poll(cx), Poll::Ready(Ok(()))));
         assert_eq!(peer.lengths(), [LONG + 1]);
     }
 
@@ -336,10 +336,10 @@ mod tests {
             Poll::<()>::Pending
         }));
         let cx = &mut Context::from_waker(Waker::noop());
-        let mut sending = outbox.follow(hyper.as_mut());
+        let mut posting = outbox.follow(hyper.as_mut());
         for room in [50, usize::MAX] {
             peer.room.set(room);
-            assert!(Pin::new(&mut sending).poll(cx).is_pending());
+            assert!(Pin::new(&mut posting).poll(cx).is_pending());
         }
         assert!(peer.taken.borrow().concat() == whole);
     }
