@@ -22,9 +22,9 @@ mod format;
 
 /// Lines that wait to be written.
 const QUEUE_MAX: usize = 32 * 1024;
-/// How long whoever writes rests when nothing waits, so that the lines that come meanwhile are written at once, and no
+/// How long whoever writes pauses when nothing waits, so that the lines that come meanwhile are written at once, and no
 /// request has to wake it for its own.
-const REST: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Where lines go.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct Sink(NonBlocking);
 #[derive(Debug)]
 pub struct SinkGuard(#[expect(dead_code, reason = "held for what its drop does")] WorkerGuard);
 
-/// A writer that rests after each flush, which is when the queue is empty.
-struct Resting<W>(W);
+/// A writer that pauses after each flush, which is when the queue is empty.
+struct Pausing<W>(W);
 
 /// What there is to say of a request.
 struct Entry {
@@ -103,7 +103,7 @@ impl Sink {
     pub fn new(writer: impl Write + Send + 'static) -> (Self, SinkGuard) {
         let builder =
             NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_MAX).thread_name("access-log");
-        let (sink, guard) = builder.finish(Resting(writer));
+        let (sink, guard) = builder.finish(Pausing(writer));
         (Self(sink), SinkGuard(guard))
     }
 
@@ -119,16 +119,16 @@ impl Sink {
     }
 }
 
-// === impl Resting ===
+// === impl Pausing ===
 
-impl<W: Write> Write for Resting<W> {
+impl<W: Write> Write for Pausing<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()?;
-        thread::sleep(REST);
+        thread::sleep(PAUSE);
         Ok(())
     }
 }
