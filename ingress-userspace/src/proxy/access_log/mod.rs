@@ -231,3 +231,23 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rests on the worker of `tracing-appender`, which flushes once it has emptied its queue: a pause for each line
+    /// would be ten seconds here, of which the guard waits one.
+    #[test]
+    fn lines_that_wait_are_written_without_a_pause_between_them() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let (mut sink, guard) = Sink::new(file.reopen().expect("a file"));
+        let lines: Vec<_> = (0..1000).map(|number| format!("{number}\n")).collect();
+        for line in &lines {
+            sink.write(line.as_bytes());
+        }
+        drop(guard);
+        assert_eq!(std::fs::read_to_string(file.path()).expect("text"), lines.concat());
+        assert_eq!(sink.dropped(), 0);
+    }
+}
