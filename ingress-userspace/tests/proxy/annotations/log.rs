@@ -25,6 +25,16 @@ fn logged(settings: &str, ingress: &Ingress, pod: &Origin, ask: impl FnOnce(&Sit
 
 const ON: &str = "  disable-access-log: \"false\"";
 
+/// A time with `0` for each digit and `a` for each letter.
+fn shape(time: &str) -> String {
+    let plain = |c: char| match c {
+        '0'..='9' => '0',
+        'a'..='z' | 'A'..='Z' => 'a',
+        _ => c,
+    };
+    time.chars().map(plain).collect()
+}
+
 #[test]
 fn a_line_of_json_says_all_that_is_known() {
     let pod = Origin::answering("12345");
@@ -55,6 +65,8 @@ fn a_line_of_json_says_all_that_is_known() {
     let numbers = ["status", "received", "sent", "upstream_status"].map(|field| line[field].as_u64());
     assert_eq!(numbers, [Some(200), Some(3), Some(5), Some(200)]);
     assert!(line["seconds"].as_f64() >= line["upstream_seconds"].as_f64(), "{line}");
+    let time = line["time"].as_str().expect("a text");
+    assert!(shape(time) == shape("2026-11-22T08:00:00+00:00") && time.ends_with("+00:00"), "{time}");
     let line: serde_json::Value = serde_json::from_str(&lines[1]).expect("JSON");
     assert_eq!((line["status"].as_u64(), line.get("upstream"), line.get("ingress")), (Some(404), None, None));
 }
@@ -63,12 +75,15 @@ fn a_line_of_json_says_all_that_is_known() {
 fn a_line_may_be_as_nginx_writes_it() {
     let pod = Origin::answering("12345");
     let format = format!(
-        "{ON}\n  log-format-upstream: '$remote_addr [$remote_user] \"$request\" $status $body_bytes_sent \"$http_referer\" $http_x_none'"
+        "{ON}\n  log-format-upstream: '$remote_addr [$remote_user] \"$request\" $status $body_bytes_sent \"$http_referer\" $http_x_none at $time_local, $msec'"
     );
     let lines = logged(&format, &Ingress::with(&[]), &pod, |site| {
         site.ask("/x", "Authorization: Basic YWxpY2U6c2VjcmV0\r\nReferer: a\"b\r\n");
     });
-    assert_eq!(lines, ["127.0.0.1 [alice] \"GET /x HTTP/1.1\" 200 5 \"a\\x22b\" -"]);
+    let [line] = &lines[..] else { panic!("one line: {lines:?}") };
+    let (said, time) = line.split_once(" at ").expect("a time");
+    assert_eq!(said, "127.0.0.1 [alice] \"GET /x HTTP/1.1\" 200 5 \"a\\x22b\" -");
+    assert_eq!(shape(time), shape("22/Nov/2026:08:00:00 +0000, 1795334400.000"));
 }
 
 #[test]
