@@ -50,6 +50,7 @@ impl Head<'_> {
         }
         out.extend_from_slice(b"\r\n");
         let nominated = Nominated::of(fields);
+        // Asked once for all fields of the client.
         let are_edited = !edits.leave_fields();
         let mut has_cookies = false;
         let has_own_key = handshake.is_some_and(|handshake| handshake.key.is_some());
@@ -61,7 +62,7 @@ impl Head<'_> {
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
                 Class::Cookie => has_cookies = true,
-                Class::Pass | Class::Drop | Class::RequestId | Class::Via => {}
+                Class::Pass | Class::Drop => {}
             }
         }
         if has_cookies {
@@ -71,15 +72,13 @@ impl Head<'_> {
         if let Some(identity) = identity {
             self.write_lines(out, identity);
         }
-        if !(are_edited && edits.replace("x-request-id")) {
+        if !edits.replace("x-request-id") {
             out.extend_from_slice(b"x-request-id: ");
             out.extend_from_slice(request_id.as_bytes());
             out.extend_from_slice(b"\r\n");
         }
         via::write(out, *version, fields);
-        if are_edited {
-            edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
-        }
+        edits.fields(subject).for_each(|(name, value)| write_header(out, name, &value));
         if let Some(Handshake { accept: _, key }) = handshake {
             out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
             if let Some(key) = key {
@@ -136,24 +135,23 @@ enum Class {
     /// Forwarded even if nominated: routing or authorisation may rely on it (RFC 9110, 7.6.1, forbids to nominate
     /// them).
     Protected,
+    /// Not forwarded, or written anew.
     Drop,
     Cookie,
-    RequestId,
-    Via,
 }
 
 /// `name` is in lower case. Sorted by length, so that most names are settled by one comparison of numbers.
 fn class(name: &str) -> Class {
     match name.len() {
         2 if name == "te" => Class::Drop,
-        3 if name == "via" => Class::Via,
+        3 if name == "via" => Class::Drop,
         4 if name == "host" => Class::Drop,
         6 if name == "cookie" => Class::Cookie,
         6 if name == "expect" => Class::Drop,
         7 if name == "upgrade" => Class::Drop,
         9 if name == "forwarded" || name == "x-real-ip" => Class::Drop,
         10 if name == "connection" || name == "keep-alive" => Class::Drop,
-        12 if name == "x-request-id" => Class::RequestId,
+        12 if name == "x-request-id" => Class::Drop,
         12 if name == "content-type" => Class::Protected,
         13 if name == "authorization" => Class::Protected,
         14 if name == "content-length" || name == "http2-settings" => Class::Drop,
@@ -191,7 +189,7 @@ pub(super) fn are_trimmed(headers: &HeaderMap) -> bool {
 fn class_of_alias(name: &str) -> Class {
     match class(&name.replace('_', "-")) {
         Class::Pass | Class::Protected => Class::Pass,
-        Class::Drop | Class::Cookie | Class::RequestId | Class::Via => Class::Drop,
+        Class::Drop | Class::Cookie => Class::Drop,
     }
 }
 

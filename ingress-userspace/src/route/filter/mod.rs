@@ -99,8 +99,7 @@ impl Edits<'_> {
     /// and what descends from it (RFC 3875, 4.1.18) do not tell `_` from `-`.
     #[must_use]
     pub fn replace(&self, name: &str) -> bool {
-        let is_found = |name: &str| self.found.iter().any(|(found, _)| is_alias(found.as_str(), name));
-        !self.leave_fields() && (is_found(name) || self.is_edited(name))
+        self.found.iter().any(|(found, _)| is_alias(found.as_str(), name)) || self.is_edited(name)
     }
 
     /// The fields that come instead, and in addition.
