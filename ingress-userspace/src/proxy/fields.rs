@@ -1,10 +1,7 @@
 //! What of a request's fields the proxy itself goes by, seen in one walk over them all: to look for a field that is not
 //! there costs as much as to pass five that are.
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{self, GetAll},
-};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The fields of a request, and which of those that matter here are among them.
 #[derive(Clone, Copy)]
@@ -53,18 +50,22 @@ impl<'r> Fields<'r> {
     }
 
     /// Where the request has been, if it says so.
-    pub(super) fn via(&self) -> Option<GetAll<'r, HeaderValue>> {
-        self.has_via.then(|| self.headers.get_all(header::VIA))
+    pub(super) fn via(&self) -> impl Iterator<Item = &'r HeaderValue> {
+        self.values(self.has_via, header::VIA)
     }
 
     /// What the client takes besides bodies, if it says so.
-    pub(super) fn te(&self) -> Option<GetAll<'r, HeaderValue>> {
-        self.has_te.then(|| self.headers.get_all(header::TE))
+    pub(super) fn te(&self) -> impl Iterator<Item = &'r HeaderValue> {
+        self.values(self.has_te, header::TE)
     }
 
     /// `Connection`, if it may name fields.
-    pub(super) fn nominating(&self) -> Option<GetAll<'r, HeaderValue>> {
-        self.nominates.then(|| self.headers.get_all(header::CONNECTION))
+    pub(super) fn nominating(&self) -> impl Iterator<Item = &'r HeaderValue> {
+        self.values(self.nominates, header::CONNECTION)
+    }
+
+    fn values(&self, are_there: bool, name: HeaderName) -> impl Iterator<Item = &'r HeaderValue> {
+        are_there.then(|| self.headers.get_all(name)).into_iter().flatten()
     }
 }
 
@@ -113,9 +114,9 @@ mod tests {
             single(fields.host),
             single(fields.transfer_encoding),
             single(fields.request_id),
-            joined(fields.via().into_iter().flatten()),
-            joined(fields.te().into_iter().flatten()),
-            joined(fields.nominating().into_iter().flatten()),
+            joined(fields.via()),
+            joined(fields.te()),
+            joined(fields.nominating()),
         ];
         assert_eq!(seen.join("|"), expect, "{sent:?}");
         assert_eq!(single(alone), seen[0], "{sent:?}");

@@ -121,9 +121,7 @@ impl Head<'_> {
     /// 8.2.2).
     pub(super) fn takes_trailers(&self) -> bool {
         let is_trailers = |coding: &[u8]| coding.eq_ignore_ascii_case(b"trailers");
-        self.fields
-            .te()
-            .is_some_and(|sent| sent.into_iter().flat_map(|value| tokens(value.as_bytes())).any(is_trailers))
+        self.fields.te().flat_map(|value| tokens(value.as_bytes())).any(is_trailers)
     }
 }
 
@@ -204,8 +202,7 @@ struct Nominated<'r>(Vec<&'r str>);
 impl<'r> Nominated<'r> {
     /// No allocation for the options that are in use, `keep-alive` and `close`.
     fn of(fields: &Fields<'r>) -> Self {
-        let Some(sent) = fields.nominating() else { return Self(Vec::new()) };
-        let options = sent.into_iter().filter_map(|value| value.to_str().ok());
+        let options = fields.nominating().filter_map(|value| value.to_str().ok());
         let names = options.flat_map(|value| value.split(',')).map(str::trim);
         Self(
             names

@@ -13,7 +13,7 @@ static PSEUDONYM: LazyLock<String> = LazyLock::new(|| format!("xdp-ingress-{:08x
 /// Appends the field: what the request had already, then this process.
 pub(super) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {
     out.extend_from_slice(b"via: ");
-    for elements in fields.via().into_iter().flatten() {
+    for elements in fields.via() {
         out.extend_from_slice(elements.as_bytes());
         out.extend_from_slice(b", ");
     }
@@ -29,7 +29,7 @@ pub(super) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {
 /// Whether this process forwarded the request before: an endpoint that it leads to is the node itself.
 pub(super) fn is_loop(fields: &Fields<'_>) -> bool {
     let holds = |elements: &[u8]| memchr::memmem::find(elements, PSEUDONYM.as_bytes()).is_some();
-    fields.via().is_some_and(|sent| sent.into_iter().any(|elements| holds(elements.as_bytes())))
+    fields.via().any(|elements| holds(elements.as_bytes()))
 }
 
 #[cfg(test)]
