@@ -200,15 +200,9 @@ fn is_alias(name: &HeaderName, field: &HeaderName) -> bool {
 struct Nominated<'r>(Vec<&'r str>);
 
 impl<'r> Nominated<'r> {
-    /// No allocation for the options that are in use, `keep-alive` and `close`.
     fn of(fields: &Fields<'r>) -> Self {
         let options = fields.nominating().filter_map(|value| value.to_str().ok());
-        let names = options.flat_map(|value| value.split(',')).map(str::trim);
-        Self(
-            names
-                .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
-                .collect(),
-        )
+        Self(options.flat_map(|value| value.split(',')).map(str::trim).collect())
     }
 
     fn holds(&self, name: &HeaderName) -> bool {
@@ -317,6 +311,7 @@ mod tests {
         for (fields, expect) in [
             (&[("accept", "*/*"), ("x-a", "1"), ("x-a", "2")][..], "accept: */*|x-a: 1|x-a: 2"),
             (&[("connection", "keep-alive, X-A"), ("x-a", "1"), ("x-b", "2")], "x-b: 2"),
+            (&[("connection", "close, x-a"), ("x-a", "1"), ("x-b", "2")], "x-b: 2"),
             (&[("connection", "close"), ("connection", "x-a,x-b"), ("x-a", "1"), ("x-b", "2")], ""),
             (&[("connection", "upgrade"), ("upgrade", "h2c"), ("http2-settings", "x")], ""),
             (&[("te", "trailers, deflate"), ("keep-alive", "5"), ("proxy-connection", "keep-alive")], ""),
