@@ -155,24 +155,13 @@ async fn converse(
     told: &[(HeaderName, Option<HeaderValue>)],
     target: &str,
 ) -> Option<Response<()>> {
-    let Asking {
-        conn,
-        snapshot,
-        forwarding,
-        version,
-        authority,
-        client,
-        subject,
-        fields: sent,
-        identity: _,
-        request_id,
-    } = asking;
+    let Asking { conn, snapshot, forwarding, client, subject, .. } = *asking;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     // What a client put into it must not lead elsewhere.
     if path::normalise(path).ok().as_deref() != Some(path) {
         return None;
     }
-    let question = Subject { method: &external.method, target, ..**subject };
+    let question = Subject { method: &external.method, target, ..*subject };
     let asked = fields(external, asking);
     // What was verified, and not what the client says of it; the password stays, as the service may judge it.
     let is_told = |name: &HeaderName| *name != header::AUTHORIZATION && !asked.iter().any(|(known, _)| known == name);
@@ -200,18 +189,8 @@ async fn converse(
         }
     };
     // What is told of the client is among the fields of the question.
-    let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..**client };
-    let head = Head {
-        identity: None,
-        version: *version,
-        subject: &question,
-        fields: sent,
-        authority,
-        edits: &edits,
-        client: &client,
-        request_id,
-        handshake: None,
-    };
+    let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..*client };
+    let head = Head { identity: None, client: &client, ..asking.head(&question, &edits) };
     let response = exchange(conn, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
     let (parts, mut body) = response.into_parts();
     let mut left = BODY_MAX;
