@@ -20,7 +20,7 @@ use super::{
     conn::Conn,
     error::{self, Answer},
     external::{self, Cookies},
-    fields::Fields,
+    fields::{Field, Fields},
     headers::Head,
     passwords::Busy,
     request_id::RequestId,
@@ -130,8 +130,7 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
         &alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
     );
-    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+    let field = Field::of(headers, &header::AUTHORIZATION).once()?;
     let (scheme, encoded) = field.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") || encoded.len() > CREDENTIALS_MAX {
         return None;

@@ -164,7 +164,7 @@ mod tests {
         for host in hosts {
             headers.append(header::HOST, HeaderValue::from_str(host).expect("valid header value"));
         }
-        let got = Authority::of(version, &uri, Field::of(&headers, header::HOST));
+        let got = Authority::of(version, &uri, Field::of(&headers, &header::HOST));
         let got = got.as_ref().map(Authority::as_str).map_err(|error| *error);
         assert_eq!(got, expect, "{version:?} {target} {hosts:?}");
     }

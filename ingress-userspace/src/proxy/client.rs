@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::model::Trust;
 
-use super::authority::Authority;
+use super::{authority::Authority, fields::Field};
 
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
@@ -110,20 +110,16 @@ struct Claims<'r> {
 
 impl<'r> Claims<'r> {
     fn of(headers: &'r HeaderMap) -> Self {
-        let secure = only(headers, &PROTO).and_then(|proto| match proto.as_bytes() {
+        let once = |name: &HeaderName| Field::of(headers, name).once();
+        let secure = once(&PROTO).and_then(|proto| match proto.as_bytes() {
             proto if proto.eq_ignore_ascii_case(b"https") => Some(true),
             proto if proto.eq_ignore_ascii_case(b"http") => Some(false),
             _ => None,
         });
-        let port = only(headers, &PORT).and_then(|port| text(port).parse().ok()).filter(|port| *port != 0);
-        let host = only(headers, &HOST).filter(|host| host.to_str().is_ok_and(|host| Authority::parse(host).is_ok()));
+        let port = once(&PORT).and_then(|port| text(port).parse().ok()).filter(|port| *port != 0);
+        let host = once(&HOST).filter(|host| host.to_str().is_ok_and(|host| Authority::parse(host).is_ok()));
         Self { secure, port, host }
     }
-}
-
-fn only<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Option<&'r HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    values.next().filter(|_| values.next().is_none())
 }
 
 /// What is no text is no address, nor a number.

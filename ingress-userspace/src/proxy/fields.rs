@@ -71,10 +71,18 @@ impl<'r> Fields<'r> {
 
 impl<'r> Field<'r> {
     /// One that is looked for on its own.
-    pub(super) fn of(headers: &'r HeaderMap, name: HeaderName) -> Self {
+    pub(super) fn of(headers: &'r HeaderMap, name: &HeaderName) -> Self {
         let mut field = Self::Absent;
         headers.get_all(name).iter().for_each(|value| field.add(value));
         field
+    }
+
+    /// Its value, if it is there once: of two, nobody can say which one counts.
+    pub(super) fn once(self) -> Option<&'r HeaderValue> {
+        match self {
+            Self::Once(value) => Some(value),
+            Self::Absent | Self::Repeated => None,
+        }
     }
 
     fn add(&mut self, value: &'r HeaderValue) {
@@ -104,7 +112,7 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         let fields = Fields::of(&headers);
-        let alone = Field::of(&headers, header::HOST);
+        let alone = Field::of(&headers, &header::HOST);
         let single = |field: Field<'_>| match field {
             Field::Absent => "-".to_owned(),
             Field::Once(value) => joined([value].into_iter()),

@@ -10,10 +10,11 @@ use base64::{
     Engine as _,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
-use http::{HeaderMap, HeaderName, Method, Version, header, request::Parts};
+use http::{HeaderMap, Method, Version, header, request::Parts};
 use hyper::ext::Protocol;
 
 use super::{
+    fields::Field,
     headers,
     upstream::{Accept, head::tokens},
 };
@@ -63,11 +64,11 @@ pub(super) fn handshake(parts: &Parts) -> Result<Option<Handshake>, HandshakeErr
     if *method != Method::GET {
         return Err(HandshakeError::Method);
     }
-    if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some(b"13") {
+    if !has_version(headers) {
         return Err(HandshakeError::Version);
     }
-    let key = only(headers, &header::SEC_WEBSOCKET_KEY).ok_or(HandshakeError::Key)?;
-    let accept = accept(key).ok_or(HandshakeError::Key)?;
+    let key = Field::of(headers, &header::SEC_WEBSOCKET_KEY).once().ok_or(HandshakeError::Key)?;
+    let accept = accept(key.as_bytes()).ok_or(HandshakeError::Key)?;
     Ok(Some(Handshake { accept, key: None }))
 }
 
@@ -75,7 +76,7 @@ fn extended(protocol: Option<&Protocol>, headers: &HeaderMap) -> Result<Handshak
     if protocol.map(Protocol::as_str) != Some("websocket") {
         return Err(HandshakeError::Protocol);
     }
-    if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some(b"13") {
+    if !has_version(headers) {
         return Err(HandshakeError::Version);
     }
     // It need not be secret: it shows that the endpoint speaks the protocol and that no cache answers (RFC 6455, 1.3).
@@ -94,15 +95,15 @@ pub(super) fn looks_like_one(parts: &Parts) -> bool {
 
 fn is_handshake(version: Version, headers: &HeaderMap) -> bool {
     let mut connection = headers.get_all(header::CONNECTION).iter().flat_map(|value| tokens(value.as_bytes()));
+    let upgrade = Field::of(headers, &header::UPGRADE).once();
     version == Version::HTTP_11
-        && only(headers, &header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
+        && upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
         && connection.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// The value of a field that occurs once.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
-    let mut values = headers.get_all(name).iter();
-    values.next().filter(|_| values.next().is_none()).map(http::HeaderValue::as_bytes)
+/// Whether the client speaks the one version that there is.
+fn has_version(headers: &HeaderMap) -> bool {
+    Field::of(headers, &header::SEC_WEBSOCKET_VERSION).once().is_some_and(|version| version == "13")
 }
 
 fn accept(key: &[u8]) -> Option<Accept> {

@@ -84,7 +84,7 @@ fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp)
     let Notes { owner, upstream, answer, request_id, received } = notes;
     let target = || request.uri.path_and_query().map_or("/", |target| target.as_str());
     let owner = || owner.as_deref().and_then(|owner| owner.split_once('/'));
-    let authority = || Authority::of(request.version, &request.uri, Field::of(&request.headers, header::HOST)).ok();
+    let authority = || Authority::of(request.version, &request.uri, Field::of(&request.headers, &header::HOST)).ok();
     let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
     Some(match field {
         LogField::ClientAddress => client.to_string().into(),

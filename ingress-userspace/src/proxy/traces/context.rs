@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::proxy::fields::Field;
+
 pub(in crate::proxy) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(in crate::proxy) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
@@ -17,11 +19,7 @@ pub(in crate::proxy) struct TraceContext {
 impl TraceContext {
     /// What the request says, if it says it once and in order (section 3.2).
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut values = headers.get_all(&TRACEPARENT).iter();
-        match (values.next(), values.next()) {
-            (Some(value), None) => Self::parse(value.to_str().ok()?),
-            _ => None,
-        }
+        Self::parse(Field::of(headers, &TRACEPARENT).once()?.to_str().ok()?)
     }
 
     fn parse(text: &str) -> Option<Self> {
