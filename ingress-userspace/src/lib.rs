@@ -21,4 +21,6 @@ pub mod model;
 #[forbid(unsafe_code)]
 pub mod proxy;
 #[forbid(unsafe_code)]
+mod random;
+#[forbid(unsafe_code)]
 pub mod route;

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use http::HeaderValue;
 
-use super::{fields::Field, headers::random};
+use super::fields::Field;
+use crate::random::random;
 
 const REQUEST_ID_MAX: usize = 128;
 
@@ -70,6 +71,30 @@ fn hexadecimal(bytes: [u8; 16]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_are_kept_if_valid_else_made() {
+        let value = |text: &str| HeaderValue::from_str(text).expect("a value");
+        let longest = "a".repeat(REQUEST_ID_MAX);
+        for (sent, kept) in [
+            (Field::Once(&value("abc-1")), Some("abc-1")),
+            (Field::Once(&value(&longest)), Some(&*longest)),
+            (Field::Once(&value(&format!("{longest}a"))), None),
+            (Field::Once(&value("a b")), None),
+            (Field::Once(&value("")), None),
+            (Field::Absent, None),
+            (Field::Repeated, None),
+        ] {
+            let id = || String::from_utf8_lossy(RequestId::of(sent).as_bytes()).into_owned();
+            let (one, other) = (id(), id());
+            if let Some(kept) = kept {
+                assert_eq!([&*one, &*other], [kept; 2]);
+            } else {
+                assert!(one.len() == 32 && one.bytes().all(|b| b.is_ascii_hexdigit()), "{one}");
+                assert_ne!(one, other);
+            }
+        }
+    }
 
     #[test]
     fn each_byte_has_its_digits() {

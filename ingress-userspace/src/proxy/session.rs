@@ -6,11 +6,11 @@ use http::HeaderValue;
 
 use super::{
     forward::Served,
-    headers::random,
     pick::{Choice, UpstreamState, hash},
 };
 use crate::{
     model::{Affinity, AffinityMode, CanarySessions, SessionCookie},
+    random::random,
     route::{Branches, Subject, Target, UpstreamId, template::cookie},
 };
 

@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 use http::Version;
 
 use super::fields::Fields;
+use crate::random::random;
 
 /// What this process calls itself, alike on all workers: a fixed part and eight random hexadecimal digits.
-static PSEUDONYM: LazyLock<String> = LazyLock::new(|| format!("xdp-ingress-{:08x}", super::headers::random() >> 32));
+static PSEUDONYM: LazyLock<String> = LazyLock::new(|| format!("xdp-ingress-{:08x}", random() >> 32));
 
 /// Appends the field: what the request had already, then this process.
 pub(super) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {

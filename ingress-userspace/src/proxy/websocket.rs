@@ -15,9 +15,9 @@ use hyper::ext::Protocol;
 
 use super::{
     fields::Field,
-    headers,
     upstream::{Accept, head::tokens},
 };
+use crate::random::random;
 
 /// What an endpoint appends to a key before it is hashed (RFC 6455, 1.3).
 const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -81,8 +81,8 @@ fn extended(protocol: Option<&Protocol>, headers: &HeaderMap) -> Result<Handshak
     }
     // It need not be secret: it shows that the endpoint speaks the protocol and that no cache answers (RFC 6455, 1.3).
     let mut nonce = [0; 16];
-    nonce[..8].copy_from_slice(&headers::random().to_be_bytes());
-    nonce[8..].copy_from_slice(&headers::random().to_be_bytes());
+    nonce[..8].copy_from_slice(&random().to_be_bytes());
+    nonce[8..].copy_from_slice(&random().to_be_bytes());
     let key: Key = STANDARD.encode(nonce).into_bytes().try_into().map_err(|_longer| HandshakeError::Key)?;
     Ok(Handshake { accept: accept(&key).ok_or(HandshakeError::Key)?, key: Some(key) })
 }

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
     fmt,
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::{BuildHasher, Hasher},
     io,
     net::SocketAddr,
     rc::Rc,
@@ -239,7 +239,7 @@ impl Idle {
 
 impl Default for Seed {
     fn default() -> Self {
-        Self(RandomState::new().hash_one(()))
+        Self(crate::random::random())
     }
 }
 
