@@ -12,7 +12,7 @@ use super::{
         access_log::Teller,
         authenticate::Asking,
         body::{Body, RequestBody},
-        error, error_pages,
+        error,
         forward::{Plan, forward},
         forwarded::Forwarded,
         headers::Head,
@@ -22,7 +22,7 @@ use super::{
         websocket::Handshake,
     },
     Asked,
-    response::{own, relay, replace, switch},
+    response::{own, page_or, relay, replace, switch},
 };
 
 /// A request that its rule lets through, and what goes to an endpoint.
@@ -91,20 +91,9 @@ pub(super) async fn exchange(
             let answer = error::forward(&failed);
             let status = answer.status();
             // Whoever sent half a request waits for an answer and no page.
-            let pages = pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16()));
-            let page = match pages {
-                Some(pages) => {
-                    let body = RequestBody::none(in_flight.cell());
-                    Box::pin(error_pages::page(pages, status, upstream.key(), asking, edits, body)).await
-                }
-                None => None,
-            };
-            match page {
-                Some((page, held)) => {
-                    in_flight.hold(held);
-                    relay(page, bodiless, in_flight)
-                }
+            match pages.filter(|pages| status.is_server_error() && pages.replace(status.as_u16())) {
                 None => own(in_flight, answer, bodiless),
+                Some(pages) => Box::pin(page_or(answer, pages, upstream, asking, edits, in_flight)).await,
             }
         }
     }

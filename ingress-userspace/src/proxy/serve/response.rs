@@ -62,15 +62,8 @@ pub(super) async fn replace(
     discard(rest).await;
     // The pod is done with it, however long the client reads the page.
     in_flight.hold(Held::default());
-    let bodiless = *asking.subject.method == Method::HEAD;
-    let body = RequestBody::none(in_flight.cell());
-    let mut response = match error_pages::page(pages, status, upstream.key(), asking, edits, body).await {
-        Some((page, held)) => {
-            in_flight.hold(held);
-            relay(page, bodiless, in_flight)
-        }
-        None => own(in_flight, error::without_page(status), bodiless),
-    };
+    let answer = error::without_page(status);
+    let mut response = page_or(answer, pages, upstream, asking, edits, in_flight).await;
     response.headers_mut().remove(header::WWW_AUTHENTICATE);
     if status == StatusCode::UNAUTHORIZED
         && let header::Entry::Occupied(challenges) = headers.entry(header::WWW_AUTHENTICATE)
@@ -81,6 +74,26 @@ pub(super) async fn replace(
         }
     }
     response
+}
+
+/// The page for the status of `answer`, or that answer if the page cannot be had.
+pub(super) async fn page_or(
+    answer: Answer,
+    pages: &ErrorPages,
+    upstream: &UpstreamState,
+    asking: &Asking<'_>,
+    edits: &Edits<'_>,
+    mut in_flight: InFlight,
+) -> Response<Body> {
+    let bodiless = *asking.subject.method == Method::HEAD;
+    let body = RequestBody::none(in_flight.cell());
+    match error_pages::page(pages, answer.status(), upstream.key(), asking, edits, body).await {
+        Some((page, held)) => {
+            in_flight.hold(held);
+            relay(page, bodiless, in_flight)
+        }
+        None => own(in_flight, answer, bodiless),
+    }
 }
 
 /// Has the response compressed, if it may be and the client takes it.
