@@ -141,14 +141,14 @@ impl Datapath {
         pins.create()?;
         let exclusive = pins.lock()?;
         let hosts = object::pinned_hosts(&pins)?.unwrap_or(options.host_capacity.max(1));
-        let mut object = object::load(&pins, hosts, options.debug_log)?;
+        let mut object = object::open(&pins, hosts, options.debug_log)?;
         let variant = Variant::of(kernel::running());
         object::load_programs(&mut object, [variant.lookup(), variant.xdp(), object::TC_OUT]);
         let maps = Maps::open(&pins, Access::Write)?;
         let mut programs = Vec::new();
         let lookup = attach_lookup(&pins, &mut object, variant, options.lookup, &mut programs)?;
         if options.measure {
-            object::program(&mut object, object::BARE)?;
+            object::loaded(&mut object, object::BARE)?;
             let (_, report) = object::program(&mut object, object::TC_IN)?;
             programs.push(report);
         }

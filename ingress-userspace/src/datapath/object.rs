@@ -72,9 +72,9 @@ pub(super) const fn is_stub() -> bool {
     OBJECT.is_empty()
 }
 
-/// Creates the maps that are not pinned yet and loads the programs; `hosts` is the capacity of the host maps. Pinned
-/// maps keep theirs.
-pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
+/// Creates the maps that are not pinned yet; loads no program. `hosts` is the capacity of the host maps. Pinned maps
+/// keep theirs.
+pub(super) fn open(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
     loader.override_global(LOG_LEVEL, if log { &u8::MAX } else { &0 }, true);
     for name in MAPS {
@@ -89,7 +89,7 @@ pub(super) fn load(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
 }
 
 /// Loads programs side by side: the verifier takes most of a start, in which a node whose process has died serves
-/// nobody. What the kernel refuses is left to [`program`], which says why.
+/// nobody. What the kernel refuses is left to [`loaded`], which says why.
 pub(super) fn load_programs(object: &mut Ebpf, names: [&str; 3]) {
     thread::scope(|scope| {
         for (_, program) in object.programs_mut().filter(|(name, _)| names.contains(name)) {
@@ -111,37 +111,37 @@ fn load_program(program: &mut Program) -> Result<(), ProgramError> {
     }
 }
 
-/// Loads a program, if that has not been done; its descriptor, and what the kernel says of it.
-pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, ProgramReport), Error> {
+/// A program, which is loaded if that has not been done.
+pub(super) fn loaded<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Program, Error> {
     let refused = |source| refused(name, source);
     let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
     if program.fd().is_err() {
         load_program(program).map_err(refused)?;
     }
+    Ok(program)
+}
+
+/// The descriptor of a program, which is [`loaded`], and what the kernel says of it.
+pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, ProgramReport), Error> {
+    let program = loaded(object, name)?;
     let info = program.info().ok();
     let report = ProgramReport {
         name,
         verified_instructions: info.as_ref().and_then(ProgramInfo::verified_instruction_count),
         translated_instructions: info.as_ref().and_then(ProgramInfo::size_translated).map(|size| size / INSTRUCTION),
     };
-    Ok((program.fd().map_err(refused)?, report))
+    Ok((program.fd().map_err(|source| refused(name, source))?, report))
 }
 
-/// The descriptor of a program that [`program`] has loaded.
+/// The descriptor of a program that is loaded already.
 pub(super) fn fd<'a>(object: &'a Ebpf, name: &'static str) -> Result<&'a ProgramFd, Error> {
     let program = object.program(name).ok_or(ProgramError::NotLoaded);
     program.and_then(Program::fd).map_err(|source| refused(name, source))
 }
 
-/// A program for packets of the stack, to attach it; loads it if that has not been done.
+/// A program for packets of the stack, which is [`loaded`], to attach it.
 pub(super) fn classifier<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, Error> {
-    let refused = |source| refused(name, source);
-    let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
-    let classifier: &mut SchedClassifier = program.try_into().map_err(refused)?;
-    if classifier.fd().is_err() {
-        classifier.load().map_err(refused)?;
-    }
-    Ok(classifier)
+    <&mut SchedClassifier>::try_from(loaded(object, name)?).map_err(|source| refused(name, source))
 }
 
 pub(super) fn refused(program: &'static str, source: ProgramError) -> Error {

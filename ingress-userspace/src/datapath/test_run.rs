@@ -89,7 +89,7 @@ impl Datapath {
             TestProgram::Ingress | TestProgram::Bare => None,
         };
         if let Some(name) = at_first_run {
-            object::program(&mut self.nics_mut().object, name)?;
+            object::loaded(&mut self.nics_mut().object, name)?;
         }
         run(&self.nics(), program, options)
     }
