@@ -21,10 +21,8 @@ use ipnet::{IpNet, Ipv4Net};
 use crate::{
     packets::{ACK, Packet, SYN},
     sandbox::{Sandbox, sandboxed},
+    verdicts::{XDP_DROP, XDP_PASS},
 };
-
-pub(crate) const XDP_DROP: u32 = 1;
-pub(crate) const XDP_PASS: u32 = 2;
 
 pub(crate) fn nets(text: &str) -> Vec<IpNet> {
     text.split_whitespace().map(|net| net.parse().expect("a network")).collect()

@@ -11,13 +11,11 @@ use ingress_common::{
 use ingress_userspace::datapath::{Datapath, Options, RunOptions, SteeredPort, TestProgram};
 
 use crate::{
-    deny::XDP_PASS,
     packets::{ACK, FIN, Packet, RST, SYN, extension, fragment},
     sandbox::{Sandbox, sandboxed},
+    verdicts::{TCX_NEXT, XDP_PASS},
 };
 
-/// -1, as a number without sign.
-pub(crate) const TCX_NEXT: u32 = u32::MAX;
 /// Lengths of frames that BPF_PROG_TEST_RUN takes for programs of tc: whole IP headers, and all in one page, as it wants
 /// them for programs of XDP without `xdp.frags`, too.
 const OF_TC: std::ops::RangeInclusive<usize> = 54..=3000;

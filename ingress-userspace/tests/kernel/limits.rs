@@ -22,10 +22,11 @@ use ingress_common::{
 use ingress_userspace::datapath::{ClientLimits, Datapath, DenyConfig, PacketRate, Pinned};
 
 use crate::{
-    deny::{XDP_DROP, XDP_PASS, nets, run},
+    deny::{nets, run},
     frames::{CLIENT4, CLIENT6, NODE4, NODE6, check_sum, serving_with},
     packets::{ACK, Packet, SYN},
     sandbox::{Sandbox, sandboxed},
+    verdicts::{XDP_DROP, XDP_PASS},
 };
 
 const HOUR_NS: u64 = 3_600_000_000_000;

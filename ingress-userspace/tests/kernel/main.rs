@@ -25,4 +25,5 @@ mod pinned;
 mod rewrite;
 mod sandbox;
 mod tc_out;
+mod verdicts;
 mod workers;

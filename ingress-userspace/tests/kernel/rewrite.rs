@@ -12,13 +12,12 @@ use ingress_userspace::datapath::{Datapath, RunOptions, SteeredPort, TestProgram
 use xtask::lab::packet;
 
 use crate::{
-    deny::{XDP_DROP, XDP_PASS},
-    frames::{CLIENT4, CLIENT6, NODE4, NODE6, TCX_NEXT, check_sum, counters, serving_with},
+    frames::{CLIENT4, CLIENT6, NODE4, NODE6, check_sum, counters, serving_with},
     packets::{ACK, Packet, RST, SYN, extension},
     sandbox::{Sandbox, ip, sandboxed},
+    verdicts::{TCX_DROP, TCX_NEXT, XDP_DROP, XDP_PASS},
 };
 
-const TCX_DROP: u32 = 2;
 /// What BPF_PROG_TEST_RUN takes for programs of tc: all in one page.
 const OF_TC: usize = 3000;
 /// The interface that frames of test runs come by.

@@ -15,9 +15,10 @@ use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xtask::lab::until;
 
 use crate::{
-    frames::{CLIENT4, CLIENT6, Counters, NODE4, NODE6, TCX_NEXT, counters, serving_with},
+    frames::{CLIENT4, CLIENT6, Counters, NODE4, NODE6, counters, serving_with},
     packets::{ACK, Packet, RST, SYN, extension, fragment},
     sandbox::{Sandbox, ip, sandboxed},
+    verdicts::TCX_NEXT,
 };
 
 const NIC: &str = "xk-a";

@@ -1,0 +1,7 @@
+//! What the programs make of a frame, as the kernel tells it of a test run.
+
+pub(crate) const XDP_DROP: u32 = 1;
+pub(crate) const XDP_PASS: u32 = 2;
+pub(crate) const TCX_DROP: u32 = 2;
+/// -1, as a number without sign.
+pub(crate) const TCX_NEXT: u32 = u32::MAX;
