@@ -17,7 +17,7 @@ use xtask::lab::{
     Process,
     client::Ask,
     topology::{Family, NODE_NIC},
-    until, until_within,
+    until,
 };
 
 use crate::{
@@ -155,10 +155,9 @@ fn bound(net: &Net) -> Process {
     command.args(["--steer", "bind", "--http-port", "80", "--https-port", "443"]);
     command.args(["--xdp-mode", "native", "--interface", NODE_NIC]);
     command.arg("--manifests").arg(&net.manifests).arg("--bpffs").arg(&net.bpffs);
-    let process = net.lab.spawn(&net.topology.node, "bound", command).expect("the proxy starts");
-    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success()).then_some(());
-    until_within(Duration::from_secs(30), "the proxy is ready", is_ready)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    let mut process = net.lab.spawn(&net.topology.node, "bound", command).expect("the proxy starts");
+    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
+    process.wait_until(Duration::from_secs(30), "the proxy is ready", is_ready).expect("it becomes ready");
     process
 }
 

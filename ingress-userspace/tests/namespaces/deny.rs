@@ -70,22 +70,11 @@ pub(crate) fn serving(name: &str, rows: &[&str]) -> Option<(Net, Process)> {
     settings(&net, rows);
     let mut command = net.options("first", 9110).command();
     command.args(["--configmap", "default/settings", "--udp-services-configmap", "default/udp"]);
-    let process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
-    let is_ready = || {
-        let serves = net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
-        (serves && process.log().contains("UDP port open")).then_some(())
-    };
-    until_within(READY, "the proxy is ready", is_ready)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    let mut process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
+    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
+    process.wait_until(READY, "the proxy is ready", is_ready).expect("it becomes ready");
+    process.wait_for_log("UDP port open", 1).expect("the port is open");
     Some((net, process))
-}
-
-/// Waits until the process has logged `text` so often.
-#[track_caller]
-pub(crate) fn wait_for_log(process: &Process, text: &str, count: usize) {
-    let is_said = || (process.log().matches(text).count() >= count).then_some(());
-    until(&format!("`{text}` in the log, {count} times"), is_said)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
 }
 
 pub(crate) fn socket(net: &Net, from: IpAddr, kind: Type) -> Socket {
@@ -148,8 +137,8 @@ pub(crate) fn command(net: &Net, arguments: &[&str]) -> String {
 
 #[test]
 fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
-    let Some((net, process)) = serving("deny", &[BLOCK]) else { return };
-    wait_for_log(&process, CHANGED, 1);
+    let Some((net, mut process)) = serving("deny", &[BLOCK]) else { return };
+    process.wait_for_log(CHANGED, 1).expect("it changes");
 
     for (family, client, blocked) in CLIENTS {
         until("a datagram is answered", || udp_services::ask(&datagrams(&net, client, family), "x"))
@@ -204,7 +193,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 
     // Whoever may speak for others is heard, and judged by whom it speaks for.
     settings(&net, &[BLOCK, TRUST]);
-    wait_for_log(&process, CHANGED, 2);
+    process.wait_for_log(CHANGED, 2).expect("it changes");
     for (family, _, blocked) in CLIENTS {
         assert_eq!(get(&net, blocked, family, "").expect("an answer"), 403);
         assert_eq!(get(&net, blocked, family, "x-forwarded-for: 198.51.100.9\r\n").expect("an answer"), 200);
@@ -232,7 +221,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 
     // The list holds for connections that are older than it, too.
     settings(&net, &[BLOCK]);
-    wait_for_log(&process, CHANGED, 3);
+    process.wait_for_log(CHANGED, 3).expect("it changes");
     for stream in &mut open {
         let before = denied(&net);
         stream.write_all(HEAD).expect("sent");
@@ -245,7 +234,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 
 #[test]
 fn who_finds_no_room_in_the_list_is_left_to_the_proxy() {
-    let Some((net, process)) = serving("deny-full", &[]) else { return };
+    let Some((net, mut process)) = serving("deny-full", &[]) else { return };
     // Every other address, for neighbours would be one network; all of them stand before the client.
     let filler: String = (0..DENY_MAX).map(|n| format!("a::{:x}:{:x} ", n >> 15, (n & 0x7fff) * 2)).collect();
     let full = format!("block-cidrs: \"{filler}192.0.2.3 2001:db8:1::3\"");
@@ -279,7 +268,7 @@ fn who_finds_no_room_in_the_list_is_left_to_the_proxy() {
     is_shut_out(dropped, Family::V4);
 
     settings(&net, &[BLOCK]);
-    wait_for_log(&process, CHANGED, 2);
+    process.wait_for_log(CHANGED, 2).expect("it changes");
     is_shut_out(left_out, Family::V6);
     assert_eq!(attention(&net), "");
 }

@@ -18,10 +18,7 @@ use xtask::lab::{
 };
 
 use crate::{
-    deny::{
-        BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, run, serving, settings, socket, wait_for_drop,
-        wait_for_log,
-    },
+    deny::{BLOCKED_V4, BLOCKED_V6, TRUST, command, denied, get, run, serving, settings, socket, wait_for_drop},
     full,
     inspect::attention,
     net::{Net, http},
@@ -99,7 +96,7 @@ fn line(prefix: &str, origin: &str) -> (String, Vec<String>) {
 
 #[test]
 fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
-    let Some((net, process)) = serving("escalation", &[BLOCK, ESCALATE]) else { return };
+    let Some((net, mut process)) = serving("escalation", &[BLOCK, ESCALATE]) else { return };
     is_served(&net, OFFENDER, Family::V4);
     offend(&net, OFFENDER, Family::V4);
     offend(&net, CLIENT, Family::V4);
@@ -124,8 +121,7 @@ fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
     let said = command(&net, &["deny", "remove", "192.0.2.3"]);
     assert_eq!(said, "removed 192.0.2.3/32 (escalation)\n");
     is_served(&net, OFFENDER, Family::V4);
-    until("the process notices", || process.log().contains("a denial has ended or was removed").then_some(()))
-        .expect("it does");
+    process.wait_for_log("a denial has ended or was removed", 1).expect("the process notices");
     // It counts from nothing.
     offend(&net, OFFENDER, Family::V4);
     offend(&net, OFFENDER, Family::V4);
@@ -226,7 +222,7 @@ fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
 
 #[test]
 fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
-    let Some((net, process)) = serving("denials-full", &[BLOCK, ESCALATE]) else { return };
+    let Some((net, mut process)) = serving("denials-full", &[BLOCK, ESCALATE]) else { return };
     // As an operator's, of 10.0.0.0, 10.0.0.1 and so on, until they are removed.
     full::fill(&mut full::pinned(&net, DENIALS), DENIALS_MAX, |number| {
         let [_, a, b, c] = number.to_be_bytes();
@@ -238,7 +234,7 @@ fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
     wait_for_escalation(&net, "failed", 1.0);
     let words = "could not deny a client that was refused too often; unless an error stands above, there is no room: \
                  remove denials, or merge networks of `block-cidrs`";
-    wait_for_log(&process, words, 1);
+    process.wait_for_log(words, 1).expect("it is told");
     offend(&net, OFFENDER, Family::V4);
     is_served(&net, OFFENDER, Family::V4);
     let said = run(&net, &["deny", "add", "192.0.2.3"]).expect_err("there is no room");

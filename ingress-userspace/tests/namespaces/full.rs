@@ -15,7 +15,6 @@ use ingress_common::{
 use xtask::lab::{client::Ask, maps::UNATTRIBUTED_NAME, topology::Family, until};
 
 use crate::{
-    deny::wait_for_log,
     faults::{none_failed, steady},
     generation::Generation,
     inspect::{attention, status},
@@ -63,7 +62,7 @@ fn hosts_for_which_there_is_no_number_are_served_and_counted_as_unattributed() {
         net.write(&format!("{name}.yaml"), &net.site(name, &[0]));
     }
     // Host 0 and one more.
-    let process = Generation::start(&net, "first", &["--host-capacity", "2"]);
+    let mut process = Generation::start(&net, "first", &["--host-capacity", "2"]);
     for host in ["api.test", "web.test"] {
         (0..3).for_each(|_| is_served(&net, host));
     }
@@ -72,7 +71,7 @@ fn hosts_for_which_there_is_no_number_are_served_and_counted_as_unattributed() {
     assert!(requests == [3, 3] && counts.hosts.contains_key(UNATTRIBUTED_NAME), "{:?}", counts.hosts);
     let words =
         "1 hosts are counted as unattributed; run `xdp-ingress unload`, then start with a larger `--host-capacity`";
-    wait_for_log(&process.process, words, 1);
+    process.process.wait_for_log(words, 1).expect("it is told");
     assert!(process.process.log().contains("HostCapacity"), "{}", process.process.log_tail(20));
     let said = attention(&net);
     let words = "map `host_ids` is 100 % full: further hosts count for host 0; raise `--host-capacity` after";

@@ -18,7 +18,7 @@ use xtask::lab::{
 };
 
 use crate::{
-    deny::{connect, wait_for_log},
+    deny::connect,
     generation::Generation,
     inspect::attention,
     net::{Net, http},
@@ -124,7 +124,7 @@ fn two_processes_overlap_without_a_failed_request() {
 
 #[test]
 fn a_node_goes_back_to_the_process_that_is_left() {
-    let Some((net, first)) = Net::serving("back") else { return };
+    let Some((net, mut first)) = Net::serving("back") else { return };
     let web = Ask::get("web.test", "/");
     let mut second = net.start("second", 9111);
     net.ask(&net.topology.client, http(Family::V4), &web);
@@ -133,7 +133,8 @@ fn a_node_goes_back_to_the_process_that_is_left() {
     until("the first process serves again", || net.try_ask(&net.topology.client, http(Family::V4), &web).ok())
         .expect("it takes the node back");
     println!("owner killed: its predecessor serves again after {} ms", killed.elapsed().as_millis());
-    wait_for_log(&first.process, "the process that owned the node has died or ends; took the node back", 1);
+    let words = "the process that owned the node has died or ends; took the node back";
+    first.process.wait_for_log(words, 1).expect("it is told");
     // New hosts are numbered and served by it as well.
     net.write("late.yaml", &net.site("late", &[2]));
     let late = Ask::get("late.test", "/");

@@ -12,7 +12,7 @@ use xtask::lab::{
 };
 
 use crate::{
-    deny::{CLIENTS, TRUST, command, get, serving, settings, socket, wait_for_log},
+    deny::{CLIENTS, TRUST, command, get, serving, settings, socket},
     net::{Net, http},
 };
 
@@ -37,8 +37,8 @@ fn begin(net: &Net, from: IpAddr, family: Family) -> Socket {
 
 #[test]
 fn who_asks_for_too_many_connections_waits_and_nobody_else() {
-    let Some((net, process)) = serving("limits", &[LIMIT]) else { return };
-    wait_for_log(&process, CHANGED, 1);
+    let Some((net, mut process)) = serving("limits", &[LIMIT]) else { return };
+    process.wait_for_log(CHANGED, 1).expect("they change");
     for (family, _, hurried) in CLIENTS {
         let before = count(&net, Total::LimitedSyn);
         let mut begun = Vec::new();
@@ -68,7 +68,7 @@ fn who_asks_for_too_many_connections_waits_and_nobody_else() {
 
     // What would be dropped is counted, and answered.
     settings(&net, &[LIMIT, DRY_RUN]);
-    wait_for_log(&process, CHANGED, 2);
+    process.wait_for_log(CHANGED, 2).expect("they change");
     let dropped = count(&net, Total::LimitedSyn);
     for (family, _, hurried) in CLIENTS {
         let before = count(&net, Total::WouldLimitSyn);
@@ -82,7 +82,7 @@ fn who_asks_for_too_many_connections_waits_and_nobody_else() {
 
     // Whoever may speak for others is many clients, and not limited.
     settings(&net, &[LIMIT, TRUST]);
-    wait_for_log(&process, CHANGED, 3);
+    process.wait_for_log(CHANGED, 3).expect("they change");
     for (family, _, hop) in CLIENTS {
         for _ in 0..20 {
             assert_eq!(get(&net, hop, family, "").expect("an answer"), 200);
@@ -92,7 +92,7 @@ fn who_asks_for_too_many_connections_waits_and_nobody_else() {
     assert!(command(&net, &["deny", "test", "192.0.2.3"]).starts_with("passes by 192.0.2.0/24"));
 
     settings(&net, &[]);
-    wait_for_log(&process, CHANGED, 4);
+    process.wait_for_log(CHANGED, 4).expect("they change");
     for _ in 0..20 {
         assert_eq!(get(&net, HURRIED_V4, Family::V4, "").expect("an answer"), 200);
     }

@@ -14,7 +14,7 @@ use xtask::lab::{
     controller::DataPath,
     load::{Connections, Load},
     topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
-    until, until_within,
+    until,
 };
 
 use crate::net::{Net, http};
@@ -70,10 +70,9 @@ fn serving_over(name: &str, path: Option<DataPath>, rows: &[(u16, &str)]) -> Opt
     }
     let mut command = options.command();
     command.args(["--tcp-services-configmap", "default/tcp"]);
-    let process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
-    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success()).then_some(());
-    until_within(READY, "the proxy is ready", is_ready)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    let mut process = net.lab.spawn(&net.topology.node, "first", command).expect("the proxy starts");
+    let is_ready = || net.admin("/readyz").is_ok_and(|answer| answer.status.is_success());
+    process.wait_until(READY, "the proxy is ready", is_ready).expect("it becomes ready");
     Some((net, process))
 }
 

@@ -11,13 +11,11 @@ use ingress_common::Total;
 use xtask::lab::{
     Namespace, Process,
     topology::{Family, NODE_NIC, node_addr},
-    until, until_within,
+    until,
 };
 
 use crate::net::Net;
 
-/// Longest wait for the first snapshot: loading the programs is the slow part.
-const READY: Duration = Duration::from_secs(30);
 /// Port of the pods that speak no HTTP.
 const POD_PORT: u16 = 5353;
 /// Another address of the node.
@@ -67,10 +65,8 @@ fn serving(name: &str) -> Option<(Net, Process)> {
 fn start(net: &Net, name: &str, admin_port: u16) -> Process {
     let mut command = net.options(name, admin_port).command();
     command.args(["--udp-services-configmap", "default/udp"]);
-    let process = net.lab.spawn(&net.topology.node, name, command).expect("the proxy starts");
-    let is_open = || process.log().contains("UDP port open").then_some(());
-    until_within(READY, "the port is open", is_open)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", process.log_tail(20)));
+    let mut process = net.lab.spawn(&net.topology.node, name, command).expect("the proxy starts");
+    process.wait_for_log("UDP port open", 1).expect("the port is open");
     process
 }
 

@@ -19,6 +19,9 @@ use super::{registry::Item, until, until_within};
 /// Time between asking a process to end and ending it.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Longest wait for what a program is to say: loading the kernel programs, after which most is said, is the slow part.
+const SAID: Duration = Duration::from_secs(30);
+
 /// A running program. Dropping it ends the program.
 #[derive(Debug)]
 pub struct Process {
@@ -63,7 +66,7 @@ impl Process {
     /// Everything the program has said so far.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        read(&self.log)
     }
 
     /// The last `lines` lines of the log.
@@ -88,6 +91,16 @@ impl Process {
             Some(status) => anyhow::bail!("`{}` ended ({status}) before {what}:\n{}", self.name, self.log_tail(20)),
             None => result.with_context(|| format!("`{}` last said:\n{}", self.name, self.log_tail(20))),
         }
+    }
+
+    /// Waits until the program has said `text` so often.
+    ///
+    /// # Errors
+    /// If the program ends first, or after thirty seconds; the message holds the end of its log.
+    pub fn wait_for_log(&mut self, text: &str, count: usize) -> anyhow::Result<()> {
+        let log = self.log.clone();
+        let is_said = || read(&log).matches(text).count() >= count;
+        self.wait_until(SAID, &format!("`{text}` in its log, {count} times"), is_said)
     }
 
     /// The exit status, once there is one.
@@ -133,6 +146,11 @@ impl Drop for Process {
             self.kill().ok();
         }
     }
+}
+
+/// All that is in a log; nothing if there is none.
+fn read(log: &Path) -> String {
+    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// Ends the process that has this pid and this start time, if it is still there.

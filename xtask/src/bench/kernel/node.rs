@@ -23,7 +23,6 @@ use crate::{
         controller::{DataPath, Options},
         denied, nft,
         topology::{NODE_NIC, NODE_V4, Topology},
-        until_within,
     },
     process,
 };
@@ -168,7 +167,7 @@ impl Node {
         let Self { process, topology, lab: _ } = self;
         process.wait_until(READY, "the node serves", || serves(topology))?;
         for words in way.announcements() {
-            until_within(READY, words, || process.log().contains(words).then_some(()))?;
+            process.wait_for_log(words, 1)?;
         }
         Ok(())
     }
