@@ -180,7 +180,7 @@ macro_rules! totals {
     ($($(#[$doc:meta])* $variant:ident = $index:literal $name:literal,)*) => {
         /// Index into [`crate::map::TOTALS`].
         ///
-        /// *Verdicts*: every packet that is received, which `ingress_xdp` or `ingress_tc_in` sees, adds to exactly one.
+        /// *Verdicts*: every packet that a program sees as it is received adds to exactly one.
         /// *Events*: added beside a verdict, or by another program. The numbers are the ABI: a reason is never renumbered.
         #[repr(u32)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -57,7 +57,7 @@ const SIGN: Duration = Duration::from_secs(1);
 /// # Errors
 /// If a part cannot start, or the configuration can no longer be followed.
 pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
-    test_entropy();
+    seed_early();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     runtime.block_on(serve(settings))
@@ -65,12 +65,12 @@ pub(crate) fn run(settings: Settings) -> anyhow::Result<()> {
 
 /// Has AWS-LC look at its source of entropy while the kernel looks at the programs: whoever wants the first random number
 /// waits for that, some 20 ms, which a node whose process has died need not.
-fn test_entropy() {
+fn seed_early() {
     // Without a thread, or without entropy, whoever needs it finds out.
-    let _untested = thread::Builder::new()
+    let _unseeded = thread::Builder::new()
         .name("entropy".to_owned())
         .spawn(|| {
-            let _untested = aws_lc_rs::rand::fill(&mut [0]).is_err();
+            let _unseeded = aws_lc_rs::rand::fill(&mut [0]).is_err();
         })
         .is_err();
 }

@@ -25,7 +25,8 @@ use super::{
     response::{own, page_or, relay, replace, switch},
 };
 
-/// A request that its rule lets through, and what goes to an endpoint.
+/// A request that its rule lets through, and what goes to an endpoint. Handed on by reference: what is moved through
+/// many hands is copied (ADR 0034).
 pub(super) struct Admitted<'r> {
     pub(super) upstream: &'r UpstreamState,
     pub(super) session: Option<Session<'r>>,
