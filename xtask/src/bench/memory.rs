@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         memory::each(weight(FEW)?, weight(FEW + routes)?, routes)
     })?);
     // By manifests: an API server of the lab has a connection for each Secret that is watched, where one of a cluster
-    // has 64 on each connection. The peers have one certificate for all hosts.
+    // has 64 on each connection. haproxy has one certificate for all hosts here.
     let own = [Way::XdpIngressFiles];
     rows.push(Row::of(&format!("certificate ({certificates})"), None, &own, |way| {
         let weight = |tls| stage.start(way, Plan { hosts: certificates, tls })?.settled();

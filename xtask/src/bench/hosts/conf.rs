@@ -53,6 +53,11 @@ impl Conf {
         self.file("hosts.map")
     }
 
+    /// Where nginx reads the certificate with this number, and its key.
+    pub(super) fn certificate(&self, number: usize) -> [PathBuf; 2] {
+        ["cert", "key"].map(|name| self.file(&format!("{name}{number}.pem")))
+    }
+
     /// Writes the configuration of nginx in which these hosts lead to pod b.
     pub(super) fn nginx(&self, moved: &BTreeSet<usize>) -> anyhow::Result<Vec<String>> {
         let path = self.file("nginx.conf");
@@ -71,9 +76,16 @@ impl Conf {
                 format!("    upstream {} {{ server {}:{pod_port}; keepalive 64; }}\n", pod.name(), pod.address())
             })
             .concat();
+        let tls = |[certificate, key]: [PathBuf; 2]| {
+            format!("ssl_certificate {}; ssl_certificate_key {};", certificate.display(), key.display())
+        };
         let servers: String = (0..plan.hosts)
             .map(|host| {
-                let secure = if host == 0 { format!(" listen 127.0.0.1:{https} ssl http2;") } else { String::new() };
+                // Not for all servers: nginx makes a context of TLS for each that inherits a certificate, even if it does
+                // not listen by TLS.
+                let secure = plan.certificate(host).map_or_else(String::new, |number| {
+                    format!(" listen 127.0.0.1:{https} ssl http2; {}", tls(self.certificate(number)))
+                });
                 let (name, pod) = (super::name(host), Pod::of(host, moved).name());
                 format!(
                     "    server {{ listen 127.0.0.1:{http};{secure} server_name {name};\n        \
@@ -103,17 +115,17 @@ http {{
     proxy_set_header Upgrade $http_upgrade;
     proxy_set_header Connection $upgrade;
     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-    ssl_certificate {root}/cert.pem;
-    ssl_certificate_key {root}/key.pem;
     ssl_protocols TLSv1.2 TLSv1.3;
 {temp}{upstreams}    server {{
         listen 127.0.0.1:{http} default_server backlog=4096 reuseport;
         listen 127.0.0.1:{https} default_server ssl http2 backlog=4096 reuseport;
+        {tls}
         server_name _;
         location / {{ return 404; }}
     }}
 {servers}}}
 ",
+            tls = tls(["cert.pem", "key.pem"].map(|name| self.file(name))),
             hash = 1024.max(4 * plan.hosts),
         )
     }
@@ -185,11 +197,31 @@ mod tests {
             let name = super::super::name(host);
             let server = text.split("server {").find(|server| server.contains(&name)).expect("a server");
             assert!(server.contains(&format!("proxy_pass http://{pod};")), "{server}");
-            assert_eq!(server.contains("listen 127.0.0.1:443 ssl"), host == 0, "{server}");
         }
         let words = conf.haproxy(Haproxy::Master, &BTreeSet::from([1])).expect("written");
         assert_eq!(words[..2], ["haproxy", "-W"]);
         let map = fs::read_to_string(conf.map()).expect("a map");
         assert_eq!(map, "h0.bench.test a\nh1.bench.test b\nh2.bench.test a\n");
+    }
+
+    #[test]
+    fn nginx_has_a_certificate_where_it_listens_by_tls_and_nowhere_else() {
+        let ports = Ports { http: 80, https: 443 };
+        let plan = Plan { hosts: 11, tls: Tls::OneInTen };
+        let text = Conf { folder: "/conf".into(), ports, pod_port: 8080, plan }.nginx_text(&BTreeSet::new());
+        for host in 0..plan.hosts {
+            let name = super::super::name(host);
+            let server = text.split("server {").find(|server| server.contains(&name)).expect("a server");
+            let secure = plan.certificate(host).map(|number| {
+                format!(
+                    "listen 127.0.0.1:443 ssl http2; ssl_certificate /conf/cert{number}.pem; \
+                     ssl_certificate_key /conf/key{number}.pem;"
+                )
+            });
+            assert_eq!(server.contains("ssl"), secure.is_some(), "{server}");
+            assert!(secure.is_none_or(|secure| server.contains(&secure)), "{server}");
+        }
+        // Those of hosts 0 and 10, and that of whoever asks for none of them.
+        assert_eq!(text.matches("ssl_certificate ").count(), 3, "{text}");
     }
 }

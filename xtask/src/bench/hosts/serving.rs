@@ -77,7 +77,7 @@ pub(in crate::bench) enum Expected {
     },
 }
 
-/// How long a start may take: nginx reads 100,000 servers in ten seconds, on a machine that has nothing else to do.
+/// How long a start may take, of 100,000 hosts and on a machine that has other things to do.
 const START: Duration = Duration::from_secs(300);
 /// How long a peer has to give back the buffers of its start.
 const SETTLE: Duration = Duration::from_secs(2);

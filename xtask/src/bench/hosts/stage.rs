@@ -87,7 +87,14 @@ impl Stage {
     fn write(&self, way: Way, conf: &Conf) -> anyhow::Result<(Vec<String>, Told)> {
         let none = BTreeSet::new();
         Ok(match way {
-            Way::Nginx => (conf.nginx(&none)?, Told::Signal(Signal::SIGHUP)),
+            Way::Nginx => {
+                for number in 0..conf.plan.certificates() {
+                    let (signed, [certificate, key]) = (self.sign()?, conf.certificate(number));
+                    fs::write(certificate, signed.certificate())?;
+                    fs::write(key, signed.key())?;
+                }
+                (conf.nginx(&none)?, Told::Signal(Signal::SIGHUP))
+            }
             Way::Haproxy => (conf.haproxy(Haproxy::Master, &none)?, Told::Signal(Signal::SIGUSR2)),
             Way::HaproxyMap => (conf.haproxy(Haproxy::Single, &none)?, Told::Map),
             Way::XdpIngress => {

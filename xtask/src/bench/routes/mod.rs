@@ -31,7 +31,7 @@ missed goal is printed, and is no failure.
 Examples:
   cargo xtask bench routes                           # 1,000, 10,000 and 100,000 hosts
   cargo xtask bench routes --quick                   # 1,000 hosts, three rounds, for review
-  cargo xtask bench routes --routes 100000 --slow    # nginx too, which reads them for ten seconds each time
+  cargo xtask bench routes --routes 100000 --slow    # nginx too, which reads them all for each change
   cargo xtask bench routes --peer xdp-ingress --rounds 50
   cargo xtask bench routes --record                  # and write docs/benchmarks.md";
 
@@ -56,7 +56,7 @@ pub(super) struct Args {
     /// Rounds; the medians of fewer than five say little.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=999))]
     rounds: u32,
-    /// Also nginx with more than 10,000 hosts: 12 s for each change, and 6 GB.
+    /// Also nginx with more than 10,000 hosts.
     #[arg(long)]
     slow: bool,
     /// 1,000 hosts, three rounds.
