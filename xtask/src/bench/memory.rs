@@ -14,8 +14,9 @@ use crate::{
 };
 
 const AFTER_HELP: &str = "\
-Memory is the proportional share of all processes of a peer (Pss). Each figure is that of a peer which has just been
-started, so that none has what another has freed. As root the run has a network namespace of its own.
+Memory is the proportional share of all processes of a peer, without pages of files (Pss_Anon and Pss_Shmem): the share
+of these changes with whoever else has the same libraries. Each figure is that of a peer which has just been started, so
+that none has what another has freed. As root the run has a network namespace of its own.
 
 Exit codes: 0 measured; 1 something failed; 2 the command line was not understood. A missed goal is printed, and is no
 failure.

@@ -1,5 +1,6 @@
-//! How much memory a process takes. What it shares with others counts in proportion (`Pss`, proc_pid_smaps_rollup(5)),
-//! so that a sum over processes counts nothing twice.
+//! How much memory a process takes. What it shares with others counts in proportion (`Pss_Anon` and `Pss_Shmem`,
+//! proc_pid_smaps_rollup(5)), so that a sum over processes counts nothing twice. Pages of files are not in it: the share
+//! of them changes with whoever else has the same libraries.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ use anyhow::Context as _;
 pub fn of(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("{path}: has the process ended?"))?;
-    parse(&text).with_context(|| format!("no Pss in {path}"))
+    parse(&text).with_context(|| format!("no Pss_Anon and Pss_Shmem in {path}"))
 }
 
 /// Bytes of each of `count`, by what a process took before them and takes with them.
@@ -27,9 +28,11 @@ pub fn each(before: u64, with: u64, count: usize) -> anyhow::Result<u64> {
 }
 
 fn parse(rollup: &str) -> Option<u64> {
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1024)
+    let kib = |name: &str| -> Option<u64> {
+        let value = rollup.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    Some((kib("Pss_Anon:")? + kib("Pss_Shmem:")?) * 1024)
 }
 
 #[cfg(test)]
@@ -43,11 +46,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_takes_its_share() {
-        let text =
-            "00400000-7ff00000 ---p 00000000 00:00 0    [rollup]\nRss:   9000 kB\nPss:    8000 kB\nPss_Anon: 7 kB\n";
-        assert_eq!(parse(text), Some(8000 * 1024));
-        assert_eq!(parse("Rss: 9000 kB\n"), None);
+    fn a_process_takes_its_share_of_what_is_no_file() {
+        for (pss, of_files) in [(8000, 1000), (7250, 250)] {
+            let text = format!(
+                "00400000-7ff00000 ---p 00000000 00:00 0    [rollup]\nRss:   9000 kB\nPss:    {pss} kB\n\
+                 Pss_Anon:   6900 kB\nPss_File:   {of_files} kB\nPss_Shmem:   100 kB\n"
+            );
+            assert_eq!(parse(&text), Some(7000 * 1024), "{text}");
+        }
+        for text in ["Rss: 9000 kB\nPss: 8000 kB\n", "Pss_Anon: 6900 kB\n", "Pss_Anon: 6900 kB\nPss_Shmem: much kB\n"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
         assert!(of(std::process::id()).expect("this process") > 0);
     }
 }
