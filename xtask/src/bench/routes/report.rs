@@ -88,7 +88,7 @@ impl fmt::Display for Results {
             let ratio = self.ratio(*hosts, *kind, *way, rounds).map_or_else(String::new, |ratio| format!("{ratio:.4}"));
             let failed: u64 = rounds.values().map(|served| served.failed).sum();
             let verdict = verdict(*hosts, *way, millis);
-            writeln!(f, "| {hosts} | {kind} | {way} | {millis:.1} | {worst:.1} | {ratio} | {failed} | {verdict} |")?;
+            writeln!(f, "| {hosts} | {kind} | {way} | {millis:.2} | {worst:.1} | {ratio} | {failed} | {verdict} |")?;
         }
         writeln!(f, "\n| hosts | peer | MiB | MiB, peak | failed in the background |\n|---:|---|---:|---:|---:|")?;
         for ((hosts, way), Memory { steady, peak }) in &self.memory {
@@ -118,9 +118,9 @@ mod tests {
         assert_eq!(results.own_failures(), 8);
         let text = results.to_string();
         for line in [
-            "| 1000 | endpoint changed | nginx, reload | 200.0 | 400.0 | 1.0000 | 3 |  |",
-            "| 1000 | endpoint changed | xdp-ingress | 2.0 | 4.0 | 0.0100 | 3 | ≤ 1 ms: missed |",
-            "| 1000 | endpoint changed | xdp-ingress, manifests | 2.0 | 4.0 |  | 3 |  |",
+            "| 1000 | endpoint changed | nginx, reload | 200.00 | 400.0 | 1.0000 | 3 |  |",
+            "| 1000 | endpoint changed | xdp-ingress | 2.00 | 4.0 | 0.0100 | 3 | ≤ 1 ms: missed |",
+            "| 1000 | endpoint changed | xdp-ingress, manifests | 2.00 | 4.0 |  | 3 |  |",
             "| 1000 | xdp-ingress | 1.0 | 1.5 | 2 |",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
