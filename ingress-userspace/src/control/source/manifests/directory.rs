@@ -175,7 +175,8 @@ impl Directory {
                 Place::Other => {}
             }
         }
-        update.batch = self.tell(touched);
+        let is_doubtful = losses == Losses::Doubt && !update.doubtful.is_empty();
+        update.batch = self.tell(touched, is_doubtful);
         update
     }
 
@@ -251,8 +252,9 @@ impl Directory {
         }
     }
 
-    /// Compares what the files hold of these objects, and what there is to remark, with what was told.
-    fn tell(&mut self, touched: BTreeSet<ObjectId>) -> Option<Batch> {
+    /// Compares what the files hold of these objects, and what there is to remark, with what was told. Remarks wait
+    /// while something is doubtful.
+    fn tell(&mut self, touched: BTreeSet<ObjectId>, is_doubtful: bool) -> Option<Batch> {
         let (mut changes, mut applied) = (Vec::new(), Vec::new());
         for id in touched {
             let Some((object, origin, is_repeated)) = held(&self.files, &self.holders, &id) else {
@@ -273,7 +275,8 @@ impl Directory {
             }
         }
         changes.append(&mut applied);
-        let remarks = self.to_remark();
+        // Of a file that was moved, both names hold the objects until the loss of the first is believed.
+        let remarks = if is_doubtful { self.remarks.clone() } else { self.to_remark() };
         if changes.is_empty() && remarks == self.remarks {
             return None;
         }

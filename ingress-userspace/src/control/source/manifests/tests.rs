@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::control::change::Change;
+use crate::control::{Origin, change::Change};
 
 /// What a follower of the directory knows.
 struct Follower {
@@ -57,8 +57,8 @@ impl Follower {
             match change {
                 Change::Apply { object, origin } => {
                     let origin = match origin {
-                        crate::control::Origin::File(path) => path.display().to_string(),
-                        crate::control::Origin::Api => String::new(),
+                        Origin::File(path) => path.display().to_string(),
+                        Origin::Api => String::new(),
                     };
                     let origin = origin.rsplit('/').next().unwrap_or_default().to_owned();
                     self.objects.insert(object.id().name.to_string(), origin);
@@ -310,6 +310,28 @@ fn what_is_named_is_read_and_nothing_else() {
     // Nothing is gone while the directory is.
     fs::rename(&root, outer.path().join("elsewhere")).expect("renamed");
     step(&["b.yaml"], believe, &[], &[], false);
+}
+
+#[test]
+fn a_file_that_was_moved_does_not_hold_its_objects_twice() {
+    let root = TempDir::new().expect("a directory");
+    let path = |name: &str| root.path().join(name);
+    fs::write(path("a.yaml"), service("s")).expect("a file");
+    let mut directory = Directory::open(root.path()).expect("a directory");
+    directory.scan(&HashSet::new(), |_| false).expect("changes");
+
+    fs::rename(path("a.yaml"), path("c.yaml")).expect("renamed");
+    let named = HashSet::from([path("a.yaml"), path("c.yaml")]);
+    let Update { batch, doubtful, is_blind: _ } = directory.update(&named, Losses::Doubt, |_| false);
+    assert!(batch.is_none(), "{batch:?}");
+    assert_eq!(doubtful, HashSet::from([path("a.yaml")]));
+    let Batch { changes, remarks, unread: _ } =
+        directory.update(&doubtful, Losses::Believe, |_| false).batch.expect("another origin");
+    let [Change::Apply { object: _, origin: Origin::File(origin) }] = changes.as_slice() else {
+        panic!("not one object: {changes:?}")
+    };
+    assert_eq!(**origin, *path("c.yaml"));
+    assert_eq!(remarks, Some(Vec::new()));
 }
 
 #[tokio::test]
