@@ -137,6 +137,8 @@ async fn follow(
                 keeper.mark();
             }
             publish(translation);
+            // Not when it began: what came meanwhile came right behind it.
+            state.pace.publish(Instant::now());
         }
     };
     tokio::select! {

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Changes that come this close together are published together …
-const QUIET: Duration = Duration::from_millis(1);
+pub(super) const QUIET: Duration = Duration::from_millis(1);
 
 /// … but those that come without a pause after this time.
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(20);

@@ -254,3 +254,56 @@ fn what_follows_right_behind_is_published_after_a_pause() {
     let hosts = state.published.expect("something is published").table.hosts;
     assert_eq!(hosts.keys().map(ToString::to_string).collect::<Vec<_>>(), ["d.test"]);
 }
+
+fn endpoint(last: u8) -> Change {
+    slice("a", &format!("{{addresses: [10.0.0.{last}]}}"))
+}
+
+fn with_an_endpoint() -> Batch {
+    let changes = ours("a.test").into_iter().chain([object(SERVICE), endpoint(1)]).collect();
+    Batch { changes, ..Batch::default() }
+}
+
+#[test]
+fn what_comes_right_behind_the_end_of_a_publication_is_published_after_a_pause() {
+    let mut state = State { is_confirmed: true, ..State::new(&Options::default()) };
+    let began = Instant::now();
+    let at = |micros| began + Duration::from_micros(micros);
+    state.apply(with_an_endpoint());
+    state.translate(at(0)).expect("a translation");
+    // It is compiled and swapped in.
+    state.pace.publish(at(5_000));
+    state.apply(Batch { changes: vec![endpoint(2)], ..Batch::default() });
+    assert!(state.translate(at(5_300)).is_none());
+    assert!(state.translate(at(6_300)).is_some());
+}
+
+#[tokio::test]
+async fn what_comes_while_something_is_published_is_published_after_a_pause() {
+    let options = Options::default();
+    let status = status::Task::begin(&SourceConfig::Manifests("/nonexistent".into()), None).await.expect("no server");
+    let (mut state, mut keeper) = (State::new(&options), Keeper::new(None));
+    let (sender, receiver) = source::queue();
+    sender.try_send(with_an_endpoint()).expect("there is room");
+    let (published, mut publications) = mpsc::unbounded_channel();
+    let publish = |_: Translation| {
+        let began = Instant::now();
+        // After the second, nothing new.
+        sender.try_send(Batch { changes: vec![endpoint(2)], ..Batch::default() }).expect("there is room");
+        std::thread::sleep(5 * pace::QUIET);
+        published.send((began, Instant::now())).expect("somebody waits for it");
+    };
+    let compare = async {
+        let mut times = Vec::new();
+        while times.len() < 2 {
+            let next = time::timeout(Duration::from_secs(10), publications.recv()).await;
+            times.push(next.expect("in time").expect("more"));
+        }
+        let pause = times[1].0 - times[0].1;
+        assert!(pause >= pace::QUIET, "{pause:?}");
+    };
+    tokio::select! {
+        () = follow(receiver, &options, &mut state, &mut keeper, &status, publish) => panic!("the source goes on"),
+        () = compare => {}
+    }
+}
