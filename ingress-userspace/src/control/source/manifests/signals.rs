@@ -44,14 +44,15 @@ const GRACE: Duration = Duration::from_millis(200);
 
 impl Signals {
     pub(super) fn on_event(&self, event: notify::Result<Event>) {
-        let mut state = self.state();
         let Some(Event { kind, paths, attrs: _ }) = event.ok().filter(|event| !event.need_rescan()) else {
             // An overflow or the like.
-            state.named.is_blind = true;
-            drop(state);
+            self.state().named.is_blind = true;
             self.changed.notify_one();
             return;
         };
+        // Asked before the lock is taken: the file system may take its time, and the control thread waits for the lock.
+        let is_begun = kind == EventKind::Create(CreateKind::File) && !paths.iter().any(|path| is_link(path));
+        let mut state = self.state();
         match kind {
             // Reading is no change.
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
@@ -62,9 +63,7 @@ impl Signals {
                 return;
             }
             // A close follows the creation of a file, but not that of a link.
-            EventKind::Create(CreateKind::File) if !paths.iter().any(|path| is_link(path)) => {
-                return self.write(state, paths);
-            }
+            _ if is_begun => return self.write(state, paths),
             _ => {}
         }
         for path in paths {
