@@ -235,13 +235,15 @@ impl Watches<'_> {
 
     /// Ends the watches of what nothing names any more; the objects go in the same batch as the change that did it.
     fn end_references(&mut self, tracker: &mut Tracker, batch: &mut Batch) {
-        for object in std::mem::take(&mut self.may_have_ended) {
+        while let Some(object) = self.may_have_ended.pop_first() {
             if tracker.is_named(&object) {
                 continue;
             }
             if let Some((id, task)) = self.by_name.remove(&object) {
                 task.abort();
                 batch.changes.extend(tracker.close(id));
+                // What it named may be named by nobody else.
+                self.may_have_ended.extend(tracker.take_changed_references());
             }
         }
     }

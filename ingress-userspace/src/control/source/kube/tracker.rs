@@ -124,13 +124,17 @@ impl Tracker {
         id
     }
 
-    /// Forgets a watch; its objects go.
+    /// Forgets a watch; its objects go, and name nothing any more.
     pub(super) fn close(&mut self, id: WatchId) -> Vec<Change> {
         let Some(Watch { need, known, is_settled, .. }) = self.watches.remove(&id) else { return Vec::new() };
         if !is_settled {
             *self.unsettled.of(need) -= 1;
         }
-        known.into_keys().map(Change::Remove).collect()
+        let changes: Vec<_> = known.into_keys().map(Change::Remove).collect();
+        for change in &changes {
+            self.refer(change);
+        }
+        changes
     }
 
     /// Whether every watch has had a complete list, or was refused one that is not required, or is not waited for any

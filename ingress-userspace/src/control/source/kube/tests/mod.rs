@@ -391,6 +391,36 @@ async fn what_the_operator_names_is_watched_whatever_the_namespace() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_the_settings_of_a_class_name_goes_with_them() {
+    let server = Arc::new(Server::default());
+    let class = |parameters: &str| {
+        let spec = format!(r#","spec":{{"controller":"xdp-ingress.io/controller"{parameters}}}"#);
+        object("IngressClass", "c", &spec).replace(r#""namespace":"n","resource"#, r#""resource"#)
+    };
+    let with = class(r#","parameters":{"kind":"ConfigMap","name":"settings","namespace":"n","scope":"Namespace"}"#);
+    let found =
+        |name: &str, data: &str| event("ADDED", &object("ConfigMap", name, data)) + &bookmark("ConfigMap", "v1");
+    server
+        .answer("stream ingresses", 200, bookmark("Ingress", "networking.k8s.io/v1"))
+        .answer("stream ingressclasses", 200, event("ADDED", &with) + &bookmark("IngressClass", "networking.k8s.io/v1"))
+        .answer("stream services", 200, bookmark("Service", "v1"))
+        .answer("stream nodes", 200, bookmark("Node", "v1"))
+        .answer("stream endpointslices", 200, bookmark("EndpointSlice", "discovery.k8s.io/v1"))
+        .answer("stream configmaps/settings", 200, found("settings", r#","data":{"add-headers":"n/fields"}"#))
+        .answer("stream configmaps/fields", 200, found("fields", ""));
+    let act = async |number| {
+        if number == 1 {
+            server.answer("watch ingressclasses", 200, event("MODIFIED", &class("")));
+        }
+    };
+    let expect: [&[&str]; 2] = [
+        &["+IngressClass c", "+ConfigMap n/settings", "+ConfigMap n/fields"],
+        &["+IngressClass c", "-ConfigMap n/settings", "-ConfigMap n/fields"],
+    ];
+    check_batches(&server, &expect, act).await;
+}
+
 fn parse(text: &str) -> Object {
     strip::ingress(serde_json::from_str(text).expect("an Ingress"))
 }
@@ -444,6 +474,22 @@ fn a_secret_stays_while_anything_names_it() {
     }
     let named = ["fixed", "s", "t"].map(|name| tracker.is_named(&id(name)));
     assert_eq!(named, [true, false, true]);
+}
+
+#[test]
+fn a_config_map_names_nothing_once_its_watch_is_closed() {
+    let id = |name| ObjectId { kind: Kind::ConfigMap, name: ObjectName::new("n", name) };
+    let settings = object("ConfigMap", "settings", r#","data":{"add-headers":"n/h"}"#);
+    let settings = strip::config_map(serde_json::from_str(&settings).expect("a ConfigMap"));
+    let mut tracker = Tracker::default();
+    let watch = tracker.open_by_name(id("settings"));
+    tracker.on(watch, Event::ListBegins);
+    tracker.on(watch, Event::Listed(settings, Version::default()));
+    tracker.on(watch, Event::ListEnds);
+    assert_eq!((tracker.take_changed_references(), tracker.is_named(&id("h"))), (BTreeSet::from([id("h")]), true));
+    let gone = tracker.close(watch);
+    assert!(matches!(gone.as_slice(), [Change::Remove(gone)] if *gone == id("settings")), "{gone:?}");
+    assert_eq!((tracker.take_changed_references(), tracker.is_named(&id("h"))), (BTreeSet::from([id("h")]), false));
 }
 
 #[test]
