@@ -160,9 +160,7 @@ struct State {
     translator: Translator,
     cluster: Cluster,
     remarks: Vec<Outcome>,
-    published: Option<Translation>,
-    /// What that was made of: objects that are not published yet are ahead of it.
-    made_of: Cluster,
+    published: Option<Published>,
     /// Whether the source has told everything once.
     is_confirmed: bool,
     /// Whether anything has come since it was last asked for a translation.
@@ -174,6 +172,12 @@ struct State {
     restored: Option<Restored>,
 }
 
+struct Published {
+    translation: Translation,
+    /// What it was made of: objects that are not published yet are ahead of it.
+    cluster: Cluster,
+}
+
 // === impl State ===
 
 impl State {
@@ -183,7 +187,6 @@ impl State {
             cluster: Cluster::default(),
             remarks: Vec::new(),
             published: None,
-            made_of: Cluster::default(),
             is_confirmed: false,
             is_changed: false,
             pace: Pace::default(),
@@ -239,9 +242,9 @@ impl State {
     /// What is served, as the source told it, to be saved.
     fn content(&self, options: &Options) -> Option<Content> {
         let Options { translate, saved, contact: _, status: _ } = options;
-        let translation = self.published.as_ref().filter(|_| self.is_confirmed)?;
+        let Published { translation, cluster } = self.published.as_ref().filter(|_| self.is_confirmed)?;
         Some(Content {
-            cluster: self.made_of.clone(),
+            cluster: cluster.clone(),
             translation: translation.clone(),
             options: translate.clone(),
             keys: saved.as_ref()?.private_keys,
@@ -264,7 +267,7 @@ impl State {
         let mut translation = self.translator.translate(cluster);
         let remarks = self.remarks.iter().cloned().chain(remark);
         translation.outcomes.extend(remarks.map(|remark| (Arc::new(remark), ())));
-        if let Some(published) = &self.published {
+        if let Some(Published { translation: published, cluster: _ }) = &self.published {
             if *published == translation {
                 self.pace.dismiss();
                 return None;
@@ -274,8 +277,7 @@ impl State {
             }
         }
         self.pace.publish(now);
-        self.made_of = cluster.clone();
-        self.published = Some(translation.clone());
+        self.published = Some(Published { translation: translation.clone(), cluster: cluster.clone() });
         self.is_news = true;
         Some(translation)
     }
@@ -283,10 +285,10 @@ impl State {
     /// Tells `status` what is published, if that or an Ingress has changed since. What was saved is no ground to write.
     fn tell(&mut self, status: &status::Task) {
         // What waits is told of with its translation.
-        if let Some(translation) = self.published.as_ref().filter(|_| self.is_confirmed && self.pace.due().is_none())
+        if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.pace.due().is_none())
             && std::mem::take(&mut self.is_news)
         {
-            status.tell(&self.cluster, translation);
+            status.tell(&self.cluster, &published.translation);
         }
     }
 }

@@ -180,6 +180,23 @@ async fn what_is_served_is_saved_before_the_end_and_not_at_once() {
     assert!(text.contains("a.test"), "{text}");
 }
 
+#[test]
+fn what_waits_is_not_saved() {
+    let root = tempfile::TempDir::new().expect("a directory");
+    let file = saved::File { path: root.path().join("saved.json"), private_keys: saved::PrivateKeys::Leave };
+    let options = Options { saved: Some(file.clone()), ..Options::default() };
+    let mut state = State { is_confirmed: true, ..State::new(&options) };
+    let now = Instant::now();
+    state.apply(Batch { changes: ours("a.test"), ..Batch::default() });
+    state.translate(now).expect("a translation");
+    // Without the host that was there.
+    state.apply(Batch { changes: ours("b.test"), ..Batch::default() });
+    assert!(state.translate(now + Duration::from_secs(1)).is_none());
+    file.write(&state.content(&options).expect("something to save"), SystemTime::now()).expect("written");
+    let text = fs::read_to_string(&file.path).expect("a file");
+    assert!(text.contains("a.test") && !text.contains("b.test"), "{text}");
+}
+
 const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
 
 fn slice(name: &str, endpoints: &str) -> Change {
@@ -224,7 +241,7 @@ fn what_belongs_together_is_published_together_and_the_rest_at_once() {
         assert_eq!(published, at_once, "{case}");
         assert_eq!(state.translate(now + pace::MAX_DELAY).is_some(), in_the_end, "{case}");
     }
-    let table = state.published.expect("something is published").table.to_string();
+    let table = state.published.expect("something is published").translation.table.to_string();
     assert!(
         table.starts_with("host a.test\n") && table.contains("10.0.0.1:80") && !table.contains("refuse"),
         "{table}"
@@ -251,7 +268,7 @@ fn what_follows_right_behind_is_published_after_a_pause() {
         }
         assert_eq!(state.translate(at(micros)).is_some(), is_published, "{micros}");
     }
-    let hosts = state.published.expect("something is published").table.hosts;
+    let hosts = state.published.expect("something is published").translation.table.hosts;
     assert_eq!(hosts.keys().map(ToString::to_string).collect::<Vec<_>>(), ["d.test"]);
 }
 
