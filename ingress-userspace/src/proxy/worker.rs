@@ -372,7 +372,13 @@ fn period(settings: &Settings, options: &Options) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, thread};
+
+    use ingress_common::HostL7Cell;
+    use tokio::runtime::{Builder, LocalOptions};
+
     use super::*;
+    use crate::proxy::ports;
 
     #[test]
     fn a_kernel_that_has_refused_a_pipe_is_asked_again_at_the_next_tick() {
@@ -380,5 +386,44 @@ mod tests {
         worker.pipes.is_refused().set(true);
         worker.tick();
         assert!(!worker.pipes.is_refused().get());
+    }
+
+    #[test]
+    fn no_sign_is_expected_of_a_worker_that_waits_for_the_threads_of_its_runtime() {
+        let cells = Box::leak(Box::new([HostL7Cell::default()]));
+        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
+        let (tell, told) = mpsc::channel();
+        let (finish, finished) = mpsc::channel::<()>();
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let worker = Worker::new(shared, 0, Options::default());
+                let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+                let runtime = runtime.expect("a runtime");
+                // As the hash of a password is.
+                drop(runtime.spawn_blocking(move || {
+                    tell.send(()).expect("somebody waits for it");
+                    finished.recv()
+                }));
+                let (_changes, changed) = ports::changes();
+                let signal = watch::Sender::new(Signal::Serve);
+                let stop = signal.subscribe();
+                signal.send_replace(Signal::Stop);
+                run(runtime, &worker, Vec::new(), changed, stop)
+            }
+        });
+        told.recv().expect("it is under way");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            // Longer than what is told as no silence.
+            thread::sleep(Duration::from_millis(20));
+            if shared.pulses()[0].silence().is_zero() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "a sign is expected of a worker that can give none");
+        }
+        assert!(!thread.is_finished());
+        drop(finish);
+        assert_eq!(thread.join().expect("no panic"), 0);
     }
 }
