@@ -44,7 +44,7 @@ Examples:
   cargo xtask bench proxy --case h1 --rounds 9   # one case, with more certainty
   cargo xtask bench proxy --case h1,https,h2 --workers 2
   cargo xtask bench proxy --case h1 --changes    # h1, and latency, also while routes change
-  cargo xtask bench proxy --changes --record     # everything, written to docs/benchmarks.md
+  cargo xtask bench proxy --record               # everything, written to docs/benchmarks.md
   cargo xtask bench kernel                       # what the kernel part costs, beside nft; as root
   cargo xtask bench routes                       # how long a change takes among many hosts
   cargo xtask bench memory                       # what connections, routes and certificates take
@@ -65,7 +65,7 @@ pub(super) struct Args {
     /// Also measure latency where there is `--case`.
     #[arg(long)]
     latency: bool,
-    /// Also measure latency while routes change, 100 times a second.
+    /// Also measure latency while routes change, 100 times a second, as `--record` does.
     #[arg(long)]
     changes: bool,
     /// Peers; the first is the reference of all ratios.
@@ -143,7 +143,7 @@ fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
         eprintln!("{rounds} rounds of {length:?} each: {session:?}");
         write!(text, "{}", session.measure(&args.peers, stage, extent, &mut loads)?)?;
     }
-    let legend = if args.changes { changes::LEGEND } else { "" };
+    let legend = if args.has_changes() { changes::LEGEND } else { "" };
     writeln!(
         text,
         "{rounds} rounds of {} s. Medians over rounds; ratios within a round; spread is of CPU per request. {legend}{}",
@@ -162,7 +162,7 @@ fn sessions(args: &Args, cpus: usize) -> Vec<Session> {
     let is_whole = args.cases.is_empty();
     let cases = if is_whole { Case::value_variants() } else { &args.cases };
     let workers = args.workers.unwrap_or(1);
-    let latency = match (is_whole || args.latency, args.changes) {
+    let latency = match (is_whole || args.latency, args.has_changes()) {
         (_, true) => Latency::QuietAndAmidChanges,
         (true, false) => Latency::Quiet,
         (false, false) => Latency::None,
@@ -178,6 +178,15 @@ fn sessions(args: &Args, cpus: usize) -> Vec<Session> {
     }
     sessions.retain(|session| !session.cases.is_empty() || session.latency != Latency::None);
     sessions
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Whether routes change, too. What is recorded has them: it would lose its rows otherwise.
+    fn has_changes(&self) -> bool {
+        self.changes || self.record
+    }
 }
 
 // === impl Session ===
@@ -315,6 +324,14 @@ mod tests {
             ("--case h1", &[(pinned, 1, Latency::None)][..]),
             ("--case h1log", &[(logged, 1, Latency::None)][..]),
             ("--case h1log --latency", &[(pinned, 0, Latency::Quiet), (logged, 1, Latency::None)][..]),
+            (
+                "--record",
+                &[
+                    (pinned, most, Latency::QuietAndAmidChanges),
+                    (logged, 1, Latency::None),
+                    (unpinned, 3, Latency::None),
+                ][..],
+            ),
             ("--case h1 --changes", &[(pinned, 1, Latency::QuietAndAmidChanges)][..]),
             ("--case h1,h2 --workers 2", &[(unpinned, 2, Latency::None)][..]),
         ] {
