@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Batches only mark what is published as out of date; one translation makes up for all that have come meanwhile. When
-//! it is published, `pace` says: sources tell at once what they know.
+//! it is published, `debounce` says: sources tell at once what they know.
 
 use std::{
     collections::BTreeSet,
@@ -40,11 +40,11 @@ use super::{
 
 use crate::model::Tree;
 
+mod debounce;
 mod keeper;
-mod pace;
 
+use debounce::Debounce;
 use keeper::Keeper;
-use pace::Pace;
 
 /// Batches that are applied before a translation is due whatever comes: bounds the delay of a stream without a pause.
 const MAX_BATCHES: usize = 64;
@@ -123,7 +123,7 @@ async fn follow(
                     state.strike(SystemTime::now());
                 }
                 () = keeper.is_due() => keeper.save(state.content(options)),
-                () = expiry(state.pace.due()) => {}
+                () = expiry(state.debounce.due()) => {}
             }
             options.contact.set_serves_saved(state.restored.is_some());
             let translation = state.translate(Instant::now());
@@ -138,7 +138,7 @@ async fn follow(
             }
             publish(translation);
             // Not when it began: what came meanwhile came right behind it.
-            state.pace.publish(Instant::now());
+            state.debounce.publish(Instant::now());
         }
     };
     tokio::select! {
@@ -165,7 +165,7 @@ struct State {
     is_confirmed: bool,
     /// Whether anything has come since it was last asked for a translation.
     is_changed: bool,
-    pace: Pace,
+    debounce: Debounce,
     /// Whether there is something to tell the status task.
     is_news: bool,
     /// What is served until then.
@@ -189,7 +189,7 @@ impl State {
             published: None,
             is_confirmed: false,
             is_changed: false,
-            pace: Pace::default(),
+            debounce: Debounce::default(),
             is_news: false,
             restored: None,
         }
@@ -259,9 +259,9 @@ impl State {
             None => return None,
         };
         if std::mem::take(&mut self.is_changed) {
-            self.pace.change(now);
+            self.debounce.change(now);
         }
-        if self.published.is_some() && !self.pace.is_open(now) {
+        if self.published.is_some() && !self.debounce.is_open(now) {
             return None;
         }
         let mut translation = self.translator.translate(cluster);
@@ -269,14 +269,14 @@ impl State {
         translation.outcomes.extend(remarks.map(|remark| (Arc::new(remark), ())));
         if let Some(Published { translation: published, cluster: _ }) = &self.published {
             if *published == translation {
-                self.pace.dismiss();
+                self.debounce.dismiss();
                 return None;
             }
-            if !self.pace.is_due(now) && pace::is_in_doubt(published, &translation) {
+            if !self.debounce.is_due(now) && debounce::is_in_doubt(published, &translation) {
                 return None;
             }
         }
-        self.pace.publish(now);
+        self.debounce.publish(now);
         self.published = Some(Published { translation: translation.clone(), cluster: cluster.clone() });
         self.is_news = true;
         Some(translation)
@@ -285,7 +285,7 @@ impl State {
     /// Tells `status` what is published, if that or an Ingress has changed since. What was saved is no ground to write.
     fn tell(&mut self, status: &status::Task) {
         // What waits is told of with its translation.
-        if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.pace.due().is_none())
+        if let Some(published) = self.published.as_ref().filter(|_| self.is_confirmed && self.debounce.due().is_none())
             && std::mem::take(&mut self.is_news)
         {
             status.tell(&self.cluster, &published.translation);

@@ -71,7 +71,7 @@ fn ours(host: &str) -> Vec<Change> {
 /// What is published, if nothing else comes for as long as anything may wait.
 fn in_the_end(state: &mut State) -> Option<Translation> {
     let now = Instant::now();
-    state.translate(now).or_else(|| state.translate(now + pace::MAX_DELAY))
+    state.translate(now).or_else(|| state.translate(now + debounce::MAX_DELAY))
 }
 
 /// A saved configuration with a route for `host`, and an API server that nobody answers for.
@@ -239,7 +239,7 @@ fn what_belongs_together_is_published_together_and_the_rest_at_once() {
             published.extend(state.translate(now).map(|_| number));
         }
         assert_eq!(published, at_once, "{case}");
-        assert_eq!(state.translate(now + pace::MAX_DELAY).is_some(), in_the_end, "{case}");
+        assert_eq!(state.translate(now + debounce::MAX_DELAY).is_some(), in_the_end, "{case}");
     }
     let table = state.published.expect("something is published").translation.table.to_string();
     assert!(
@@ -289,7 +289,7 @@ fn what_comes_right_behind_the_end_of_a_publication_is_published_after_a_pause()
     state.apply(with_an_endpoint());
     state.translate(at(0)).expect("a translation");
     // It is compiled and swapped in.
-    state.pace.publish(at(5_000));
+    state.debounce.publish(at(5_000));
     state.apply(Batch { changes: vec![endpoint(2)], ..Batch::default() });
     assert!(state.translate(at(5_300)).is_none());
     assert!(state.translate(at(6_300)).is_some());
@@ -307,7 +307,7 @@ async fn what_comes_while_something_is_published_is_published_after_a_pause() {
         let began = Instant::now();
         // After the second, nothing new.
         sender.try_send(Batch { changes: vec![endpoint(2)], ..Batch::default() }).expect("there is room");
-        std::thread::sleep(5 * pace::QUIET);
+        std::thread::sleep(5 * debounce::QUIET);
         published.send((began, Instant::now())).expect("somebody waits for it");
     };
     let compare = async {
@@ -317,7 +317,7 @@ async fn what_comes_while_something_is_published_is_published_after_a_pause() {
             times.push(next.expect("in time").expect("more"));
         }
         let pause = times[1].0 - times[0].1;
-        assert!(pause >= pace::QUIET, "{pause:?}");
+        assert!(pause >= debounce::QUIET, "{pause:?}");
     };
     tokio::select! {
         () = follow(receiver, &options, &mut state, &mut keeper, &status, publish) => panic!("the source goes on"),

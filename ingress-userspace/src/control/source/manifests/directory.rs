@@ -56,7 +56,7 @@ pub(super) struct Update {
     /// What differs from what was told before.
     pub(super) batch: Option<Batch>,
     /// What should be read again after a short time: it was left as it was, or may not have been whole.
-    pub(super) doubtful: HashSet<PathBuf>,
+    pub(super) in_doubt: HashSet<PathBuf>,
     /// Whether any file may have changed.
     pub(super) is_blind: bool,
 }
@@ -142,7 +142,7 @@ impl Directory {
             match Place::of(path, &self.root) {
                 Place::File(fingerprint) => {
                     if !self.read(path, fingerprint, losses, &is_being_written, &mut touched) {
-                        update.doubtful.insert(path.clone());
+                        update.in_doubt.insert(path.clone());
                     }
                 }
                 Place::Directory(Found { files, out_of_reach }) => {
@@ -153,7 +153,7 @@ impl Directory {
                         if self.seen.get(&*path) != Some(&fingerprint)
                             && !self.read(&path, fingerprint, losses, &is_being_written, &mut touched)
                         {
-                            update.doubtful.insert(path);
+                            update.in_doubt.insert(path);
                         }
                     }
                     // Of a directory that took the place of another, inotify does not name what went with that.
@@ -161,12 +161,12 @@ impl Directory {
                         missing.iter().for_each(|path| self.set(path, None, &mut touched));
                     }
                     // What comes into a new directory before it is watched is not told of.
-                    update.doubtful.insert(path.clone());
+                    update.in_doubt.insert(path.clone());
                 }
                 Place::Gone => {
                     let gone = self.below(path);
                     if losses == Losses::Doubt && !gone.is_empty() {
-                        update.doubtful.insert(path.clone());
+                        update.in_doubt.insert(path.clone());
                     } else {
                         gone.iter().for_each(|path| self.set(path, None, &mut touched));
                     }
@@ -175,8 +175,8 @@ impl Directory {
                 Place::Other => {}
             }
         }
-        let is_doubtful = losses == Losses::Doubt && !update.doubtful.is_empty();
-        update.batch = self.tell(touched, is_doubtful);
+        let is_in_doubt = losses == Losses::Doubt && !update.in_doubt.is_empty();
+        update.batch = self.tell(touched, is_in_doubt);
         update
     }
 
@@ -202,9 +202,9 @@ impl Directory {
             return true;
         }
         // What is put in the place of another is whole.
-        let is_doubtful =
+        let is_in_doubt =
             |before: &Manifest| before.fingerprint.is_of_file(&fingerprint) && !manifest.has_all_of(before);
-        if losses == Losses::Doubt && before.is_some_and(is_doubtful) {
+        if losses == Losses::Doubt && before.is_some_and(is_in_doubt) {
             return false;
         }
         self.set(&name, Some(manifest), touched);
@@ -253,8 +253,8 @@ impl Directory {
     }
 
     /// Compares what the files hold of these objects, and what there is to remark, with what was told. Remarks wait
-    /// while something is doubtful.
-    fn tell(&mut self, touched: BTreeSet<ObjectId>, is_doubtful: bool) -> Option<Batch> {
+    /// while something is in doubt.
+    fn tell(&mut self, touched: BTreeSet<ObjectId>, is_in_doubt: bool) -> Option<Batch> {
         let (mut changes, mut applied) = (Vec::new(), Vec::new());
         for id in touched {
             let Some((object, origin, is_repeated)) = held(&self.files, &self.holders, &id) else {
@@ -276,7 +276,7 @@ impl Directory {
         }
         changes.append(&mut applied);
         // Of a file that was moved, both names hold the objects until the loss of the first is believed.
-        let remarks = if is_doubtful { self.remarks.clone() } else { self.to_remark() };
+        let remarks = if is_in_doubt { self.remarks.clone() } else { self.to_remark() };
         if changes.is_empty() && remarks == self.remarks {
             return None;
         }

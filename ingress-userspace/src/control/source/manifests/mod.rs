@@ -118,7 +118,7 @@ async fn follow_with(
             }
             let (returned, update) = read(directory, named, losses, &signals).await?;
             directory = returned;
-            let Update { batch, doubtful, is_blind: may_be_others } = update;
+            let Update { batch, in_doubt, is_blind: may_be_others } = update;
             if is_blind || may_be_others {
                 looking.hasten();
             }
@@ -127,11 +127,11 @@ async fn follow_with(
             {
                 return Ok(());
             }
-            if doubtful.is_empty() || losses == Losses::Believe {
+            if in_doubt.is_empty() || losses == Losses::Believe {
                 break;
             }
             settle(&signals).await;
-            named = doubtful;
+            named = in_doubt;
         }
     }
 }

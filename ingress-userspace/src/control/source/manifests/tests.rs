@@ -251,7 +251,7 @@ fn what_is_named_is_read_and_nothing_else() {
     let mut directory = Directory::open(&root).expect("a directory");
     directory.scan(&HashSet::new(), |_| false).expect("changes");
 
-    let mut step = |names: &[&str], losses: Losses, expect: &[&str], doubtful: &[&str], is_blind: bool| {
+    let mut step = |names: &[&str], losses: Losses, expect: &[&str], in_doubt: &[&str], is_blind: bool| {
         let named: HashSet<_> = names.iter().map(|name| root.join(name)).collect();
         let update = directory.update(&named, losses, |_| false);
         let changes = update.batch.map(|batch| batch.changes).unwrap_or_default().into_iter();
@@ -262,9 +262,9 @@ fn what_is_named_is_read_and_nothing_else() {
                 Change::Resolve { .. } | Change::Forget { .. } => panic!("manifests resolve no names"),
             })
             .collect();
-        let expected: HashSet<_> = doubtful.iter().map(|name| root.join(name)).collect();
+        let expected: HashSet<_> = in_doubt.iter().map(|name| root.join(name)).collect();
         assert_eq!(changes, expect, "{names:?} {losses:?}");
-        assert_eq!((update.doubtful, update.is_blind), (expected, is_blind), "{names:?} {losses:?}");
+        assert_eq!((update.in_doubt, update.is_blind), (expected, is_blind), "{names:?} {losses:?}");
     };
     let (doubt, believe) = (Losses::Doubt, Losses::Believe);
     write("a.yaml", &["a", "a2"]);
@@ -322,11 +322,11 @@ fn a_file_that_was_moved_does_not_hold_its_objects_twice() {
 
     fs::rename(path("a.yaml"), path("c.yaml")).expect("renamed");
     let named = HashSet::from([path("a.yaml"), path("c.yaml")]);
-    let Update { batch, doubtful, is_blind: _ } = directory.update(&named, Losses::Doubt, |_| false);
+    let Update { batch, in_doubt, is_blind: _ } = directory.update(&named, Losses::Doubt, |_| false);
     assert!(batch.is_none(), "{batch:?}");
-    assert_eq!(doubtful, HashSet::from([path("a.yaml")]));
+    assert_eq!(in_doubt, HashSet::from([path("a.yaml")]));
     let Batch { changes, remarks, unread: _ } =
-        directory.update(&doubtful, Losses::Believe, |_| false).batch.expect("another origin");
+        directory.update(&in_doubt, Losses::Believe, |_| false).batch.expect("another origin");
     let [Change::Apply { object: _, origin: Origin::File(origin) }] = changes.as_slice() else {
         panic!("not one object: {changes:?}")
     };

@@ -30,7 +30,7 @@ pub(super) const QUIET: Duration = Duration::from_millis(1);
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct Debounce {
     /// When something was published last.
     published: Option<Instant>,
     waiting: Option<Waiting>,
@@ -53,9 +53,9 @@ pub(super) fn is_in_doubt(published: &Translation, new: &Translation) -> bool {
             .any(|Difference { key: outcome, old: _, new }| new.is_some() && outcome.severity() == Severity::Warning)
 }
 
-// === impl Pace ===
+// === impl Debounce ===
 
-impl Pace {
+impl Debounce {
     /// Notes that something has changed.
     pub(super) fn change(&mut self, now: Instant) {
         self.waiting.get_or_insert(Waiting { first: now, last: now }).last = now;
@@ -98,19 +98,19 @@ mod tests {
     fn times(changes: &[u64], is_in_doubt: bool) -> Vec<u64> {
         let began = Instant::now();
         let at = |tenths: u64| began + Duration::from_micros(tenths * 100);
-        let (mut pace, mut times) = (Pace::default(), Vec::new());
+        let (mut debounce, mut times) = (Debounce::default(), Vec::new());
         for tenths in 0..=changes.last().copied().unwrap_or_default() + 300 {
             let now = at(tenths);
             if changes.contains(&tenths) {
-                pace.change(now);
+                debounce.change(now);
             }
-            if pace.is_due(now) || (pace.is_open(now) && !is_in_doubt) {
-                assert!(pace.is_open(now), "what is due is let through");
-                pace.publish(now);
+            if debounce.is_due(now) || (debounce.is_open(now) && !is_in_doubt) {
+                assert!(debounce.is_open(now), "what is due is let through");
+                debounce.publish(now);
                 times.push(tenths);
             }
             let is_unpublished = |change: &u64| *change <= tenths && times.last().is_none_or(|last| last < change);
-            assert_eq!(pace.due().is_some(), changes.iter().any(is_unpublished), "{tenths} of {changes:?}");
+            assert_eq!(debounce.due().is_some(), changes.iter().any(is_unpublished), "{tenths} of {changes:?}");
         }
         times
     }
@@ -143,11 +143,11 @@ mod tests {
     #[test]
     fn what_makes_no_difference_is_no_publication() {
         let now = Instant::now();
-        let mut pace = Pace::default();
-        pace.change(now);
-        pace.dismiss();
-        assert_eq!(pace.due(), None);
-        pace.change(now);
-        assert!(pace.is_open(now) && !pace.is_due(now));
+        let mut debounce = Debounce::default();
+        debounce.change(now);
+        debounce.dismiss();
+        assert_eq!(debounce.due(), None);
+        debounce.change(now);
+        assert!(debounce.is_open(now) && !debounce.is_due(now));
     }
 }
