@@ -27,8 +27,8 @@ pub struct Directory {
     was_replaced: bool,
     files: BTreeMap<Arc<Path>, Manifest>,
     seen: Seen,
-    /// The files that hold an object; it is taken from the first.
-    holders: BTreeMap<ObjectId, BTreeSet<Arc<Path>>>,
+    /// The files that hold an object, in order: one for most. It is taken from the first.
+    holders: BTreeMap<ObjectId, Vec<Arc<Path>>>,
     /// Objects that are there more than once.
     repeated: BTreeSet<ObjectId>,
     /// Files that there is something to remark of.
@@ -228,7 +228,17 @@ impl Directory {
         let before = match manifest {
             Some(manifest) => {
                 for id in manifest.objects.keys() {
-                    self.holders.entry(id.clone()).or_default().insert(Arc::clone(path));
+                    match self.holders.entry(id.clone()) {
+                        Entry::Occupied(mut holders) => {
+                            let holders = holders.get_mut();
+                            if let Err(place) = holders.binary_search(path) {
+                                holders.insert(place, Arc::clone(path));
+                            }
+                        }
+                        Entry::Vacant(holders) => {
+                            holders.insert(vec![Arc::clone(path)]);
+                        }
+                    }
                     touched.insert(id.clone());
                 }
                 self.seen.insert(Arc::clone(path), manifest.fingerprint);
@@ -243,7 +253,7 @@ impl Directory {
         for id in before.into_iter().flat_map(|manifest| manifest.objects.into_keys()) {
             let is_held = now.is_some_and(|manifest| manifest.objects.contains_key(&id));
             if !is_held && let Entry::Occupied(mut holders) = self.holders.entry(id.clone()) {
-                holders.get_mut().remove(path);
+                holders.get_mut().retain(|holder| holder != path);
                 if holders.get().is_empty() {
                     holders.remove();
                 }
@@ -303,7 +313,7 @@ impl Directory {
 /// An object as the first file that holds it has it, that file, and whether it is there again.
 fn held<'f>(
     files: &'f BTreeMap<Arc<Path>, Manifest>,
-    holders: &BTreeMap<ObjectId, BTreeSet<Arc<Path>>>,
+    holders: &BTreeMap<ObjectId, Vec<Arc<Path>>>,
     id: &ObjectId,
 ) -> Option<(&'f Object, &'f Origin, bool)> {
     let paths = holders.get(id)?;
