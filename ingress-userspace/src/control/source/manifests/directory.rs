@@ -21,7 +21,7 @@ use crate::control::{
 
 /// What was last read of a directory.
 #[derive(Debug)]
-pub struct Directory {
+pub(super) struct Directory {
     root: PathBuf,
     identity: Identity,
     was_replaced: bool,
@@ -79,7 +79,7 @@ impl Directory {
     ///
     /// # Errors
     /// If it is no directory that can be read.
-    pub fn open(root: &Path) -> Result<Self, Error> {
+    pub(super) fn open(root: &Path) -> Result<Self, Error> {
         let error = |source| Error::Manifests { path: root.into(), source };
         fs::read_dir(root).map_err(error)?;
         Ok(Self {
@@ -101,15 +101,18 @@ impl Directory {
     /// being written as it was.
     ///
     /// Returns what differs from what was last returned, or `None`.
-    pub fn scan(&mut self, changed: &HashSet<PathBuf>, is_being_written: impl Fn(&Path) -> bool) -> Option<Batch> {
+    pub(super) fn scan(
+        &mut self,
+        changed: &HashSet<PathBuf>,
+        is_being_written: impl Fn(&Path) -> bool,
+    ) -> Option<Batch> {
         let mut named = self.take_in(look(&self.root, &self.seen));
         named.extend(changed.iter().cloned());
         self.update(&named, Losses::Believe, is_being_written).batch
     }
 
     /// Whether the last look found another directory under the name.
-    #[must_use]
-    pub fn was_replaced(&self) -> bool {
+    pub(super) fn was_replaced(&self) -> bool {
         self.was_replaced
     }
 

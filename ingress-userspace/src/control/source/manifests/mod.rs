@@ -36,8 +36,7 @@ mod look;
 mod parse;
 mod signals;
 
-pub use directory::Directory;
-use directory::{Losses, Update};
+use directory::{Directory, Losses, Update};
 use look::{Look, look};
 pub use parse::{Parsed, parse};
 use signals::{Named, Signals};
