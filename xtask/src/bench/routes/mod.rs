@@ -155,7 +155,8 @@ fn one_round(peer: &mut Serving<'_>, count: usize, round: u32, results: &mut Res
     Ok(())
 }
 
-/// The changes of a round, each with what it is of: never the first host, which the background asks for.
+/// The changes of a round, each with what it is of: never the first host, which the background asks for, but for its
+/// certificate.
 fn changes(way: Way, count: usize, round: u32) -> Vec<(Change, usize)> {
     let round = round as usize;
     let number = |kind: &Change| match kind {

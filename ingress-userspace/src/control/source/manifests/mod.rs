@@ -146,7 +146,7 @@ fn or_warn(started: Result<Watch, Error>, is_warned: &mut bool) -> Option<Watch>
     };
     if !std::mem::replace(is_warned, true) {
         let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "the manifests are looked through every {LOOK_EVERY:?} until they can be watched");
+        tracing::warn!(error, "the manifests are looked through from time to time until they can be watched");
     }
     None
 }
