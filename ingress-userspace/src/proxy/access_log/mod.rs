@@ -234,20 +234,40 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use std::{iter, sync::mpsc};
+
     use super::*;
 
-    /// Rests on the worker of `tracing-appender`, which flushes once it has emptied its queue: a pause for each line
-    /// would be ten seconds here, of which the guard waits one.
+    /// Writes nothing before `gate` is closed, and tells what it writes; `None` is a flush.
+    struct Gated {
+        gate: mpsc::Receiver<()>,
+        told: mpsc::Sender<Option<Vec<u8>>>,
+    }
+
+    impl Write for Gated {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _closed = self.gate.recv().is_err();
+            self.told.send(Some(bytes.to_vec())).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.told.send(None).map_err(io::Error::other)
+        }
+    }
+
+    /// Rests on the worker of `tracing-appender`, which flushes once it has emptied its queue.
     #[test]
     fn lines_that_wait_are_written_without_a_pause_between_them() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let (mut sink, guard) = Sink::new(file.reopen().expect("a file"));
+        let ((open, gate), (told, tells)) = (mpsc::channel(), mpsc::channel());
+        let (mut sink, _guard) = Sink::new(Gated { gate, told });
         let lines: Vec<_> = (0..1000).map(|number| format!("{number}\n")).collect();
         for line in &lines {
             sink.write(line.as_bytes());
         }
-        drop(guard);
-        assert_eq!(std::fs::read_to_string(file.path()).expect("text"), lines.concat());
+        drop(open);
+        let before_pause: Vec<_> = iter::from_fn(|| tells.recv().expect("the worker goes on")).collect();
+        assert_eq!(before_pause.concat(), lines.concat().into_bytes());
         assert_eq!(sink.dropped(), 0);
     }
 }
