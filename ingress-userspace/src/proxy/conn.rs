@@ -250,6 +250,8 @@ impl Conn {
     /// Where its own flush makes the room that a body was told to wait for, hyper 1.12 asks the body once more, flushes
     /// and returns: it sees neither that there is room again nor, should the response have ended, that it holds the
     /// next request. Nothing else lets a body that waits go on within one poll.
+    ///
+    /// And a body whose turn is over waits though there is room, which nobody else would tell it of.
     pub(super) fn is_to_be_polled_again(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.piped.take_awaited())
     }

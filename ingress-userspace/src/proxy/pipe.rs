@@ -3,8 +3,10 @@
 
 use std::{
     cell::{Cell, RefCell},
+    future::Future,
     io,
     os::fd::OwnedFd,
+    pin::pin,
     rc::Rc,
     task::{Context, Poll, ready},
 };
@@ -47,6 +49,12 @@ pub(super) enum Pipe {
     Kernel { from: OwnedFd, to: OwnedFd, held: usize },
     /// What is under way must go on when descriptors are short.
     Buffer(BytesMut),
+}
+
+/// Has whoever polls polled again, behind all others that can go on, also those of whom only the kernel knows that by
+/// now: while any task is ready, tokio asks the kernel after 61 polls, and a task that wakes itself is always ready.
+pub(super) fn end_turn(cx: &mut Context<'_>) {
+    let _woken_later = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 // === impl Pipes ===
@@ -233,7 +241,14 @@ fn moved(splice: impl Fn(SpliceFlags) -> Result<usize, Errno>) -> io::Result<usi
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
+    use std::{
+        future::poll_fn,
+        net,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
+    };
 
     use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
@@ -252,5 +267,29 @@ mod tests {
             assert_eq!((matches!(pipe, Pipe::Kernel { .. }), pipe.held()), (is_kernel, 1));
             pipes.ask_again();
         }
+    }
+
+    #[tokio::test]
+    async fn after_a_turn_the_kernel_is_asked_who_else_can_go_on() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let _client = net::TcpStream::connect(listener.local_addr().expect("address")).expect("connected");
+        let is_met = Arc::new(AtomicBool::new(false));
+        let busy = tokio::spawn({
+            let (is_met, mut turns) = (Arc::clone(&is_met), 0);
+            poll_fn(move |cx| {
+                if is_met.load(Relaxed) {
+                    return Poll::Ready(turns);
+                }
+                turns += 1;
+                end_turn(cx);
+                Poll::Pending
+            })
+        });
+        tokio::spawn(async move {
+            listener.accept().await.expect("accepted");
+            is_met.store(true, Relaxed);
+        });
+        let turns = busy.await.expect("no panic");
+        assert!(turns <= 3, "{turns} turns before anybody else's");
     }
 }

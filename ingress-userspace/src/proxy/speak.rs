@@ -25,6 +25,7 @@ use super::{
     conn::{Conn, Order},
     offence::Offence,
     outbox::Outbox,
+    pipe::end_turn,
     serve::serve,
     tunnel,
     wire::Wire,
@@ -196,7 +197,7 @@ where
             Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
             Poll::Pending => {
                 if conn.is_to_be_polled_again() {
-                    cx.waker().wake_by_ref();
+                    end_turn(cx);
                 }
                 Poll::Pending
             }

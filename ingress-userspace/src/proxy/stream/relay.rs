@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::proxy::pipe::{Pipe, Pipes, TURN};
+use crate::proxy::pipe::{Pipe, Pipes, TURN, end_turn};
 
 /// A reset overtakes what is still on its way to the client: what was passed on just before has this long to arrive.
 const GRACE: Duration = Duration::from_secs(1);
@@ -160,7 +160,7 @@ impl Way {
                     pipes.give_back(pipe);
                 }
                 if *passed >= TURN {
-                    cx.waker().wake_by_ref();
+                    end_turn(cx);
                     return Poll::Pending;
                 }
                 continue;
