@@ -42,10 +42,9 @@ pub enum Kind {
 /// A connection that waits; when it is called, it asks once more.
 type Held<'o> = Box<dyn FnMut() -> anyhow::Result<()> + 'o>;
 
-/// Connections that are opened and closed before anything is weighed, so that pools and the allocator have theirs.
+/// Connections that wait before anything is weighed: by then pools and the allocator have theirs, and what the start
+/// took and does not need is given back, which an allocator does when it is used again.
 const FIRST: usize = 100;
-/// How long a server may take to forget a connection that has gone.
-const FORGET: Duration = Duration::from_secs(1);
 /// How long a server may keep a connection warm after its last request.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Longest silence.
@@ -63,10 +62,10 @@ pub fn weigh(
     memory: impl Fn() -> anyhow::Result<u64>,
 ) -> anyhow::Result<u64> {
     let opener = Opener::new(kind, server)?;
-    drop(opener.open(FIRST)?);
-    opener.pass(FORGET);
+    let mut connections = opener.open(FIRST)?;
+    opener.pass(SETTLE);
     let before = memory()?;
-    let mut connections = opener.open(count)?;
+    connections.extend(opener.open(count)?);
     opener.pass(SETTLE);
     let each = memory::each(before, memory()?, count)?;
     // One that the server has closed weighs nothing.

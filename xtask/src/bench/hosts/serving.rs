@@ -39,6 +39,8 @@ pub(in crate::bench) struct Serving<'s> {
     /// Hosts that lead to pod b.
     pub(super) moved: BTreeSet<usize>,
     pub(super) client: Arc<ClientConfig>,
+    /// From its start to its first answer by the host in the middle.
+    pub(super) start: Duration,
 }
 
 /// How a peer is told of a change.
@@ -121,6 +123,11 @@ impl Serving<'_> {
     pub(super) fn wait(&mut self) -> anyhow::Result<()> {
         let ([http, _], name) = (self.addresses(), name(self.conf.plan.hosts / 2));
         self.process.wait_until(START, "it serves", || ask::pod(http, &name) == Found::Pod(Pod::A))
+    }
+
+    /// How long its start took, to the first answer.
+    pub(in crate::bench) fn start(&self) -> Duration {
+        self.start
     }
 
     /// Makes ready what tells the peer of a change: of the endpoint of host `number`, of the Ingress of that host, or

@@ -1,6 +1,14 @@
 //! What all peers of a run share, and how each is started.
 
-use std::{cell::Cell, collections::BTreeSet, fs, iter, net::SocketAddr, path::PathBuf, process::Command};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    fs, iter,
+    net::SocketAddr,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use nix::sys::signal::Signal;
@@ -76,10 +84,13 @@ impl Stage {
         let conf = Conf { folder, ports, pod_port: self.pod_port, plan };
         let (words, told) = self.write(way, &conf)?;
         let log = conf.folder.join("log");
-        let process = Process::spawn(&way.to_string(), self.command(&words), log)?;
         let client = ask::client(&self.authority.trust()?)?;
-        let mut serving = Serving { stage: self, way, process, told, conf, moved: BTreeSet::new(), client };
+        let begun = Instant::now();
+        let process = Process::spawn(&way.to_string(), self.command(&words), log)?;
+        let (moved, start) = (BTreeSet::new(), Duration::ZERO);
+        let mut serving = Serving { stage: self, way, process, told, conf, moved, client, start };
         serving.wait()?;
+        serving.start = begun.elapsed();
         Ok(serving)
     }
 

@@ -8,7 +8,7 @@ mod served;
 use anyhow::{Context as _, ensure};
 
 use self::{
-    report::{Memory, Results},
+    report::{Results, Taken},
     served::Background,
 };
 use super::{
@@ -139,7 +139,7 @@ fn measure(stage: &Stage, count: usize, ways: &[Way], rounds: u32, results: &mut
     for (mut peer, steady) in peers {
         let further = changes(peer.way(), count, rounds);
         let peak = served::peak(&mut peer, &further)?.max(steady);
-        results.weigh(count, peer.way(), Memory { steady, peak });
+        results.take(count, peer.way(), Taken { start: peer.start(), steady, peak });
     }
     Ok(())
 }

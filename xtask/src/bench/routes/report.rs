@@ -1,6 +1,6 @@
 //! What each change took, as Markdown: medians over rounds, ratios within a round, and the goals of the product.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::served::Served;
 use crate::bench::{
@@ -8,9 +8,10 @@ use crate::bench::{
     report::median,
 };
 
-/// Bytes that a peer takes.
+/// What a peer takes: time to its first answer, and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct Taken {
+    pub(super) start: Duration,
     pub(super) steady: u64,
     /// While changes are made, old processes included.
     pub(super) peak: u64,
@@ -21,7 +22,7 @@ pub(super) struct Memory {
 pub(super) struct Results {
     /// By hosts, change and peer, with the round.
     changes: BTreeMap<(usize, Change, Way), BTreeMap<u32, Served>>,
-    memory: BTreeMap<(usize, Way), Memory>,
+    taken: BTreeMap<(usize, Way), Taken>,
     /// Requests of the background that failed.
     failed: BTreeMap<(usize, Way), u64>,
 }
@@ -36,8 +37,8 @@ impl Results {
         self.changes.entry((hosts, kind, way)).or_default().insert(round, served);
     }
 
-    pub(super) fn weigh(&mut self, hosts: usize, way: Way, memory: Memory) {
-        self.memory.insert((hosts, way), memory);
+    pub(super) fn take(&mut self, hosts: usize, way: Way, taken: Taken) {
+        self.taken.insert((hosts, way), taken);
     }
 
     pub(super) fn fail(&mut self, hosts: usize, way: Way, failed: u64) {
@@ -90,10 +91,12 @@ impl fmt::Display for Results {
             let verdict = verdict(*hosts, *way, millis);
             writeln!(f, "| {hosts} | {kind} | {way} | {millis:.2} | {worst:.1} | {ratio} | {failed} | {verdict} |")?;
         }
-        writeln!(f, "\n| hosts | peer | MiB | MiB, peak | failed in the background |\n|---:|---|---:|---:|---:|")?;
-        for ((hosts, way), Memory { steady, peak }) in &self.memory {
+        writeln!(f, "\n| hosts | peer | s to start | MiB | MiB, peak | failed in the background |")?;
+        writeln!(f, "|---:|---|---:|---:|---:|---:|")?;
+        for ((hosts, way), Taken { start, steady, peak }) in &self.taken {
             let failed = self.failed.get(&(*hosts, *way)).copied().unwrap_or_default();
-            writeln!(f, "| {hosts} | {way} | {:.1} | {:.1} | {failed} |", mib(*steady), mib(*peak))?;
+            let (start, steady, peak) = (start.as_secs_f64(), mib(*steady), mib(*peak));
+            writeln!(f, "| {hosts} | {way} | {start:.2} | {steady:.1} | {peak:.1} | {failed} |")?;
         }
         Ok(())
     }
@@ -112,7 +115,8 @@ mod tests {
             results.add(1000, Change::Endpoint, Way::XdpIngress, round, served(own));
             results.add(1000, Change::Endpoint, Way::XdpIngressFiles, round, served(own));
         }
-        results.weigh(1000, Way::XdpIngress, Memory { steady: 1 << 20, peak: 3 << 19 });
+        let start = Duration::from_millis(1500);
+        results.take(1000, Way::XdpIngress, Taken { start, steady: 1 << 20, peak: 3 << 19 });
         results.fail(1000, Way::Nginx, 5);
         results.fail(1000, Way::XdpIngress, 2);
         assert_eq!(results.own_failures(), 8);
@@ -121,7 +125,7 @@ mod tests {
             "| 1000 | endpoint changed | nginx, reload | 200.00 | 400.0 | 1.0000 | 3 |  |",
             "| 1000 | endpoint changed | xdp-ingress | 2.00 | 4.0 | 0.0100 | 3 | ≤ 1 ms: missed |",
             "| 1000 | endpoint changed | xdp-ingress, manifests | 2.00 | 4.0 |  | 3 |  |",
-            "| 1000 | xdp-ingress | 1.0 | 1.5 | 2 |",
+            "| 1000 | xdp-ingress | 1.50 | 1.0 | 1.5 | 2 |",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
