@@ -123,13 +123,15 @@ impl Directory {
 
     /// Notes what a look has found, and returns what is to be read for it.
     pub(super) fn take_in(&mut self, look: Look) -> HashSet<PathBuf> {
-        let Look { changed, out_of_reach, identity } = look;
+        let Look { found, out_of_reach, identity } = look;
         self.out_of_reach = out_of_reach.iter().map(|(path, error)| unreadable(path, error)).collect();
         if let Some(now) = identity {
             self.was_replaced = now != self.identity;
             self.identity = now;
         }
-        changed
+        // What inotify has named meanwhile has been read since.
+        let is_news = |(path, print): &(PathBuf, Option<Fingerprint>)| self.seen.get(&**path) != print.as_ref();
+        found.into_iter().filter(is_news).map(|(path, _)| path).collect()
     }
 
     /// Reads what is under these names, even if it looks the same; leaves what is being written as it was. Costs what
@@ -200,8 +202,9 @@ impl Directory {
             None => (path.into(), None),
         };
         let manifest = Manifest::read(&name, fingerprint, before);
-        // Someone may have begun to write while we read. When they are done, we are told again.
-        if is_being_written(path) {
+        // Someone may have begun to write while we read, of which inotify may not have told yet. When they are done, we are
+        // told again, or the next look finds it.
+        if is_being_written(path) || Fingerprint::now(path) != Some(fingerprint) {
             return true;
         }
         // What is put in the place of another is whole.
@@ -367,8 +370,11 @@ impl Manifest {
 }
 
 fn content(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    let file = File::open(path)?;
+    // Read at once, so that as little as can be is written meanwhile.
+    let expected = usize::try_from(file.metadata()?.len().min(MAX_FILE_BYTES)).unwrap_or_default();
+    let mut text = String::with_capacity(expected + 1);
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if u64::try_from(text.len()).is_ok_and(|length| length > MAX_FILE_BYTES) {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {MAX_FILE_BYTES} bytes")));
     }

@@ -1,7 +1,7 @@
 //! Looks through a directory for files that are not as they were read, by their metadata. It reads none.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     ffi::OsStr,
     fs, io,
     os::unix::fs::MetadataExt,
@@ -27,8 +27,8 @@ pub(super) struct Fingerprint {
 /// What a look has found.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// Files that are new, different or gone.
-    pub(super) changed: HashSet<PathBuf>,
+    /// Files that are new, different or gone, and how they look: `None` if they are gone.
+    pub(super) found: Vec<(PathBuf, Option<Fingerprint>)>,
     /// Directories that could not be read; of their files nothing is known.
     pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
     /// Which directory it was; `None` if there is none.
@@ -70,12 +70,12 @@ pub(super) fn look(root: &Path, seen: &Seen) -> Look {
     found.walk(root, MAX_DEPTH);
     let Found { files, out_of_reach } = found;
     let mut unseen: HashMap<&Path, &Fingerprint> = seen.iter().map(|(path, print)| (&**path, print)).collect();
-    let mut changed: HashSet<PathBuf> =
-        files.into_iter().filter(|(path, print)| unseen.remove(&**path) != Some(print)).map(|(path, _)| path).collect();
+    let changed = files.into_iter().filter(|(path, print)| unseen.remove(&**path) != Some(print));
+    let mut found: Vec<_> = changed.map(|(path, print)| (path, Some(print))).collect();
     // A directory out of reach says nothing about its files, so they stay as they were.
     let is_known = |path: &Path| !out_of_reach.iter().any(|(directory, _)| path.starts_with(directory));
-    changed.extend(unseen.into_keys().filter(|path| is_known(path)).map(Path::to_path_buf));
-    Look { changed, out_of_reach, identity: identity(root).ok() }
+    found.extend(unseen.into_keys().filter(|path| is_known(path)).map(|path| (path.to_path_buf(), None)));
+    Look { found, out_of_reach, identity: identity(root).ok() }
 }
 
 pub(super) fn identity(path: &Path) -> io::Result<Identity> {
@@ -101,6 +101,11 @@ impl Fingerprint {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// Of the file that is under this name now.
+    pub(super) fn now(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| Self::of(&metadata))
     }
 
     /// Whether it is of the same file, whatever that holds.

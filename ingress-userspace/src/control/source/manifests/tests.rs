@@ -212,6 +212,45 @@ async fn a_half_written_file_takes_nothing_away() {
 }
 
 #[test]
+fn a_file_that_changes_while_it_is_read_is_left_as_it_was() {
+    let root = TempDir::new().expect("a directory");
+    let path = root.path().join("a.yaml");
+    fs::write(&path, service("a")).expect("a file");
+    let mut directory = Directory::open(root.path()).expect("a directory");
+    directory.scan(&HashSet::new(), |_| false).expect("changes");
+    fs::write(&path, service("a") + "kind: [").expect("a torn one");
+    let (asked, named) = (AtomicUsize::new(0), HashSet::from([path.clone()]));
+    // inotify, which is asked before and after, does not know yet.
+    let update = directory.update(&named, Losses::Doubt, |_| {
+        if asked.fetch_add(1, Ordering::Relaxed) == 1 {
+            fs::write(&path, service("a") + &service("b")).expect("a file");
+        }
+        false
+    });
+    assert!(update.batch.is_none() && update.in_doubt.is_empty(), "{update:?}");
+    assert!(directory.update(&named, Losses::Doubt, |_| false).batch.is_some());
+}
+
+#[test]
+fn a_look_names_nothing_that_was_read_after_it() {
+    let root = TempDir::new().expect("a directory");
+    let file = |name: &str| root.path().join(name);
+    for name in ["a.yaml", "b.yaml", "c.yaml"] {
+        fs::write(file(name), service(&name[..1])).expect("a file");
+    }
+    let mut directory = Directory::open(root.path()).expect("a directory");
+    directory.scan(&HashSet::new(), |_| false).expect("changes");
+    for name in ["a.yaml", "b.yaml"] {
+        fs::write(file(name), service("other")).expect("a file");
+    }
+    fs::remove_file(file("c.yaml")).expect("removed");
+    let (path, seen) = directory.view();
+    let found = look(&path, &seen);
+    directory.update(&HashSet::from([file("a.yaml"), file("c.yaml")]), Losses::Believe, |_| false);
+    assert_eq!(directory.take_in(found), HashSet::from([file("b.yaml")]));
+}
+
+#[test]
 fn a_directory_that_goes_keeps_its_objects_until_another_takes_its_place() {
     let outer = TempDir::new().expect("a directory");
     let root = outer.path().join("manifests");
