@@ -106,9 +106,9 @@ fn updates_fail_no_request_and_lose_no_count() {
         let download = Download::begin(&net, "web.test");
         let mut new = Generation::start(&net, &format!("generation-{number}"), &[]);
         let owned = Instant::now();
-        superseded(&old);
         until("the admin address", || admin_is_ready(&net).then_some(())).expect("the successor takes it");
         admin.push(owned.elapsed());
+        superseded(&old);
         clients.pass(20);
         old.process.signal(Signal::SIGTERM).expect("the kubelet ends the old one");
         until("unready at once", || {

@@ -12,7 +12,7 @@
 //! | IngressClasses | all | nothing is served |
 //! | Nodes | all: name, zone, addresses | zones are unknown; names may lead to nodes |
 //! | Secrets | those that an Ingress or the operator names, each by itself | the default certificate is served |
-//! | ConfigMaps | those that the operator or a class of ours names, each by itself | settings are the defaults |
+//! | ConfigMaps | those that the operator, a class of ours, or one of these ConfigMaps names, each by itself | settings are the defaults |
 //! | Services, EndpointSlices | of the default backend and `default/kubernetes`, where the watched namespace is another | as said |
 //!
 //! Watches by name need no right to list all Secrets or ConfigMaps of a cluster, but `list` and `watch` on that name.

@@ -44,8 +44,8 @@ pub(super) enum Need {
     Optional,
 }
 
-/// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, and by the
-/// operator.
+/// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, by ConfigMaps,
+/// and by the operator.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     next: u64,
