@@ -109,22 +109,17 @@ fn top_is_exact_beside_a_process_that_serves_hangs_or_has_died() {
     .expect("they are");
     let hosts = || by_name(&top(&net, &[])["hosts"]);
     // A late packet of a connection that ends may come in between.
-    let expected = until("both to say the same", || {
+    let shown = until("both to say the same", || {
         let expected = witnessed(&net.settled());
-        (hosts() == expected).then_some(expected)
+        let shown = hosts();
+        (shown == expected).then_some(shown)
     })
     .expect("they do");
-    let shown = hosts();
-    assert_eq!(shown, expected);
     let web = &shown["web.test"];
     assert_eq!(web["requests"], json!({ "2xx": 3, "3xx": 0, "4xx": 0, "5xx": 0, "aborted": 0 }));
     assert_eq!((&web["bytes_in"], &web["bytes_out"]), (&json!(sent), &json!(received)), "what the client counted");
     assert_eq!(shown[UNATTRIBUTED_NAME]["requests"]["4xx"], 1);
-    assert_eq!(
-        by_name(&proxy.admin("/hosts").expect("answers").json().expect("JSON")),
-        expected,
-        "as the admin address"
-    );
+    assert_eq!(by_name(&proxy.admin("/hosts").expect("answers").json().expect("JSON")), shown, "as the admin address");
     let metrics = proxy.admin("/metrics").expect("answers").text;
     let metric = format!("xdp_ingress_host_response_body_bytes_total{{host=\"web.test\"}} {received}\n");
     assert!(String::from_utf8_lossy(&metrics).contains(&metric), "{metric}");
@@ -161,13 +156,13 @@ fn top_is_exact_beside_a_process_that_serves_hangs_or_has_died() {
     })
     .expect("it hangs");
     assert_eq!(status(&net)["processes"][0]["lives"], true);
-    assert_eq!(hosts(), expected, "beside a process that hangs");
+    assert_eq!(hosts(), shown, "beside a process that hangs");
     proxy.process.signal(Signal::SIGCONT).expect("it goes on");
     until_within(Duration::from_secs(30), "a heartbeat", || attention(&net).is_empty().then_some(()))
         .expect("it beats");
 
     proxy.process.kill().expect("the proxy is killed");
-    assert_eq!(hosts(), expected, "after the process");
+    assert_eq!(hosts(), shown, "after the process");
     assert_eq!(status(&net)["processes"][0]["lives"], false);
     assert!(attention(&net).contains("has ended; new connections are refused"), "{}", attention(&net));
     let text = String::from_utf8(run(&net, &["status"]).stdout).expect("text");
