@@ -1,6 +1,7 @@
-//! Values by host name: found by one hash, and copied at the cost of what has changed. It knows no wildcards.
+//! Values by name, mostly by that of a host: found by one hash, and copied at the cost of what has changed. It knows no
+//! wildcards.
 
-use std::{array, hash::BuildHasher as _, sync::Arc};
+use std::{array, borrow::Borrow, hash::BuildHasher as _, sync::Arc};
 
 use hashbrown::HashTable;
 
@@ -11,15 +12,19 @@ use crate::model::Host;
 ///
 /// Names are spread over shards by their hash, and a change copies its shard: a 256th of a large configuration.
 #[derive(Clone, Debug)]
-pub struct Names<V> {
-    shards: Box<[Arc<Shard<V>>; SHARDS]>,
+pub struct Names<V, K = Host> {
+    shards: Box<[Arc<Shard<V, K>>; SHARDS]>,
     hasher: Hashing,
     len: usize,
 }
 
-type Shard<V> = HashTable<(Host, V)>;
+type Shard<V, K> = HashTable<(K, V)>;
 
 const SHARDS: usize = 256;
+
+fn text<K: Borrow<str>>(name: &K) -> &str {
+    name.borrow()
+}
 
 /// The shard of a hash. The table within it goes by the lowest and the highest bits.
 fn shard(hash: u64) -> usize {
@@ -28,18 +33,21 @@ fn shard(hash: u64) -> usize {
 
 // === impl Names ===
 
-impl<V> Default for Names<V> {
+impl<V, K> Default for Names<V, K> {
     fn default() -> Self {
         let empty = Arc::new(Shard::new());
         Self { shards: Box::new(array::from_fn(|_| Arc::clone(&empty))), hasher: hashing(), len: 0 }
     }
 }
 
-impl<V> Names<V> {
+impl<V, K> Names<V, K> {
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&V> {
+    pub fn get(&self, name: &str) -> Option<&V>
+    where
+        K: Borrow<str>,
+    {
         let hash = self.hasher.hash_one(name);
-        self.shards[shard(hash)].find(hash, |(host, _)| host.as_str() == name).map(|(_, value)| value)
+        self.shards[shard(hash)].find(hash, |(known, _)| text(known) == name).map(|(_, value)| value)
     }
 
     #[must_use]
@@ -53,20 +61,20 @@ impl<V> Names<V> {
     }
 }
 
-impl<V: Clone> Names<V> {
+impl<V: Clone, K: Borrow<str> + Clone> Names<V, K> {
     /// Sets the value of `name`; `None` takes it out.
-    pub fn set(&mut self, name: &Host, value: Option<V>) {
+    pub fn set(&mut self, name: &K, value: Option<V>) {
         let Self { shards, hasher, len } = self;
-        let hash = hasher.hash_one(name.as_str());
+        let hash = hasher.hash_one(text(name));
         let shard = Arc::make_mut(&mut shards[shard(hash)]);
-        match (shard.find_entry(hash, |(host, _)| host == name), value) {
+        match (shard.find_entry(hash, |(known, _)| text(known) == text(name)), value) {
             (Ok(mut entry), Some(value)) => entry.get_mut().1 = value,
             (Ok(entry), None) => {
                 entry.remove();
                 *len -= 1;
             }
             (Err(_), Some(value)) => {
-                shard.insert_unique(hash, (name.clone(), value), |(host, _)| hasher.hash_one(host.as_str()));
+                shard.insert_unique(hash, (name.clone(), value), |(known, _)| hasher.hash_one(text(known)));
                 *len += 1;
             }
             (Err(_), None) => {}
