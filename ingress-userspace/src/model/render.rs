@@ -13,7 +13,8 @@ impl fmt::Display for RouteTable {
             default,
             forwarding,
             upstreams,
-            certificates,
+            certificates: _,
+            server_names,
             fallback_certificate,
             ticket_keys,
             streams,
@@ -43,15 +44,15 @@ impl fmt::Display for RouteTable {
         if **forwarding != Forwarding::default() {
             writeln!(f, "forwarding{forwarding}")?;
         }
-        for (pattern, certificate) in certificates {
-            let origin = certificate.as_ref().map_or("(none)", |certificate| &certificate.origin);
+        for (pattern, origin) in server_names {
+            let origin = origin.as_deref().unwrap_or("(none)");
             writeln!(f, "certificate {pattern} <- {origin}")?;
         }
         if let Some(keys) = ticket_keys {
             writeln!(f, "tickets sealed by {}, keys: {}", keys.origin, keys.keys.len())?;
         }
-        if let Some(certificate) = fallback_certificate {
-            writeln!(f, "certificate (fallback) <- {}", certificate.origin)?;
+        if let Some(origin) = fallback_certificate {
+            writeln!(f, "certificate (fallback) <- {origin}")?;
         }
         for (port, StreamService { upstream, accepts_proxy_protocol, introduction }) in streams {
             write!(f, "stream {port} -> {upstream}")?;

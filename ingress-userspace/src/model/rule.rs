@@ -8,8 +8,9 @@ use super::{
 };
 
 /// Everything that the request path needs to know, complete and consistent: every upstream that an action or a stream
-/// service names is in `upstreams`. A copy costs nothing, and what differs between two is found at the cost of what
-/// differs ([`Tree::differences`]).
+/// service names is in `upstreams`, and every certificate that a server name selects in `certificates`, where there may
+/// be more. What is named by many may so change without them. A copy costs nothing, and what differs between two is
+/// found at the cost of what differs ([`Tree::differences`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteTable {
     pub hosts: Tree<HostPattern, Arc<HostRoutes>>,
@@ -18,11 +19,13 @@ pub struct RouteTable {
     /// How `default` forwards.
     pub forwarding: Arc<Forwarding>,
     pub upstreams: Tree<UpstreamKey, Arc<Upstream>>,
-    /// Certificates by the server name that selects them. `None`: the name is claimed but has no usable certificate, so
-    /// the fallback certificate stands in, rather than a less specific one that may be another owner's.
-    pub certificates: Tree<HostPattern, Option<Arc<Certificate>>>,
-    /// What serves a name without a usable certificate; `None` leaves it to a self-signed one.
-    pub fallback_certificate: Option<Arc<Certificate>>,
+    /// By [`Certificate::origin`].
+    pub certificates: Tree<Arc<str>, Arc<Certificate>>,
+    /// The origin of the certificate that a server name selects. `None`: the name is claimed but has no usable
+    /// certificate, so the fallback certificate stands in, rather than a less specific one that may be another owner's.
+    pub server_names: Tree<HostPattern, Option<Arc<str>>>,
+    /// The origin of what serves a name without a usable certificate; `None` leaves it to a self-signed one.
+    pub fallback_certificate: Option<Arc<str>>,
     /// Ports of the node that lead to services without HTTP.
     pub streams: Tree<StreamPort, StreamService>,
     /// What seals tickets of TLS sessions; `None` leaves it to keys that nobody else has.

@@ -15,7 +15,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 /// shows when it is loaded for use.
 #[derive(Clone)]
 pub struct Certificate {
-    /// Where it came from, for people: `namespace/secret`.
+    /// Where it came from: `namespace/secret`. A route table knows it by this.
     pub origin: Arc<str>,
     /// Leaf first.
     pub chain: Vec<CertificateDer<'static>>,

@@ -1,35 +1,35 @@
 //! Certificates ready for handshakes, by the server name that selects them. It does not choose protocol versions or
 //! ciphers.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
-    ops::Range,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 use rustls::{crypto::CryptoProvider, sign::CertifiedKey};
 use rustls_pki_types::UnixTime;
 
 use crate::{
-    model::{Certificate, HostPattern, Staple, Tree, host, tree::Difference},
+    model::{Certificate, HostPattern, RouteTable, Staple, Tree, host, tree::Difference},
     route::Names,
 };
 
 /// All certificates of a snapshot.
+///
+/// Names lead to a certificate by its origin, so that one is replaced without looking at the names that it serves.
 #[derive(Clone, Default)]
 pub struct Certificates {
-    exact: Names<Loaded>,
+    /// The origin of the certificate of each name; `None` if it has none.
+    exact: Names<Option<Arc<str>>>,
     /// Keyed by the name after `*.`.
-    wildcard: Names<Loaded>,
-    any: Option<Loaded>,
+    wildcard: Names<Option<Arc<str>>>,
+    any: Option<Arc<str>>,
     /// What serves names without a usable certificate.
-    fallback: Option<Loaded>,
+    fallback: Option<Arc<str>>,
+    /// By origin. Where one that cannot be used is not there, the fallback stands in, rather than a less specific one.
+    loaded: Names<Loaded, Arc<str>>,
     /// What they were loaded from.
-    source: Tree<HostPattern, Option<Arc<Certificate>>>,
-    /// By the name that is without its certificate; `None` for the fallback.
-    problems: BTreeMap<Option<HostPattern>, CertificateProblem>,
+    source: Tree<Arc<str>, Arc<Certificate>>,
+    server_names: Tree<HostPattern, Option<Arc<str>>>,
+    /// By origin, what is wrong with those that cannot be used.
+    problems: BTreeMap<Arc<str>, String>,
 }
 
 /// A certificate that cannot be used; its names are served with the fallback certificate meanwhile.
@@ -40,13 +40,9 @@ pub struct CertificateProblem {
     pub reason: String,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Loaded {
-    /// `None` if the name has no certificate.
-    source: Option<Arc<Certificate>>,
-    /// `None` if there is no certificate, or it cannot be used: the fallback stands in, rather than a less specific
-    /// certificate.
-    key: Option<Arc<CertifiedKey>>,
+    key: Arc<CertifiedKey>,
     /// The same with what its issuer says of it.
     stapled: Option<Stapled>,
 }
@@ -59,54 +55,45 @@ struct Stapled {
 }
 
 impl Certificates {
-    /// Loads what `previous` does not hold already; returns all problems, also those that `previous` had.
-    pub(super) fn load(
-        previous: Option<&Self>,
-        table: &Tree<HostPattern, Option<Arc<Certificate>>>,
-        fallback: Option<&Arc<Certificate>>,
-    ) -> (Self, Vec<CertificateProblem>) {
+    /// Loads from `table` what `previous` does not hold already; returns all problems, also those that `previous` had.
+    pub(super) fn load(previous: Option<&Self>, table: &RouteTable) -> (Self, Vec<CertificateProblem>) {
+        let RouteTable { certificates, server_names, fallback_certificate, .. } = table;
         let provider = super::tls::provider();
-        let mut certificates = previous.cloned().unwrap_or_default();
-        // One Secret usually serves several names.
-        let mut loaded: HashMap<*const Certificate, (Loaded, Option<CertificateProblem>)> = HashMap::new();
-        let mut load = |source: &Arc<Certificate>| {
-            let loaded = loaded.entry(Arc::as_ptr(source)).or_insert_with(|| {
-                let (key, problem) = match load(source, &provider) {
-                    Ok(key) => (Some(key), None),
-                    Err(reason) => (None, Some(CertificateProblem { origin: Arc::clone(&source.origin), reason })),
-                };
-                let stapled = key.as_ref().and_then(|key| Some(Stapled::of(key, source.staple.as_ref()?)));
-                (Loaded { source: Some(Arc::clone(source)), key: key.map(Arc::new), stapled }, problem)
-            });
-            loaded.clone()
-        };
-        let known = std::mem::replace(&mut certificates.source, table.clone());
-        for Difference { key: pattern, old: _, new } in known.differences(table) {
-            let (entry, problem) = match new {
-                None => (None, None),
-                Some(None) => (Some(Loaded::default()), None),
-                Some(Some(source)) => {
-                    let (entry, problem) = load(source);
-                    (Some(entry), problem)
+        let mut next = previous.cloned().unwrap_or_default();
+        let known = std::mem::replace(&mut next.source, certificates.clone());
+        for Difference { key: origin, old: _, new } in known.differences(certificates) {
+            next.problems.remove(origin);
+            let loaded = new.and_then(|source| match load(source, &provider) {
+                Ok(key) => Some(Loaded::of(key, source.staple.as_ref())),
+                Err(reason) => {
+                    next.problems.insert(Arc::clone(origin), reason);
+                    None
                 }
-            };
-            certificates.set(pattern, entry);
-            certificates.note(Some(pattern), problem);
+            });
+            next.loaded.set(origin, loaded);
         }
-        let known = certificates.fallback.as_ref().and_then(|fallback| fallback.source.as_ref());
-        if known != fallback {
-            let (entry, problem) = fallback.map(load).unzip();
-            certificates.fallback = entry;
-            certificates.note(None, problem.flatten());
+        let known = std::mem::replace(&mut next.server_names, server_names.clone());
+        for Difference { key: pattern, old: _, new } in known.differences(server_names) {
+            match pattern {
+                HostPattern::Exact(name) => next.exact.set(name, new.cloned()),
+                HostPattern::Wildcard(base) => next.wildcard.set(base, new.cloned()),
+                HostPattern::Any => next.any = new.cloned().flatten(),
+            }
         }
-        let problems: BTreeSet<_> = certificates.problems.values().cloned().collect();
-        (certificates, problems.into_iter().collect())
+        next.fallback.clone_from(fallback_certificate);
+        let problem = |(origin, reason): (&Arc<str>, &String)| CertificateProblem {
+            origin: Arc::clone(origin),
+            reason: reason.clone(),
+        };
+        let problems = next.problems.iter().map(problem).collect();
+        (next, problems)
     }
 
     /// The certificate for a server name in lower case; `None` if there is neither one nor a usable fallback.
     pub(super) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        let own = name.and_then(|name| self.named(name)).or(self.any.as_ref()).and_then(Loaded::current);
-        own.or_else(|| self.fallback.as_ref()?.current())
+        let own = name.and_then(|name| self.named(name)).unwrap_or(&self.any);
+        let current = |origin: &Option<Arc<str>>| Some(self.loaded.get(origin.as_deref()?)?.current());
+        current(own).or_else(|| current(&self.fallback))
     }
 
     /// Whether a host of this name, in lower case, has a certificate of its own or should have.
@@ -114,33 +101,23 @@ impl Certificates {
         self.named(name).is_some()
     }
 
-    fn named(&self, name: &str) -> Option<&Loaded> {
+    fn named(&self, name: &str) -> Option<&Option<Arc<str>>> {
         let wildcard = || self.wildcard.get(host::parent(name).filter(|_| !name.starts_with('.'))?);
         self.exact.get(name).or_else(wildcard)
-    }
-
-    fn set(&mut self, pattern: &HostPattern, entry: Option<Loaded>) {
-        match pattern {
-            HostPattern::Exact(name) => self.exact.set(name, entry),
-            HostPattern::Wildcard(base) => self.wildcard.set(base, entry),
-            HostPattern::Any => self.any = entry,
-        }
-    }
-
-    fn note(&mut self, pattern: Option<&HostPattern>, problem: Option<CertificateProblem>) {
-        match problem {
-            Some(problem) => drop(self.problems.insert(pattern.cloned(), problem)),
-            None => drop(self.problems.remove(&pattern.cloned())),
-        }
     }
 }
 
 impl Loaded {
+    fn of(key: CertifiedKey, staple: Option<&Staple>) -> Self {
+        let stapled = staple.map(|staple| Stapled::of(&key, staple));
+        Self { key: Arc::new(key), stapled }
+    }
+
     /// With a staple, if there is one that holds now.
-    fn current(&self) -> Option<Arc<CertifiedKey>> {
+    fn current(&self) -> Arc<CertifiedKey> {
         let now = || Duration::from_secs(UnixTime::now().as_secs());
         let stapled = self.stapled.as_ref().and_then(|stapled| stapled.at(now()));
-        stapled.or(self.key.as_ref()).cloned()
+        Arc::clone(stapled.unwrap_or(&self.key))
     }
 }
 
@@ -157,8 +134,9 @@ impl Stapled {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { exact, wildcard, any, fallback, source: _, problems: _ } = self;
+        let Self { exact, wildcard, any, fallback, loaded, source: _, server_names: _, problems: _ } = self;
         f.debug_struct("Certificates")
+            .field("loaded", &loaded.values().count())
             .field("exact", &exact.values().count())
             .field("wildcard", &wildcard.values().count())
             .field("any", &any.is_some())
@@ -197,18 +175,24 @@ mod tests {
         Arc::new(Certificate::from_pem(origin, cert.as_bytes(), key.as_bytes()).expect("valid pem"))
     }
 
-    fn table(entries: &[(&str, &Arc<Certificate>)]) -> Tree<HostPattern, Option<Arc<Certificate>>> {
-        let entry = |(host, certificate): &(&str, &Arc<Certificate>)| {
-            (HostPattern::parse(host).expect("valid host"), Some(Arc::clone(certificate)))
-        };
-        entries.iter().map(entry).collect()
+    fn pattern(host: &str) -> HostPattern {
+        HostPattern::parse(host).expect("valid host")
+    }
+
+    fn table(entries: &[(&str, &Arc<Certificate>)]) -> RouteTable {
+        let mut table = RouteTable::default();
+        for (host, certificate) in entries {
+            table.server_names.insert(pattern(host), Some(Arc::clone(&certificate.origin)));
+            table.certificates.insert(Arc::clone(&certificate.origin), Arc::clone(certificate));
+        }
+        table
     }
 
     #[test]
     fn exact_name_beats_wildcard_beats_any() {
         let (a, w, d) = (certificate("x/a"), certificate("x/w"), certificate("x/d"));
         let (certificates, problems) =
-            Certificates::load(None, &table(&[("a.b.test", &a), ("*.b.test", &w), ("", &d)]), None);
+            Certificates::load(None, &table(&[("a.b.test", &a), ("*.b.test", &w), ("", &d)]));
         assert_eq!(problems, []);
         for (name, expect) in [
             (Some("a.b.test"), &a),
@@ -235,8 +219,8 @@ mod tests {
         }
         assert_eq!((stapled.key.ocsp.as_deref(), &stapled.key.cert), (Some(&b"response"[..]), &plain.cert));
         let loaded = |from, until| {
-            let stapled = Some(Stapled::of(&plain, &Staple { from, until, ..staple.clone() }));
-            Loaded { source: None, key: Some(Arc::new(plain.clone())), stapled }.current().expect("a key").ocsp.clone()
+            let staple = Staple { from, until, ..staple.clone() };
+            Loaded::of(plain.clone(), Some(&staple)).current().ocsp.clone()
         };
         assert!(loaded(at(0), at(u64::MAX)).is_some() && loaded(at(0), at(1)).is_none());
     }
@@ -244,9 +228,9 @@ mod tests {
     #[test]
     fn unchanged_certificates_are_not_loaded_again() {
         let (a, b) = (certificate("x/a"), certificate("x/b"));
-        let (first, _) = Certificates::load(None, &table(&[("a.test", &a), ("b.test", &a), ("c.test", &b)]), None);
+        let (first, _) = Certificates::load(None, &table(&[("a.test", &a), ("b.test", &a), ("c.test", &b)]));
         let copy = Arc::new(Certificate::clone(&a));
-        let (second, _) = Certificates::load(Some(&first), &table(&[("a.test", &copy), ("c.test", &a)]), None);
+        let (second, _) = Certificates::load(Some(&first), &table(&[("a.test", &copy), ("c.test", &a)]));
         let find = |certificates: &Certificates, name| certificates.find(Some(name)).expect("found");
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&first, "b.test")));
         assert!(Arc::ptr_eq(&find(&first, "a.test"), &find(&second, "a.test")));
@@ -254,36 +238,55 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_that_is_replaced_is_another_for_each_of_its_names() {
+        let (old, new, other) = (certificate("x/a"), certificate("x/a"), certificate("x/b"));
+        let of = |certificate: &Arc<Certificate>| {
+            table(&[("a.test", certificate), ("*.b.test", certificate), ("", certificate), ("c.test", &other)])
+        };
+        let (first, _) = Certificates::load(None, &of(&old));
+        let (second, problems) = Certificates::load(Some(&first), &of(&new));
+        assert_eq!(problems, []);
+        for name in ["a.test", "x.b.test", "d.test"] {
+            let shown = |certificates: &Certificates| certificates.find(Some(name)).expect("found").cert.clone();
+            assert_eq!((shown(&first), shown(&second)), (old.chain.clone(), new.chain.clone()), "{name}");
+        }
+        assert_eq!(second.find(Some("c.test")).expect("found").cert, other.chain);
+    }
+
+    #[test]
     fn a_name_without_certificate_is_left_to_the_fallback() {
         let (wild, any) = (certificate("x/wild"), certificate("y/any"));
         let mut table = table(&[("*.b.test", &wild), ("", &any)]);
-        table.insert(HostPattern::parse("a.b.test").expect("valid host"), None);
-        let (first, problems) = Certificates::load(None, &table, None);
+        table.server_names.insert(pattern("a.b.test"), None);
+        let (first, problems) = Certificates::load(None, &table);
         assert_eq!(problems, [], "who claims the name has been told");
-        let (second, _) = Certificates::load(Some(&first), &table, None);
+        let (second, _) = Certificates::load(Some(&first), &table);
         for certificates in [&first, &second] {
             assert!(certificates.find(Some("a.b.test")).is_none());
             assert!(certificates.find(Some("c.b.test")).is_some() && certificates.find(None).is_some());
         }
-        table.insert(HostPattern::Any, None);
-        assert!(Certificates::load(Some(&second), &table, None).0.find(None).is_none());
+        table.server_names.insert(HostPattern::Any, None);
+        assert!(Certificates::load(Some(&second), &table).0.find(None).is_none());
     }
 
     #[test]
     fn the_fallback_serves_names_without_a_usable_certificate() {
         let (own, fallback) = (certificate("x/own"), certificate("y/fallback"));
         let mut table = table(&[("a.test", &own)]);
-        table.insert(HostPattern::parse("b.test").expect("valid host"), None);
-        let (first, problems) = Certificates::load(None, &table, Some(&fallback));
+        table.certificates.insert(Arc::clone(&fallback.origin), Arc::clone(&fallback));
+        table.fallback_certificate = Some(Arc::clone(&fallback.origin));
+        table.server_names.insert(pattern("b.test"), None);
+        let (first, problems) = Certificates::load(None, &table);
         assert_eq!(problems, []);
         for (name, expect) in
             [(Some("a.test"), &own), (Some("b.test"), &fallback), (Some("c.test"), &fallback), (None, &fallback)]
         {
             assert_eq!(first.find(name).expect("found").cert, expect.chain, "{name:?}");
         }
-        let (second, _) = Certificates::load(Some(&first), &table, Some(&fallback));
+        let (second, _) = Certificates::load(Some(&first), &table);
         assert!(Arc::ptr_eq(&first.find(None).expect("found"), &second.find(None).expect("found")), "kept");
-        let (third, _) = Certificates::load(Some(&second), &table, None);
+        table.fallback_certificate = None;
+        let (third, _) = Certificates::load(Some(&second), &table);
         assert!(third.find(None).is_none() && third.find(Some("a.test")).is_some());
     }
 
@@ -293,13 +296,17 @@ mod tests {
         let (_, other_key) = pem(&["b.test"]);
         let mismatch = Certificate::from_pem("x/mismatch", cert.as_bytes(), other_key.as_bytes()).expect("valid pem");
         let (mismatch, any) = (Arc::new(mismatch), certificate("x/any"));
-        let table = table(&[("a.test", &mismatch), ("", &any)]);
-        let (first, problems) = Certificates::load(None, &table, None);
+        let mut table = table(&[("a.test", &mismatch), ("", &any)]);
+        let (first, problems) = Certificates::load(None, &table);
         assert_eq!(problems.len(), 1);
         assert_eq!(&*problems[0].origin, "x/mismatch");
         assert!(problems[0].reason.contains("does not belong"), "{}", problems[0].reason);
         assert!(first.find(Some("a.test")).is_none());
         assert!(first.find(Some("other.test")).is_some());
-        assert_eq!(Certificates::load(Some(&first), &table, None).1, problems);
+        assert_eq!(Certificates::load(Some(&first), &table).1, problems);
+        table.certificates.insert(Arc::clone(&mismatch.origin), certificate("x/mismatch"));
+        let (second, problems) = Certificates::load(Some(&first), &table);
+        assert_eq!(problems, []);
+        assert!(second.find(Some("a.test")).is_some());
     }
 }

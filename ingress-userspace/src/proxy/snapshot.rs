@@ -57,11 +57,7 @@ impl Snapshot {
         table: &RouteTable,
         host_id: impl FnMut(&HostPattern) -> Option<HostId>,
     ) -> (Self, Vec<CertificateProblem>) {
-        let (certificates, mut problems) = Certificates::load(
-            previous.map(|snapshot| &snapshot.certificates),
-            &table.certificates,
-            table.fallback_certificate.as_ref(),
-        );
+        let (certificates, mut problems) = Certificates::load(previous.map(|snapshot| &snapshot.certificates), table);
         let mut upstreams = previous.map(|snapshot| snapshot.upstreams.clone()).unwrap_or_default();
         upstreams.update(&table.upstreams);
         problems.extend(upstreams.broken.values().cloned());

@@ -155,6 +155,7 @@ impl Routes {
             forwarding: _,
             upstreams: _,
             certificates: _,
+            server_names: _,
             fallback_certificate: _,
             streams: _,
             settings: _,

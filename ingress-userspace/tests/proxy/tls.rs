@@ -129,10 +129,13 @@ pub(crate) async fn handshake(stream: TcpStream, config: &Arc<ClientConfig>, nam
 
 fn with_certificate(mut table: Table, host: &str) -> (Table, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(vec![host.replace('*', "any")]).expect("certificate");
+    let origin = format!("default/{host}");
     let certificate =
-        Certificate::from_pem("default/tls", made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes());
+        Certificate::from_pem(&origin, made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes());
     let certificate = Arc::new(certificate.expect("valid pem"));
-    table.0.certificates.insert(HostPattern::parse(host).expect("valid host"), Some(certificate));
+    let pattern = HostPattern::parse(host).expect("valid host");
+    table.0.server_names.insert(pattern, Some(Arc::clone(&certificate.origin)));
+    table.0.certificates.insert(Arc::clone(&certificate.origin), certificate);
     (table, made.cert.der().clone())
 }
 
@@ -163,10 +166,11 @@ async fn the_server_name_chooses_the_certificate() {
 
 #[tokio::test]
 async fn the_fallback_certificate_is_that_of_the_table() {
-    let (mut table, _) = with_certificate(Table::default(), "a.test");
-    let (other, fallback) = with_certificate(Table::default(), "b.test");
-    table.0.fallback_certificate = other.0.certificates.values().next().cloned().flatten();
-    table.0.certificates.insert(HostPattern::parse("c.test").expect("valid host"), None);
+    let (table, _) = with_certificate(Table::default(), "a.test");
+    let (mut table, fallback) = with_certificate(table, "b.test");
+    table.0.fallback_certificate =
+        table.0.server_names.remove(&HostPattern::parse("b.test").expect("valid host")).flatten();
+    table.0.server_names.insert(HostPattern::parse("c.test").expect("valid host"), None);
     let proxy = Proxy::start(&table);
     let config = config(&[]);
     assert_ne!(leaf(&connect(&proxy, &config, "a.test").await), &fallback);

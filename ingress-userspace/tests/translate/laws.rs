@@ -1,19 +1,24 @@
 //! Laws of the translation: whatever the cluster, its history and the order of its objects.
 
-use std::sync::Arc;
+use std::{fs, path::Path, sync::Arc};
 
 use ingress_userspace::{
     control::{
         Origin,
         change::{Change, Object, ObjectName},
         cluster::Cluster,
+        source::manifests::parse,
         translate::{Options, Translation, Translator, translate},
     },
-    model::{Action, Rule},
+    model::{Action, RouteTable, Rule},
 };
 use proptest::prelude::*;
 
-use crate::changes::{any_event, any_objects, change};
+use crate::{
+    case::directory,
+    changes::{any_event, any_objects, change},
+    objects::rotated,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
@@ -69,12 +74,15 @@ proptest! {
     }
 
     #[test]
-    fn every_action_names_an_upstream_of_the_table((objects, _) in any_objects()) {
+    fn what_the_table_names_is_in_it((objects, _) in any_objects()) {
         let mut cluster = Cluster::default();
         apply(&mut cluster, &objects);
         let table = translate(&cluster, &options()).table;
         for key in table.default.iter().flat_map(Action::upstreams) {
             prop_assert!(table.upstreams.contains_key(key));
+        }
+        for origin in table.server_names.values().flatten().chain(&table.fallback_certificate) {
+            prop_assert!(table.certificates.contains_key(origin), "{}", origin);
         }
         for service in table.streams.values() {
             prop_assert!(table.upstreams.contains_key(&service.upstream));
@@ -86,6 +94,30 @@ proptest! {
             }
         }
     }
+}
+
+/// Hosts name a certificate and do not hold it.
+#[test]
+fn a_rotated_certificate_is_all_that_differs() {
+    let parse = |text: &str| parse(&Path::new("in.yaml").into(), text).objects;
+    let mut cluster = Cluster::default();
+    let case = fs::read_to_string(directory().join("tls/in.yaml")).expect("a readable case");
+    apply(&mut cluster, &parse(&case));
+    let mut translator = Translator::new(options());
+    let before = translator.translate(&cluster);
+    let rotated = rotated();
+    apply(
+        &mut cluster,
+        &parse(&format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{namespace: default, name: cert}}\ntype: kubernetes.io/tls\n{rotated}"
+        )),
+    );
+    let after = translator.translate(&cluster);
+    let differences = before.table.certificates.differences(&after.table.certificates);
+    let differing: Vec<&str> = differences.iter().map(|difference| &**difference.key).collect();
+    assert_eq!(differing, ["default/cert"]);
+    let table = RouteTable { certificates: before.table.certificates.clone(), ..after.table.clone() };
+    assert_eq!(Translation { table, ..after.clone() }, before);
 }
 
 fn apply(cluster: &mut Cluster, objects: &[Object]) {

@@ -103,7 +103,7 @@ fn any_service() -> impl Strategy<Value = String> {
     })
 }
 
-/// A Secret with one of two certificates, or with none that can be used.
+/// A Secret with one of three certificates, two of which are for the same names, or with none that can be used.
 fn any_secret() -> impl Strategy<Value = String> {
     let data = ["tls", "default-certificate"].map(|case| {
         let text = fs::read_to_string(directory().join(case).join("in.yaml")).expect("a readable case");
@@ -112,10 +112,18 @@ fn any_secret() -> impl Strategy<Value = String> {
         text[at..at + end].to_owned()
     });
     let broken = "stringData: {tls.crt: none, tls.key: none}\n".to_owned();
-    let data = prop::sample::select(data.into_iter().chain([broken]).collect::<Vec<_>>());
+    let data = prop::sample::select(data.into_iter().chain([rotated(), broken]).collect::<Vec<_>>());
     (any_name(), any_name(), data).prop_map(|(namespace, name, data)| {
         format!("apiVersion: v1\nkind: Secret\nmetadata: {{namespace: {namespace}, name: {name}}}\n{data}")
     })
+}
+
+/// Another certificate for the names of the one in the case `tls`.
+pub(crate) fn rotated() -> String {
+    let names = ["a.test", "*.wild.test"].map(str::to_owned);
+    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    format!("stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}\n")
 }
 
 fn any_config_map() -> impl Strategy<Value = String> {

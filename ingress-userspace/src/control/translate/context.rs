@@ -18,7 +18,7 @@ use super::{
     address::Machinery,
     destination::{self, Destination, Gathered},
     records::Part,
-    secret,
+    secret::{self, Held},
     settings::Globals,
     topology::Place,
 };
@@ -30,7 +30,7 @@ use crate::{
         service::Service,
         slice::Slice,
     },
-    model::{Certificate, UpstreamKey},
+    model::UpstreamKey,
 };
 
 /// Something that was looked up, whether it was there or not. What was made of it is out of date when it changes.
@@ -54,6 +54,8 @@ pub(super) enum Dependency {
     Machinery,
     /// What an upstream speaks and what is wrong with it; its endpoints are no part of it.
     Upstream(UpstreamKey),
+    /// Whom the certificate of a Secret is for and what is wrong with it; its chain and key are no part of it.
+    Certificate(ObjectName),
 }
 
 /// What a part of a translation is made from, and what there is to say about it.
@@ -63,16 +65,13 @@ pub(super) struct Trace {
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// A certificate, or what is wrong with it.
-type Usable = Result<Arc<Certificate>, String>;
-
 /// What is made once for all parts that ask for it, and kept from one translation to the next.
 #[derive(Default)]
 pub(super) struct Memo {
     pub(super) machinery: Option<Arc<Machinery>>,
     pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
-    /// By the Secret they were read from; another object of its name is read anew.
-    pub(super) certificates: HashMap<ObjectName, (Arc<Secret>, Usable)>,
+    /// By the Secret that holds them.
+    pub(super) certificates: HashMap<ObjectName, Arc<Held>>,
 }
 
 /// What all parts of one translation share.
@@ -196,17 +195,17 @@ impl<'c> Context<'c> {
         (key, gathered)
     }
 
-    /// The certificate in `stored`, which is the Secret `name`, or what is wrong with it.
-    pub(super) fn certificate(&mut self, name: &ObjectName, stored: &Stored<Secret>) -> Usable {
-        let Stored { object, origin: _ } = stored;
-        if let Some((secret, known)) = self.memo.certificates.get(name)
-            && Arc::ptr_eq(secret, object)
-        {
-            return known.clone();
+    /// What the Secret `name` holds for TLS with clients. Chain and key must not be looked at, as nobody notes that.
+    pub(super) fn certificate(&mut self, name: &ObjectName) -> Arc<Held> {
+        self.trace.reads.insert(Dependency::Certificate(name.clone()));
+        if let Some(known) = self.memo.certificates.get(name) {
+            return Arc::clone(known);
         }
-        let certificate = secret::read(name, object).map(Arc::new);
-        self.memo.certificates.insert(name.clone(), (Arc::clone(object), certificate.clone()));
-        certificate
+        let (held, trace) = self.traced(|context| secret::hold(name, context));
+        let held = Arc::new(held);
+        self.made.push((Part::Certificate(name.clone()), trace));
+        self.memo.certificates.insert(name.clone(), Arc::clone(&held));
+        held
     }
 
     /// What was made for the memo since this was asked, each with its trace.
@@ -268,5 +267,10 @@ mod tests {
             context.report(&name.refer(Kind::Service, &crate::control::Origin::Api), Reason::TooLarge, String::new());
         });
         assert_eq!((outer.reads, outer.outcomes.len()), ([object(Kind::Service, "n")].into(), 1));
+        context.take_made();
+        let (_, host) = context.traced(|context| context.certificate(&name));
+        assert_eq!(host.reads, [Dependency::Certificate(name.clone())].into(), "not the Secret");
+        let made: Vec<_> = context.take_made().into_iter().map(|(part, trace)| (part, trace.reads)).collect();
+        assert_eq!(made, [(Part::Certificate(name), BTreeSet::from([object(Kind::Secret, "n")]))]);
     }
 }

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     control::outcome::{ObjectRef, Reason},
     model::{
-        Action, Canary, CanaryRule, Certificate, Filter, Host, HostPattern, HostRoutes, Passthrough, PathMatch, Rule,
-        Split, Unavailable, path,
+        Action, Canary, CanaryRule, Filter, Host, HostPattern, HostRoutes, Passthrough, PathMatch, Rule, Split,
+        Unavailable, path,
     },
 };
 
@@ -23,8 +23,8 @@ use crate::{
 pub(super) struct Merged {
     /// `None` if nobody has rules for it.
     pub(super) host: Option<MergedHost>,
-    /// `None` if nobody has a certificate for it; the inner `None` if it is not usable.
-    pub(super) certificate: Option<Option<Arc<Certificate>>>,
+    /// The origin of its certificate. `None` if nobody has one for it; the inner `None` if it is not usable.
+    pub(super) certificate: Option<Option<Arc<str>>>,
 }
 
 /// The rules of one host, as they are until it is known whether it borrows others.
@@ -54,7 +54,7 @@ struct MergedRule {
 pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut Context<'_>) -> Merged {
     let mut host = MergedHost::default();
     let mut is_routed = false;
-    let mut certificate: Option<(&ObjectRef, Option<Arc<Certificate>>)> = None;
+    let mut certificate: Option<(&ObjectRef, Option<Arc<str>>)> = None;
     let namesake = claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref);
     let (canaries, claims): (Vec<_>, Vec<_>) = claims.iter().partition(|claims| claims.canary.is_some());
     for claims in claims {
@@ -69,7 +69,7 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
         match &certificate {
             None => certificate = Some((&claims.object, secret::certificate(name, pattern, &claims.object, context))),
             // The same Secret asked for twice is how several Ingresses of one host are usually written.
-            Some((_, Some(certificate))) if *certificate.origin == *name.to_string() => {}
+            Some((_, Some(origin))) if **origin == *name.to_string() => {}
             Some((winner, _)) => {
                 let what = format!("the certificate of host `{pattern}`");
                 report_conflict(context, &claims.object, (winner, Standing::Ordinary), &what);

@@ -19,6 +19,8 @@ pub(super) enum Part {
     /// The addresses of nodes and of the API server.
     Machinery,
     Upstream(UpstreamKey),
+    /// What a Secret holds for TLS with clients.
+    Certificate(ObjectName),
     /// What an Ingress claims.
     Ingress(ObjectName),
     DefaultBackend,

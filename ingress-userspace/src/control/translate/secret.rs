@@ -1,4 +1,5 @@
-//! Reads the certificate of a TLS Secret and checks that it is meant for its host. It does not load keys.
+//! Reads the certificate of a TLS Secret, for all hosts at once, and checks that it is meant for each. It does not load
+//! keys.
 
 use std::sync::Arc;
 
@@ -13,62 +14,82 @@ use crate::{
         cluster::Stored,
         outcome::{ObjectRef, Origin, Reason},
     },
-    model::{Authorities, Certificate, Host, HostPattern, tls},
+    model::{Authorities, Certificate, HostPattern, tls},
 };
 
-/// The certificate in Secret `name` for the hosts of `pattern`, or `None` and the reason reported on `ingress`.
+/// What a Secret holds for TLS with clients.
+#[derive(PartialEq, Eq)]
+pub(super) enum Held {
+    /// There is no such Secret.
+    Nothing,
+    /// What is wrong with it.
+    Broken { secret: ObjectRef, reason: String },
+    /// A certificate, and whom its leaf is for.
+    Certificate { certificate: Arc<Certificate>, names: Box<[HostPattern]> },
+}
+
+/// Reads Secret `name`. What is wrong with its OCSP response is said here, the rest by whoever names it.
+pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Held {
+    let Some(stored) = context.secret(name) else { return Held::Nothing };
+    match read(name, &stored.object) {
+        Ok(certificate) => {
+            tell_of_staple(name, stored, &certificate, context);
+            let names = names(&certificate);
+            Held::Certificate { certificate: Arc::new(certificate), names }
+        }
+        Err(reason) => Held::Broken { secret: stored.refer(Kind::Secret, name), reason },
+    }
+}
+
+/// The origin of the certificate in Secret `name` for the hosts of `pattern`, or `None` and the reason reported on
+/// `ingress`.
 pub(super) fn certificate(
     name: &ObjectName,
     pattern: &HostPattern,
     ingress: &ObjectRef,
     context: &mut Context<'_>,
-) -> Option<Arc<Certificate>> {
-    let Some(stored) = context.secret(name) else {
-        let message = format!("secret `{name}` does not exist; create it, the default certificate serves `{pattern}`");
-        context.report(ingress, Reason::SecretNotFound, message);
-        return None;
-    };
-    let certificate = match context.certificate(name, stored) {
-        Ok(certificate) => certificate,
-        Err(reason) => {
-            let secret = stored.refer(Kind::Secret, name);
-            context.report(&secret, Reason::InvalidCertificate, reason.clone());
-            let message = format!("secret `{name}`: {reason}; the default certificate serves `{pattern}`");
-            context.report(ingress, Reason::InvalidCertificate, message);
-            return None;
+) -> Option<Arc<str>> {
+    let held = context.certificate(name);
+    let (reason, message) = match &*held {
+        Held::Certificate { certificate, names } if covers(names, pattern) => {
+            return Some(Arc::clone(&certificate.origin));
         }
+        Held::Certificate { .. } => (
+            Reason::CertHostMismatch,
+            format!(
+                "the certificate of secret `{name}` has no name for host `{pattern}`; issue one that has, the default certificate serves it"
+            ),
+        ),
+        Held::Broken { secret, reason } => {
+            context.report(secret, Reason::InvalidCertificate, reason.clone());
+            let message = format!("secret `{name}`: {reason}; the default certificate serves `{pattern}`");
+            (Reason::InvalidCertificate, message)
+        }
+        Held::Nothing => (
+            Reason::SecretNotFound,
+            format!("secret `{name}` does not exist; create it, the default certificate serves `{pattern}`"),
+        ),
     };
-    if covers(&certificate, pattern) {
-        tell_of_staple(name, stored, &certificate, context);
-        return Some(certificate);
-    }
-    let message = format!(
-        "the certificate of secret `{name}` has no name for host `{pattern}`; issue one that has, the default certificate serves it"
-    );
-    context.report(ingress, Reason::CertHostMismatch, message);
+    context.report(ingress, reason, message);
     None
 }
 
-/// The certificate in Secret `name` for names without one of their own, or `None` and the reason reported on the
-/// Secret.
-pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<Certificate>> {
-    let Some(stored) = context.secret(name) else {
-        let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
-        context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
-        return None;
-    };
-    match context.certificate(name, stored) {
-        Ok(certificate) => {
-            tell_of_staple(name, stored, &certificate, context);
-            Some(certificate)
-        }
-        Err(reason) => {
+/// The origin of the certificate in Secret `name` for names without one of their own, or `None` and the reason reported
+/// on the Secret.
+pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<str>> {
+    match &*context.certificate(name) {
+        Held::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
+        Held::Broken { secret, reason } => {
             let message =
                 format!("{reason}; `--default-ssl-certificate` names it, a self-signed certificate stands in");
-            context.report(&stored.refer(Kind::Secret, name), Reason::InvalidCertificate, message);
-            None
+            context.report(secret, Reason::InvalidCertificate, message);
+        }
+        Held::Nothing => {
+            let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
+            context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
         }
     }
+    None
 }
 
 /// Says what is wrong with the OCSP response of a Secret, if it has one: it cannot be used, or is out of date by the
@@ -135,13 +156,31 @@ pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, St
     Ok(certificate)
 }
 
-/// Whether a name of the leaf covers `pattern`. A wildcard host needs the same wildcard in the certificate.
-fn covers(certificate: &Certificate, pattern: &HostPattern) -> bool {
-    let Some(Ok(leaf)) = certificate.chain.first().map(EndEntityCert::try_from) else { return false };
-    let mut names = leaf.valid_dns_names().filter_map(|name| HostPattern::parse(name).ok());
+/// Whom the leaf is for.
+fn names(certificate: &Certificate) -> Box<[HostPattern]> {
+    let Some(Ok(leaf)) = certificate.chain.first().map(EndEntityCert::try_from) else { return Box::default() };
+    leaf.valid_dns_names().filter_map(|name| HostPattern::parse(name).ok()).collect()
+}
+
+/// Whether one of `names` covers `pattern`. A wildcard host needs the same wildcard in the certificate.
+fn covers(names: &[HostPattern], pattern: &HostPattern) -> bool {
     match pattern {
         HostPattern::Any => true,
-        HostPattern::Exact(host) => names.any(|name| name.matches(Host::as_str(host))),
-        HostPattern::Wildcard(_) => names.any(|name| name == *pattern),
+        HostPattern::Exact(host) => names.iter().any(|name| name.matches(host.as_str())),
+        HostPattern::Wildcard(_) => names.contains(pattern),
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// Whether hosts are told the same by both, as they are not of chain and key.
+    pub(super) fn looks_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Certificate { certificate: _, names }, Self::Certificate { certificate: _, names: others }) => {
+                names == others
+            }
+            _ => self == other,
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! Cluster ──differences──> dependencies ──records──> stale parts ──┐
 //!    ▲                                                             │ first to last
 //!    └── as it was the last time                                   ▼
-//!              globals, machinery > upstreams > Ingresses > hosts > loans ──> Translation
+//! globals, machinery > upstreams, certificates > Ingresses > hosts > loans ──> Translation
 //!                                 a part that comes out the same makes nothing behind it stale
 //! ```
 
@@ -22,7 +22,8 @@ use super::{
     destination, ingress,
     merge::{self, Merged, MergedHost},
     records::{Part, Records},
-    secret, service,
+    secret::{self, Held},
+    service,
     settings::{self, Globals},
     streams, tickets,
 };
@@ -101,6 +102,9 @@ impl Translator {
         while let Some(part) = work.stale.pop_first() {
             self.make(part, cluster, &mut context, &mut work);
             for (part, trace) in context.take_made() {
+                if let Part::Certificate(name) = &part {
+                    self.certify(name, &context.memo);
+                }
                 self.records.record(part, trace);
             }
         }
@@ -204,6 +208,22 @@ impl Translator {
                 work.upstreams.insert(key.clone());
                 trace
             }
+            Part::Certificate(name) => {
+                let (held, trace) = context.traced(|context| secret::hold(name, context));
+                match context.memo.certificates.get(name) {
+                    // Read again because of the hour alone.
+                    Some(known) if **known == held => {}
+                    known => {
+                        if known.is_none_or(|known| !held.looks_like(known)) {
+                            let dependency = Dependency::Certificate(name.clone());
+                            work.stale.extend(self.records.dependents_of(&dependency).cloned());
+                        }
+                        context.memo.certificates.insert(name.clone(), Arc::new(held));
+                        self.certify(name, &context.memo);
+                    }
+                }
+                trace
+            }
             Part::Ingress(name) => {
                 let stored = cluster.ingresses.get(name);
                 let (claims, trace) = context.traced(|context| claims(name, stored?, context));
@@ -291,9 +311,9 @@ impl Translator {
     fn settle(&mut self, pattern: &HostPattern, merged: Merged, globals: &Globals, work: &mut Work) {
         let Merged { host, certificate } = merged;
         match certificate {
-            None => drop(self.table.certificates.remove(pattern)),
-            Some(certificate) if self.table.certificates.get(pattern) == Some(&certificate) => {}
-            Some(certificate) => drop(self.table.certificates.insert(pattern.clone(), certificate)),
+            None => drop(self.table.server_names.remove(pattern)),
+            Some(origin) if self.table.server_names.get(pattern) == Some(&origin) => {}
+            Some(origin) => drop(self.table.server_names.insert(pattern.clone(), origin)),
         }
         let is_exact = matches!(pattern, HostPattern::Exact(_));
         let is_borrower = is_exact && host.as_ref().is_some_and(MergedHost::is_for_solvers);
@@ -383,7 +403,19 @@ impl Translator {
         }
     }
 
-    /// Drops from `memo` what nobody asks for any more.
+    /// Brings the certificate of Secret `name` in the table up to date.
+    fn certify(&mut self, name: &ObjectName, memo: &Memo) {
+        match memo.certificates.get(name).map(Arc::as_ref) {
+            Some(Held::Certificate { certificate, names: _ }) => {
+                self.table.certificates.insert(Arc::clone(&certificate.origin), Arc::clone(certificate));
+            }
+            Some(Held::Nothing | Held::Broken { .. }) | None => {
+                self.table.certificates.remove(name.to_string().as_str());
+            }
+        }
+    }
+
+    /// Drops from `memo`, and certificates from the table, what nobody asks for any more.
     fn tidy(&mut self, memo: &mut Memo) {
         while let Some(orphan) = self.records.take_orphan() {
             match orphan {
@@ -395,7 +427,11 @@ impl Translator {
                     memo.machinery = None;
                     self.records.forget(Part::Machinery);
                 }
-                Dependency::Object(ObjectId { kind: Kind::Secret, name }) => drop(memo.certificates.remove(&name)),
+                Dependency::Certificate(name) => {
+                    memo.certificates.remove(&name);
+                    self.certify(&name, memo);
+                    self.records.forget(Part::Certificate(name));
+                }
                 Dependency::Object(_)
                 | Dependency::Classes
                 | Dependency::Nodes

@@ -141,7 +141,7 @@ fn unknown_names_are_rejected_if_that_is_wanted() {
     }
     // A certificate for a name makes it known, too, and the fallback certificate none.
     let (mut table, _) = table(&ingress, &origin, &[("ssl-reject-handshake", "true")]);
-    table.0.certificates.insert(HostPattern::parse("c.test").expect("valid host"), None);
+    table.0.server_names.insert(HostPattern::parse("c.test").expect("valid host"), None);
     site.proxy.publish(&table);
     get(site.proxy.https, &config, "c.test").expect("a known name");
     get(site.proxy.https, &config, "b.test").expect_err("not known");
