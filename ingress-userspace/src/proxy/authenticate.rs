@@ -25,6 +25,7 @@ use super::{
     passwords::Busy,
     request_id::RequestId,
     snapshot::Snapshot,
+    upstream::Limits,
     worker::Worker,
 };
 
@@ -66,6 +67,11 @@ impl Asking<'_> {
         } = *self;
         let identity = identity.map(|identity| identity.fields.as_bytes());
         Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None }
+    }
+
+    /// What bounds an exchange whose response is the client's.
+    pub(super) fn limits(&self) -> Limits {
+        Limits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn page(
     edits: &Edits<'_>,
     body: RequestBody,
 ) -> Option<(Response<Source>, Held)> {
-    let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
+    let Asking { conn, snapshot, subject, .. } = *asking;
     let method = if *subject.method == Method::HEAD { Method::HEAD } else { Method::GET };
     let question = Subject { method: &method, target: "/", ..*subject };
     let mut found = edits.found.clone();
@@ -41,8 +41,7 @@ pub(super) async fn page(
     let head = asking.head(&question, &edits);
     let backend = snapshot.upstream(snapshot.upstream_id(&pages.backend)?)?;
     let plan = Plan { choice: Choice::Next, retry: &Retry::DEFAULT };
-    let limits = snapshot.limits(forwarding);
-    let forwarded = forward(conn, &limits, backend, plan, &head, &mut Some(body)).await;
+    let forwarded = forward(conn, &asking.limits(), backend, plan, &head, &mut Some(body)).await;
     match forwarded {
         Ok((Forwarded::Response(response), served)) if is_page(response.status()) => {
             let mut response = response.into_response();

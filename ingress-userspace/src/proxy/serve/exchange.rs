@@ -45,7 +45,7 @@ pub(super) async fn exchange(
     mut in_flight: InFlight,
     teller: &mut Option<Box<Teller>>,
 ) -> Response<Body> {
-    let Asking { conn, snapshot, forwarding, subject, .. } = *asking;
+    let Asking { conn, forwarding, subject, .. } = *asking;
     let Admitted { upstream, session, handshake, body } = admitted;
     let upstream = *upstream;
     let bodiless = *subject.method == Method::HEAD;
@@ -54,8 +54,7 @@ pub(super) async fn exchange(
     let head = Head { handshake: handshake.as_ref(), ..asking.head(subject, edits) };
     let choice = choice(&forwarding.balance, session.as_ref(), upstream, subject);
     let plan = Plan { choice, retry: &forwarding.retry };
-    let limits = snapshot.limits(forwarding);
-    match forward(conn, &limits, upstream, plan, &head, body).await {
+    match forward(conn, &asking.limits(), upstream, plan, &head, body).await {
         Ok((forwarded, mut served)) => {
             in_flight.hold(std::mem::take(&mut served.held));
             if let Some(teller) = teller {

@@ -31,6 +31,8 @@ pub struct Reader {
     /// Whether the request was a HEAD, whose response has no body whatever its fields say.
     bodiless: bool,
     bounds: Bounds,
+    /// See [`Limits::copies_fields`].
+    copies_fields: bool,
     interim: usize,
     /// What a WebSocket handshake must answer, if one was asked for.
     accept: Option<Accept>,
@@ -58,9 +60,9 @@ impl Reader {
     /// For the response to a request with `method`.
     #[must_use]
     pub fn new(method: &Method, limits: Limits) -> Self {
-        let Limits { head_max, headers_max, .. } = limits;
+        let Limits { head_max, headers_max, copies_fields, .. } = limits;
         let bounds = Bounds { fields: headers_max, length: head_max };
-        Self { bodiless: method == Method::HEAD, bounds, interim: 0, accept: None, scanned: 0 }
+        Self { bodiless: method == Method::HEAD, bounds, copies_fields, interim: 0, accept: None, scanned: 0 }
     }
 
     /// For the response to a WebSocket handshake: 101 with this value is a final response, too.
@@ -78,8 +80,11 @@ impl Reader {
         while self.scanned == 0 || buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n')) {
             let Some((version, status, begin)) = status_line(buffer).map_err(malformed)? else { break };
             let mut lines = [Line::default(); HEADERS_MAX];
-            let Some(section) = Section::take(buffer, begin, self.bounds, &mut lines)? else { break };
+            let Some(mut section) = Section::take(buffer, begin, self.bounds, &mut lines)? else { break };
             self.scanned = 0;
+            if self.copies_fields {
+                section.copy();
+            }
             match status {
                 StatusCode::SWITCHING_PROTOCOLS => return self.switch(version, section).map(Some).map_err(malformed),
                 interim if interim.is_informational() => {
@@ -191,6 +196,7 @@ impl Facts {
 }
 
 /// Reads a trailer section from the front of `buffer` if it is complete, without fields that must not be in trailers.
+/// They are copied: they are few, and it is not known here who keeps them.
 pub(super) fn parse_trailers(
     buffer: &mut BytesMut,
     headers_max: usize,
@@ -199,7 +205,8 @@ pub(super) fn parse_trailers(
     let mut lines = [Line::default(); HEADERS_MAX];
     let bounds = Bounds { fields: headers_max, length: length_max };
     let section = Section::take(buffer, 0, bounds, &mut lines).map_err(|_fault| Malformed::Trailer)?;
-    let Some(section) = section else { return Ok(None) };
+    let Some(mut section) = section else { return Ok(None) };
+    section.copy();
     section.fields(|name, _| Ok(is_trailer(name))).map(Some).map_err(|_fault| Malformed::Trailer)
 }
 

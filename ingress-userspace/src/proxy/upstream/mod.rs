@@ -28,7 +28,7 @@ pub use pool::{Pool, PoolOptions};
 pub use tls::Connector;
 pub use tunnel::{Passed, Tunnel, TunnelError, watch};
 
-/// Bounds of one exchange.
+/// Bounds of one exchange, and how its response is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest wait for a new connection, TLS handshake and all; 5 s.
@@ -44,6 +44,10 @@ pub struct Limits {
     pub head_max: usize,
     /// Most header fields of a response, and of its trailers; 100. Values over [`head::HEADERS_MAX`] count as that.
     pub headers_max: usize,
+    /// Whether values of fields are copied, rather than slices of the buffer that they were read into; not by default.
+    /// For whoever keeps some for long, as an HTTP/2 connection does in its HPACK table (RFC 7541, 2.3.2): each would
+    /// keep 16 KiB from being used again. To `h2`, whose buffers are hyper's, it means nothing.
+    pub copies_fields: bool,
 }
 
 impl Default for Limits {
@@ -55,6 +59,7 @@ impl Default for Limits {
             send_timeout: Duration::from_secs(60),
             head_max: 64 * 1024,
             headers_max: 100,
+            copies_fields: false,
         }
     }
 }

@@ -62,7 +62,12 @@ impl<'a> Section<'a> {
         Ok(Some(Self { bytes: buffer.split_to(end).freeze(), begin, lines: &lines[..count] }))
     }
 
-    /// The fields as a map, values as slices of what was taken, which is not copied; `keep` chooses.
+    /// Copies what was taken, all at once, so that values keep nothing else: not the buffer that they were read into.
+    pub(super) fn copy(&mut self) {
+        self.bytes = Bytes::copy_from_slice(&self.bytes);
+    }
+
+    /// The fields as a map, values as slices of what was taken; `keep` chooses.
     ///
     /// # Errors
     /// [`Malformed::Header`] if a name is no token or a value no text, kept or not; what `keep` returns.

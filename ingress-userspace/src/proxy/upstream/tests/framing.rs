@@ -176,6 +176,26 @@ fn a_split_at_any_byte_changes_nothing() {
 }
 
 #[test]
+fn fields_that_are_copied_keep_no_buffer() {
+    const SIZE: usize = 16 * 1024;
+    for copies_fields in [false, true] {
+        let mut buffer = bytes::BytesMut::with_capacity(SIZE);
+        buffer.extend_from_slice(b"HTTP/1.1 200 OK\r\nserver: pod\r\ncontent-length: 0\r\n\r\n");
+        let mut reader = head::Reader::new(&Method::GET, Limits { copies_fields, ..Limits::default() });
+        let head = reader.read(&mut buffer).expect("a sound head").expect("a whole one");
+        assert_eq!(head.headers["server"], "pod");
+        assert_eq!(buffer.try_reclaim(SIZE), copies_fields);
+    }
+    let mut buffer = bytes::BytesMut::with_capacity(SIZE);
+    buffer.extend_from_slice(b"0\r\nchecksum: abc\r\n\r\n");
+    let mut decoder = super::super::framing::Decoder::new(super::super::framing::Framing::Chunked, 100);
+    let trailers = decoder.decode(&mut buffer).expect("a sound end");
+    assert!(matches!(&trailers, super::super::framing::Decoded::Trailers(fields) if fields["checksum"] == "abc"));
+    assert!(buffer.try_reclaim(SIZE));
+    drop(trailers);
+}
+
+#[test]
 fn limits_of_the_head_hold() {
     let many = |count| format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(count)).into_bytes();
     let long = |length: usize| format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(length)).into_bytes();
