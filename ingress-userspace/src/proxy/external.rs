@@ -112,7 +112,7 @@ async fn opinion(
     let headers =
         answered.inspect_err(|_elapsed| tracing::debug!("an authentication service took too long")).ok()??;
     let (parts, ()) = headers.into_parts();
-    let opinion = Arc::new(Opinion::of(external, parts.status, &parts.headers));
+    let opinion = Arc::new(Opinion::of(&external.response_headers, parts.status, &parts.headers));
     if let Some((tag, times)) = kept
         && let Some(time) = times.of(opinion.status.as_u16())
         && opinion.is_memorable(&parts.headers)
@@ -313,10 +313,13 @@ pub(super) fn target(rendered: &str) -> String {
 // === impl Opinion ===
 
 impl Opinion {
-    fn of(external: &External, status: StatusCode, headers: &HeaderMap) -> Self {
-        let values = |name: &HeaderName| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+    /// `names` are those that the pod is to know. Values are copied: they are slices of the buffer that they were read
+    /// into, which an opinion that is remembered would keep.
+    fn of(names: &[HeaderName], status: StatusCode, headers: &HeaderMap) -> Self {
+        let copy = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes());
+        let values = |name: &HeaderName| headers.get_all(name).iter().flat_map(copy).collect::<Vec<_>>();
         let mut found = Vec::new();
-        for name in &external.response_headers {
+        for name in names {
             let values = values(name);
             if values.is_empty() {
                 // What the client claims about itself goes in any case.
@@ -361,6 +364,21 @@ impl Cookies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_opinion_keeps_nothing_but_its_values() {
+        let read = Bytes::from(b"name, and all else that was read".to_vec());
+        let value = || HeaderValue::from_maybe_shared(read.slice(..4)).expect("text");
+        let names = [header::FROM, header::WWW_AUTHENTICATE, header::SET_COOKIE];
+        let headers: HeaderMap = names.map(|name| (name, value())).into_iter().collect();
+        let opinion = Opinion::of(&[header::FROM], StatusCode::OK, &headers);
+        drop(headers);
+        assert!(read.is_unique());
+        let Opinion { status: _, challenges, found, cookies } = opinion;
+        let value = HeaderValue::from_static("name");
+        assert_eq!(found, [(header::FROM, Some(value.clone()))]);
+        assert_eq!([challenges, cookies], [[value.clone()], [value]]);
+    }
 
     #[test]
     fn a_target_stays_within_its_line() {
