@@ -1,6 +1,7 @@
 //! What each filter costs: time of the CPU that a worker takes for a request whose rule has it, for one whose rule has
 //! not while another has, and for one where no rule has any. Each is asked for by the text of an Ingress and measured
-//! through real sockets.
+//! through real sockets, with all that it makes the proxy do. The part of `route::filter` in that is too small to be seen
+//! beside the rest of a request: `benches/pure/filter.rs` measures it by itself.
 //!
 //! `cargo bench --bench filters` prints Markdown; `-- cors limit-rps` takes those rows alone. To measure another filter,
 //! add a row to [`ROWS`]. All runs on one CPU. Requests of the three kinds take turns, so that whatever else the machine

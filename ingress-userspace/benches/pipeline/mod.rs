@@ -1,0 +1,134 @@
+//! Ingresses of a number, each with a host, a Service and an EndpointSlice of its own, and the way of a change of them to
+//! the snapshot: for the benches of many hosts. It asks no API server and serves nothing.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ingress_userspace::{
+    control::{
+        Origin,
+        change::{Change, Object},
+        cluster::Cluster,
+        source::manifests::parse,
+        translate::{Options, Translator},
+    },
+    model::{HostId, RouteTable},
+    proxy::Snapshot,
+};
+
+/// Different certificates, each for all hosts.
+pub(crate) const CERTIFICATES: usize = 4;
+
+const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n";
+
+/// The control path without its source, and what it leads to.
+pub(crate) struct Pipeline {
+    cluster: Cluster,
+    translator: Translator,
+    table: RouteTable,
+    snapshot: Option<Arc<Snapshot>>,
+    hosts: u32,
+}
+
+/// What the two steps from changes to a snapshot took.
+pub(crate) struct Times {
+    pub(crate) translated: Duration,
+    pub(crate) compiled: Duration,
+}
+
+impl Pipeline {
+    /// One of an empty cluster.
+    pub(crate) fn new() -> Self {
+        let translator = Translator::new(Options::default());
+        Self { cluster: Cluster::default(), translator, table: RouteTable::default(), snapshot: None, hosts: 0 }
+    }
+
+    /// Takes up `changes`, which must change something that is served.
+    pub(crate) fn step(&mut self, changes: Vec<Change>) -> Times {
+        let began = Instant::now();
+        for change in changes {
+            self.cluster.apply(change);
+        }
+        let translation = self.translator.translate(&self.cluster);
+        let translated = began.elapsed();
+        let began = Instant::now();
+        let (snapshot, problems) = Snapshot::compile(self.snapshot.as_deref(), &translation.table, |_| {
+            self.hosts += 1;
+            Some(HostId(self.hosts))
+        });
+        self.snapshot = Some(Arc::new(snapshot));
+        let compiled = began.elapsed();
+        assert!(problems.is_empty(), "{problems:?}");
+        assert!(translation.table != self.table, "nothing has changed");
+        self.table = translation.table;
+        Times { translated, compiled }
+    }
+}
+
+/// All objects for so many Ingresses. `certificate` says which one the Ingress of a number has, if it has TLS.
+pub(crate) fn objects(count: usize, certificate: impl Fn(usize) -> Option<usize>) -> Vec<Change> {
+    let mut changes = vec![apply(CLASS)];
+    for number in 0..count {
+        changes.extend(texts(number, certificate(number)).iter().map(|text| apply(text)));
+    }
+    changes.extend((0..CERTIFICATES).map(secret));
+    changes
+}
+
+/// One Ingress in ten has TLS, by each certificate in turn.
+pub(crate) fn one_in_ten(number: usize) -> Option<usize> {
+    number.is_multiple_of(10).then_some(number / 10 % CERTIFICATES)
+}
+
+/// The Service, the EndpointSlice and the Ingress of a number.
+pub(crate) fn texts(number: usize, certificate: Option<usize>) -> [String; 3] {
+    let service = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{namespace: bench, name: s{number}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+    );
+    [service, slice(number, 1), ingress(number, certificate)]
+}
+
+/// Two endpoints, which are others for each of 64 versions.
+pub(crate) fn slice(number: usize, version: usize) -> String {
+    let (high, low) = (number >> 8 & 255, number & 255);
+    let endpoints =
+        [1, 2].map(|pod| format!("{{addresses: [10.{}.{high}.{low}]}}, ", pod * 64 + version % 64)).concat();
+    format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{namespace: bench, name: s{number}-a, labels: {{kubernetes.io/service-name: s{number}}}}}\n\
+         addressType: IPv4\nports: [{{port: 8080}}]\nendpoints: [{endpoints}]\n"
+    )
+}
+
+pub(crate) fn ingress(number: usize, certificate: Option<usize>) -> String {
+    let tls = certificate
+        .map(|certificate| format!("  tls: [{{hosts: [h{number}.bench.test], secretName: c{certificate}}}]\n"));
+    let tls = tls.unwrap_or_default();
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{namespace: bench, name: i{number}, creationTimestamp: 2026-01-01T00:00:00Z}}\n\
+         spec:\n  ingressClassName: xdp\n{tls}  rules:\n  - host: h{number}.bench.test\n    http: {{paths: [{{path: /, pathType: Prefix, backend: {{service: {{name: s{number}, port: {{number: 80}}}}}}}}]}}\n"
+    )
+}
+
+/// A new certificate under a number.
+pub(crate) fn secret(number: usize) -> Change {
+    let made = rcgen::generate_simple_self_signed(vec!["*.bench.test".to_owned()]).expect("a certificate");
+    let indent = |pem: &str| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let (certificate, key) = (indent(&made.cert.pem()), indent(&made.signing_key.serialize_pem()));
+    apply(&format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{namespace: bench, name: c{number}}}\nstringData:\n  tls.crt: |\n{certificate}  tls.key: |\n{key}"
+    ))
+}
+
+pub(crate) fn apply(text: &str) -> Change {
+    Change::Apply { object: object(text), origin: Origin::Api }
+}
+
+pub(crate) fn object(text: &str) -> Object {
+    let path: Arc<Path> = Path::new("bench.yaml").into();
+    let parsed = parse(&path, text);
+    assert!(parsed.remarks.is_empty(), "{:?}", parsed.remarks);
+    parsed.objects.into_iter().next().expect("an object")
+}

@@ -1,0 +1,81 @@
+//! What one change costs among many Ingresses, of which one in ten has TLS: its translation, and what is compiled of it.
+
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion};
+use ingress_userspace::control::change::Change;
+
+use super::{
+    counts,
+    pipeline::{CERTIFICATES, Pipeline, Times, apply, ingress, object, objects, one_in_ten, secret, slice, texts},
+    scattered,
+};
+
+/// What changes in a turn among so many Ingresses, and what takes it back, so that they do not become more, or fewer.
+type Make = fn(turn: usize, count: usize) -> [Vec<Change>; 2];
+
+const KINDS: [(&str, Make); 4] = [
+    ("endpoint changed", endpoint_changed),
+    ("Ingress added", ingress_added),
+    ("Ingress removed", ingress_removed),
+    ("certificate rotated", certificate_rotated),
+];
+
+type Part = fn(&Times) -> Duration;
+
+const PARTS: [(&str, Part); 2] = [("translate", |times| times.translated), ("compile", |times| times.compiled)];
+
+pub(crate) fn bench(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("change");
+    for &count in counts() {
+        let mut filled: Option<Pipeline> = None;
+        for (kind, make) in KINDS {
+            let mut turn = 0;
+            for (part, took) in PARTS {
+                group.bench_function(BenchmarkId::new(format!("{part} {kind}"), count), |bencher| {
+                    let pipeline = filled.get_or_insert_with(|| {
+                        let mut pipeline = Pipeline::new();
+                        pipeline.step(objects(count, one_in_ten));
+                        pipeline
+                    });
+                    let mut measure = || {
+                        let [change, back] = make(turn, count);
+                        turn += 1;
+                        let times = pipeline.step(change);
+                        if !back.is_empty() {
+                            pipeline.step(back);
+                        }
+                        took(&times)
+                    };
+                    bencher.iter_custom(|turns| (0..turns).map(|_| measure()).sum());
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
+fn endpoint_changed(turn: usize, count: usize) -> [Vec<Change>; 2] {
+    [vec![apply(&slice(scattered(turn, count), 2 + turn / count))], Vec::new()]
+}
+
+fn ingress_added(turn: usize, count: usize) -> [Vec<Change>; 2] {
+    let number = count + scattered(turn, count);
+    let texts = texts(number, one_in_ten(number));
+    [texts.iter().map(|text| apply(text)).collect(), texts.iter().map(|text| remove(text)).collect()]
+}
+
+fn ingress_removed(turn: usize, count: usize) -> [Vec<Change>; 2] {
+    let number = scattered(turn, count);
+    let text = ingress(number, one_in_ten(number));
+    [vec![remove(&text)], vec![apply(&text)]]
+}
+
+/// Of two Ingresses in a hundred, or three.
+fn certificate_rotated(turn: usize, _count: usize) -> [Vec<Change>; 2] {
+    [vec![secret(turn % CERTIFICATES)], Vec::new()]
+}
+
+fn remove(text: &str) -> Change {
+    Change::Remove(object(text).id())
+}
