@@ -17,7 +17,6 @@ mod view;
 
 use std::{
     convert::Infallible,
-    io::BufWriter,
     net::{Ipv6Addr, SocketAddr},
     pin::pin,
     sync::Arc,
@@ -45,9 +44,6 @@ use self::{
     view::{Stage, View},
 };
 use crate::{admin, config::settings::Settings, privileges, rewriting::Rewriting};
-
-/// Bytes of the access log that are written at one time, if that many have come.
-const LOG_BUFFER: usize = 64 * 1024;
 
 /// How often the main thread gives a sign of life while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
@@ -138,12 +134,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         // Connections to bound ports wait in the backlog meanwhile, and slots are still a predecessor's or empty.
         signs(&view.pulse, control.first_snapshot()).await?;
         let started = privileges::without(works, || {
-            let (sink, guard) = Sink::new(BufWriter::with_capacity(LOG_BUFFER, std::io::stdout()));
+            let (sink, guard) = Sink::new(std::io::stdout()).context("cannot start the thread of the access log")?;
             log_guard = Some(guard);
             shared.log_to(sink);
-            Server::start(Arc::clone(&shared), listeners, &options)
+            Server::start(Arc::clone(&shared), listeners, &options).context("cannot start the workers")
         })?;
-        let server = server.insert(started.context("cannot start the workers")?);
+        let server = server.insert(started?);
         let has_company = || datapath.as_ref().is_some_and(|datapath| datapath.has_company().unwrap_or(true));
         tokio::select! {
             result = operate(&mut control, kernel.as_mut(), &shared, &view, &wanted) => result,

@@ -8,7 +8,7 @@
 //! The addresses of a chain are read from its end, each as long as whoever noted it is trusted. What a client wrote
 //! there itself stands left of its own address, which is where reading stops.
 
-use std::{borrow::Cow, net::IpAddr};
+use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -19,6 +19,9 @@ use super::{authority::Authority, fields::Field};
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Bytes of the longest address in text.
+const ADDRESS_MAX: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
 /// The other end of a connection, as the socket or the PROXY protocol tells.
 #[derive(Debug)]
@@ -49,7 +52,9 @@ pub(super) struct Client<'r> {
 
 impl Peer {
     pub(super) fn new(address: IpAddr, secure: bool, port: u16) -> Self {
-        Self { address, secure, port, is_proxied: false, forwarded: fields(&address, address, secure, port) }
+        let mut noted = String::with_capacity(ADDRESS_MAX);
+        push_address(&mut noted, address);
+        Self { address, secure, port, is_proxied: false, forwarded: fields(&noted, &noted, secure, port) }
     }
 
     /// The one that a header of the PROXY protocol names. Whoever was reached at 443 took TLS off.
@@ -84,17 +89,19 @@ impl Peer {
             }
             _ => *port,
         });
+        let mut own = String::with_capacity(ADDRESS_MAX);
+        push_address(&mut own, client);
         let noted = if *believes_all && *keeps_chain {
             let mut noted = chain().collect::<Vec<_>>().join(", ");
-            let peer = address.to_string();
             if !noted.is_empty() {
                 noted.push_str(", ");
             }
-            noted + &peer
+            push_address(&mut noted, *address);
+            Cow::Owned(noted)
         } else {
-            client.to_string()
+            Cow::Borrowed(&own)
         };
-        let forwarded = fields(&noted, client, secure, port);
+        let forwarded = fields(&noted, &own, secure, port);
         Client { address: client, secure, forwarded: Cow::Owned(forwarded.into()), host: claims.host, hidden: None }
     }
 }
@@ -149,14 +156,40 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// What pods are told of a client. Whatever it sent under these names is dropped, or was read here.
-fn fields(noted: &dyn std::fmt::Display, client: IpAddr, secure: bool, port: u16) -> Box<[u8]> {
+fn fields(noted: &str, client: &str, secure: bool, port: u16) -> Box<[u8]> {
     let scheme = if secure { "https" } else { "http" };
-    format!(
-        "x-forwarded-for: {noted}\r\nx-real-ip: {client}\r\nx-forwarded-proto: {scheme}\r\n\
-         x-forwarded-scheme: {scheme}\r\nx-forwarded-port: {port}\r\n"
-    )
-    .into_bytes()
-    .into()
+    let mut digits = itoa::Buffer::new();
+    let fields = [
+        "x-forwarded-for: ",
+        noted,
+        "\r\nx-real-ip: ",
+        client,
+        "\r\nx-forwarded-proto: ",
+        scheme,
+        "\r\nx-forwarded-scheme: ",
+        scheme,
+        "\r\nx-forwarded-port: ",
+        digits.format(port),
+        "\r\n",
+    ];
+    fields.concat().into_bytes().into()
+}
+
+/// Appends what [`IpAddr`] shows, of IPv4 in a tenth of the instructions: that is written for each connection and each
+/// line of the access log.
+pub(super) fn push_address(text: &mut String, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            for (index, octet) in address.octets().into_iter().enumerate() {
+                if index > 0 {
+                    text.push('.');
+                }
+                text.push_str(itoa::Buffer::new().format(octet));
+            }
+        }
+        // A string takes all that it is given.
+        IpAddr::V6(address) => write!(text, "{address}").unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]
@@ -175,6 +208,15 @@ mod tests {
 
     fn trusting(hops: &str) -> Trust {
         Trust { hops: Networks::parse(hops).expect("networks"), forwarded: true, ..Trust::default() }
+    }
+
+    #[test]
+    fn addresses_are_written_as_the_standard_library_does() {
+        for address in ["0.0.0.0", "10.20.99.100", "255.255.255.255", "::", "2001:db8::1", "::ffff:1.2.3.4"] {
+            let mut text = "is ".to_owned();
+            push_address(&mut text, address.parse().expect("an address"));
+            assert_eq!(text, format!("is {address}"));
+        }
     }
 
     #[test]

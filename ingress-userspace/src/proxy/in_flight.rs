@@ -160,7 +160,7 @@ impl Drop for State {
             meter.add(self.tally.class() as usize, took);
         }
         if let Some(line) = self.line.take() {
-            line.finish();
+            line.finish(&self.conn.worker.lines);
         }
         if let Some(span) = self.span.take() {
             span.finish();

@@ -23,6 +23,7 @@ use crate::model::Settings;
 
 use super::{
     accept::{self, Reserve},
+    access_log::Lines,
     body::RequestBody,
     clock,
     conn::{Conn, Order},
@@ -55,6 +56,8 @@ pub(super) struct Worker {
     pub(super) warm: Warm,
     pub(super) reserve: Reserve,
     pub(super) load: Load,
+    /// Of the access log.
+    pub(super) lines: Lines,
     pulse: Arc<Pulse>,
     now: Cell<Instant>,
     draining: Cell<bool>,
@@ -96,6 +99,7 @@ impl Worker {
         let pool = Pool::new(pool_options(&settings, &options));
         let http2 = h2::Clients::new(pool.clone());
         Rc::new(Self {
+            lines: Lines::new(Arc::clone(&shared)),
             shared,
             options,
             pool,
@@ -268,13 +272,17 @@ pub(super) fn run(
     let Changed { tcp, udp } = changed;
     runtime.block_on(async {
         let datagrams = datagrams::run(Rc::clone(worker), udp, signal.clone());
-        tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams);
+        tokio::select! {
+            _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
+            never = worker.lines.follow() => match never {},
+        }
     });
     let cut = worker.connections.borrow().len();
     // With the runtime go the tasks of the connections that are left, and with them what they hold.
     // Hashes of passwords that are under way are waited for, and no sign is to be expected meanwhile.
     worker.pulse.end();
     drop(runtime);
+    worker.lines.hand_over();
     cut
 }
 

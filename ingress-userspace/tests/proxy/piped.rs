@@ -327,12 +327,12 @@ fn a_body_under_way_is_finished_before_a_worker_ends() {
 fn the_access_log_has_every_byte() {
     let origin = origin();
     let settings = Settings { access_log: Some(Arc::new(AccessLog::default())), ..Settings::default() };
-    let proxy = Proxy::start(&table(&origin).settings(settings));
+    let mut proxy = Proxy::start(&table(&origin).settings(settings));
     let file = tempfile::NamedTempFile::new().expect("a file");
     let guard = proxy.log_to(file.reopen().expect("a file"));
     check(&mut proxy.client(), MIB + 1);
     wait_until("the request is over", || proxy.count(1).active == 0);
-    drop(proxy);
+    proxy.stop();
     drop(guard);
     let text = fs::read_to_string(file.path()).expect("text");
     let line: serde_json::Value = serde_json::from_str(&text).expect("a line of JSON");

@@ -1,6 +1,11 @@
 //! Entries as lines. Pure.
 
-use std::{borrow::Cow, fmt::Write as _, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Version, header};
@@ -10,49 +15,69 @@ use jiff::{
     tz::Offset,
 };
 
-use super::{Entry, Notes, UpstreamAnswer};
+use super::{Entry, Notes};
 use crate::{
     model::{LogEscape, LogField, LogFormat, LogPiece},
-    proxy::{Authority, fields::Field},
+    proxy::{Authority, client::push_address, fields::Field},
 };
 
-/// The fields of a line of JSON, in this order; the name, what it says, and whether that is a number.
-const JSON: [(&str, LogField, bool); 19] = [
-    ("time", LogField::TimeIso, false),
-    ("remote_addr", LogField::ClientAddress, false),
-    ("method", LogField::Method, false),
-    ("scheme", LogField::Scheme, false),
-    ("host", LogField::Host, false),
-    ("uri", LogField::Target, false),
-    ("protocol", LogField::Version, false),
-    ("status", LogField::Status, true),
-    ("received", LogField::Received, true),
-    ("sent", LogField::Sent, true),
-    ("seconds", LogField::Took, true),
-    ("request_id", LogField::RequestId, false),
-    ("namespace", LogField::Namespace, false),
-    ("ingress", LogField::Ingress, false),
-    ("upstream", LogField::Upstream, false),
-    ("upstream_addr", LogField::UpstreamAddress, false),
-    ("upstream_status", LogField::UpstreamStatus, true),
-    ("upstream_seconds", LogField::UpstreamTime, true),
-    ("user_agent", LogField::Header(header::USER_AGENT), false),
+/// The fields of a line of JSON, in this order: what each begins with, what it says, and what it ends with.
+const JSON: [(&str, LogField, &str); 19] = [
+    (r#""time":""#, LogField::TimeIso, QUOTE),
+    (r#""remote_addr":""#, LogField::ClientAddress, QUOTE),
+    (r#""method":""#, LogField::Method, QUOTE),
+    (r#""scheme":""#, LogField::Scheme, QUOTE),
+    (r#""host":""#, LogField::Host, QUOTE),
+    (r#""uri":""#, LogField::Target, QUOTE),
+    (r#""protocol":""#, LogField::Version, QUOTE),
+    (r#""status":"#, LogField::Status, ""),
+    (r#""received":"#, LogField::Received, ""),
+    (r#""sent":"#, LogField::Sent, ""),
+    (r#""seconds":"#, LogField::Took, ""),
+    (r#""request_id":""#, LogField::RequestId, QUOTE),
+    (r#""namespace":""#, LogField::Namespace, QUOTE),
+    (r#""ingress":""#, LogField::Ingress, QUOTE),
+    (r#""upstream":""#, LogField::Upstream, QUOTE),
+    (r#""upstream_addr":""#, LogField::UpstreamAddress, QUOTE),
+    (r#""upstream_status":"#, LogField::UpstreamStatus, ""),
+    (r#""upstream_seconds":"#, LogField::UpstreamTime, ""),
+    (r#""user_agent":""#, LogField::Header(header::USER_AGENT), QUOTE),
 ];
+
+const QUOTE: &str = "\"";
 
 /// Times to the second.
 const TIME: DateTimePrinter = DateTimePrinter::new().precision(Some(0));
 
-/// The line of a request that took so long until `now`.
-pub(super) fn line(entry: &Entry, took: Duration, now: Timestamp) -> Vec<u8> {
-    let mut line = String::with_capacity(512);
+/// What there is to say in one place of a line.
+enum Value<'e> {
+    /// May have in it what is to be escaped.
+    Text(Cow<'e, str>),
+    /// As of the first line of a request: what the client chose is in the middle.
+    Request {
+        method: &'e str,
+        target: &'e str,
+        version: &'static str,
+    },
+    Address(IpAddr),
+    Socket(SocketAddr),
+    Number(u64),
+    /// Seconds, to the millisecond.
+    Seconds(Duration),
+    /// RFC 3339.
+    Time(Timestamp),
+}
+
+/// Appends the line of a request that took so long until `now`.
+pub(super) fn line(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
     match &entry.log.format {
-        LogFormat::Json => json(&mut line, entry, took, now),
+        LogFormat::Json => json(line, entry, took, now),
         LogFormat::Template { pieces, escape } => {
             for piece in &**pieces {
                 match piece {
                     LogPiece::Text(text) => line.push_str(text),
                     LogPiece::Field(field) => match value(field, entry, took, now) {
-                        Some(value) => push(&mut line, &value, *escape),
+                        Some(value) => value.push(line, *escape),
                         None => line.push('-'),
                     },
                 }
@@ -60,61 +85,95 @@ pub(super) fn line(entry: &Entry, took: Duration, now: Timestamp) -> Vec<u8> {
         }
     }
     line.push('\n');
-    line.into_bytes()
 }
 
 fn json(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
-    line.push('{');
-    for (name, field, is_number) in &JSON {
+    let mut before = '{';
+    for (begin, field, end) in &JSON {
         let Some(value) = value(field, entry, took, now) else { continue };
-        if line.len() > 1 {
-            line.push(',');
-        }
-        let quote = if *is_number { "" } else { "\"" };
-        line.extend(["\"", *name, "\":", quote]);
-        push(line, &value, LogEscape::Json);
-        line.push_str(quote);
+        line.push(std::mem::replace(&mut before, ','));
+        line.push_str(begin);
+        value.push(line, LogEscape::Json);
+        line.push_str(end);
     }
     line.push('}');
 }
 
 /// What there is to say; `None` if nothing.
-fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp) -> Option<Cow<'e, str>> {
-    let Entry { log: _, sink: _, request, client, secure, begun: _, notes, status, sent } = entry;
+fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp) -> Option<Value<'e>> {
+    let Entry { log: _, request, client, secure, begun: _, notes, status, sent } = entry;
     let Notes { owner, upstream, answer, request_id, received } = notes;
     let target = || request.uri.path_and_query().map_or("/", |target| target.as_str());
     let owner = || owner.as_deref().and_then(|owner| owner.split_once('/'));
     let authority = || Authority::of(request.version, &request.uri, Field::of(&request.headers, &header::HOST)).ok();
-    let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
+    let text = |text: &'e str| Value::Text(Cow::Borrowed(text));
     Some(match field {
-        LogField::ClientAddress => client.to_string().into(),
-        LogField::User => user(&request.headers)?.into(),
-        LogField::TimeCommon => strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into(),
-        LogField::TimeIso => TIME.timestamp_with_offset_to_string(&now, Offset::UTC).into(),
-        LogField::TimeUnix => format!("{}.{:03}", now.as_second(), now.subsec_millisecond()).into(),
-        LogField::Request => format!("{} {} {}", request.method, target(), version(request.version)).into(),
-        LogField::Method => request.method.as_str().into(),
-        LogField::Target => target().into(),
-        LogField::Path => request.uri.path().into(),
-        LogField::Query => request.uri.query()?.into(),
-        LogField::Version => version(request.version).into(),
-        LogField::Scheme => if *secure { "https" } else { "http" }.into(),
-        LogField::Host => authority()?.into_host(),
-        LogField::Authority => authority()?.into_text(),
-        LogField::Header(name) => String::from_utf8_lossy(request.headers.get(name)?.as_bytes()),
-        LogField::Status => status.to_string().into(),
-        LogField::Sent => sent.to_string().into(),
-        LogField::Received => received.as_ref().map_or(0, |received| received.get()).to_string().into(),
-        LogField::Took => seconds(took).into(),
-        LogField::RequestId => String::from_utf8_lossy(request_id.as_ref()?.as_bytes()),
-        LogField::Namespace => owner()?.0.into(),
-        LogField::Ingress => owner()?.1.into(),
-        LogField::Upstream => upstream.as_ref()?.as_str().into(),
-        LogField::UpstreamAddress => answer.as_ref()?.address.to_string().into(),
-        LogField::UpstreamStatus => answer.as_ref()?.status.to_string().into(),
-        LogField::UpstreamTime => seconds(answer.as_ref().map(|UpstreamAnswer { took, .. }| *took)?).into(),
+        LogField::ClientAddress => Value::Address(*client),
+        LogField::User => Value::Text(user(&request.headers)?.into()),
+        LogField::TimeCommon => Value::Text(strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into()),
+        LogField::TimeIso => Value::Time(now),
+        LogField::TimeUnix => Value::Seconds(now.as_duration().unsigned_abs()),
+        LogField::Request => {
+            Value::Request { method: request.method.as_str(), target: target(), version: version(request.version) }
+        }
+        LogField::Method => text(request.method.as_str()),
+        LogField::Target => text(target()),
+        LogField::Path => text(request.uri.path()),
+        LogField::Query => text(request.uri.query()?),
+        LogField::Version => text(version(request.version)),
+        LogField::Scheme => text(if *secure { "https" } else { "http" }),
+        LogField::Host => Value::Text(authority()?.into_host()),
+        LogField::Authority => Value::Text(authority()?.into_text()),
+        LogField::Header(name) => Value::Text(String::from_utf8_lossy(request.headers.get(name)?.as_bytes())),
+        LogField::Status => Value::Number((*status).into()),
+        LogField::Sent => Value::Number(*sent),
+        LogField::Received => Value::Number(received.as_ref().map_or(0, |received| received.get())),
+        LogField::Took => Value::Seconds(took),
+        LogField::RequestId => Value::Text(String::from_utf8_lossy(request_id.as_ref()?.as_bytes())),
+        LogField::Namespace => text(owner()?.0),
+        LogField::Ingress => text(owner()?.1),
+        LogField::Upstream => text(upstream.as_ref()?.as_str()),
+        LogField::UpstreamAddress => Value::Socket(answer.as_ref()?.address),
+        LogField::UpstreamStatus => Value::Number(answer.as_ref()?.status.into()),
+        LogField::UpstreamTime => Value::Seconds(answer.as_ref()?.took),
         LogField::Nothing => return None,
     })
+}
+
+impl Value<'_> {
+    /// Appends it. A string takes all that it is given.
+    fn push(&self, line: &mut String, escape: LogEscape) {
+        match self {
+            Self::Text(text) => push(line, text, escape),
+            Self::Request { method, target, version } => {
+                line.extend([*method, " "]);
+                push(line, target, escape);
+                line.extend([" ", *version]);
+            }
+            Self::Address(address) => push_address(line, *address),
+            Self::Socket(SocketAddr::V6(address)) => write!(line, "{address}").unwrap_or_default(),
+            Self::Socket(SocketAddr::V4(address)) => {
+                push_address(line, (*address.ip()).into());
+                line.push(':');
+                push_number(line, address.port().into());
+            }
+            Self::Number(number) => push_number(line, *number),
+            Self::Seconds(time) => {
+                // Rounded as a float would be.
+                let time = time.saturating_add(Duration::from_micros(500));
+                push_number(line, time.as_secs());
+                // With the zeros that it begins with.
+                let mark = line.len();
+                push_number(line, u64::from(1000 + time.subsec_millis()));
+                line.replace_range(mark..=mark, ".");
+            }
+            Self::Time(time) => TIME.print_timestamp_with_offset(time, Offset::UTC, line).unwrap_or_default(),
+        }
+    }
+}
+
+fn push_number(line: &mut String, number: u64) {
+    line.push_str(itoa::Buffer::new().format(number));
 }
 
 fn version(version: Version) -> &'static str {
@@ -161,6 +220,27 @@ fn push(line: &mut String, value: &str, escape: LogEscape) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_written_without_more() {
+        let millis = Duration::from_millis;
+        for (value, expect) in [
+            (Value::Number(0), "0"),
+            (Value::Number(u64::MAX), "18446744073709551615"),
+            (Value::Seconds(Duration::ZERO), "0.000"),
+            (Value::Seconds(Duration::from_micros(499)), "0.000"),
+            (Value::Seconds(Duration::from_micros(500)), "0.001"),
+            (Value::Seconds(millis(1_042)), "1.042"),
+            (Value::Seconds(Duration::from_micros(59_999_600)), "60.000"),
+            (Value::Socket(SocketAddr::from(([10, 0, 0, 1], 80))), "10.0.0.1:80"),
+            (Value::Socket(SocketAddr::from(([0; 16], 80))), "[::]:80"),
+            (Value::Time(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00+00:00"),
+        ] {
+            let mut line = String::new();
+            value.push(&mut line, LogEscape::Json);
+            assert_eq!(line, expect);
+        }
+    }
 
     #[test]
     fn values_cannot_break_out() {

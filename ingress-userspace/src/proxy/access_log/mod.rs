@@ -1,46 +1,28 @@
-//! The access log: one line for each request, when its response has ended. Nothing waits for it: a line that finds the
-//! queue full is dropped and counted.
+//! The access log: one line for each request, when its response has ended.
 
 use std::{
     cell::{Cell, RefCell},
-    io::{self, Write},
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
 use http::request::Parts;
-use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 use crate::model::{AccessLog, Trust, UpstreamKey};
 
 use super::{client::Client, conn::Conn, request_id::RequestId, snapshot::Snapshot};
 
 mod format;
+mod sink;
 
-/// Lines that wait to be written.
-const QUEUE_MAX: usize = 32 * 1024;
-/// How long whoever writes pauses when nothing waits, so that the lines that come meanwhile are written at once, and no
-/// request has to wake it for its own.
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// Where lines go.
-#[derive(Clone, Debug)]
-pub struct Sink(NonBlocking);
-
-/// Writes what is left when it is dropped.
-#[derive(Debug)]
-pub struct SinkGuard(#[expect(dead_code, reason = "held for what its drop does")] WorkerGuard);
-
-/// A writer that pauses after each flush, which is when the queue is empty.
-struct Pausing<W>(W);
+pub(super) use sink::Lines;
+pub use sink::{Sink, SinkGuard};
 
 /// What there is to say of a request.
 struct Entry {
     log: Arc<AccessLog>,
-    sink: Sink,
     request: Parts,
     client: IpAddr,
     secure: bool,
@@ -70,7 +52,6 @@ const LEFT: u16 = 499;
 /// Notes what there is to say of a request while it is served.
 pub(super) struct Teller {
     log: Arc<AccessLog>,
-    sink: Sink,
     line: Line,
     begun: Instant,
     notes: Notes,
@@ -94,43 +75,6 @@ struct UpstreamAnswer {
     address: SocketAddr,
     status: u16,
     took: Duration,
-}
-
-// === impl Sink ===
-
-impl Sink {
-    /// A sink that a thread of its own empties into `writer`.
-    pub fn new(writer: impl Write + Send + 'static) -> (Self, SinkGuard) {
-        let builder =
-            NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_MAX).thread_name("access-log");
-        let (sink, guard) = builder.finish(Pausing(writer));
-        (Self(sink), SinkGuard(guard))
-    }
-
-    /// Lines that were dropped so far.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.0.error_counter().dropped_lines() as u64
-    }
-
-    fn write(&mut self, line: &[u8]) {
-        // It takes all or counts it as dropped, and does not fail.
-        self.0.write_all(line).unwrap_or_default();
-    }
-}
-
-// === impl Pausing ===
-
-impl<W: Write> Write for Pausing<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()?;
-        thread::sleep(PAUSE);
-        Ok(())
-    }
 }
 
 // === impl Telling ===
@@ -157,7 +101,7 @@ impl<'c> Telling<'c> {
 impl Drop for Telling<'_> {
     fn drop(&mut self) {
         if let Some(line) = self.fill(LEFT) {
-            line.finish();
+            line.finish(&self.conn.worker.lines);
         }
     }
 }
@@ -167,9 +111,8 @@ impl Drop for Telling<'_> {
 impl Teller {
     /// One for a request that begins now, if it is to be told.
     fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
-        let (log, sink) = (snapshot.settings.access_log.clone()?, conn.worker.shared.sink.get()?.clone());
-        let (line, notes) = (Line::default(), Notes::default());
-        Some(Box::new(Self { log, sink, line, begun: Instant::now(), notes }))
+        let log = snapshot.settings.access_log.clone().filter(|_| conn.worker.shared.sink.get().is_some())?;
+        Some(Box::new(Self { log, line: Line::default(), begun: Instant::now(), notes: Notes::default() }))
     }
 
     /// A rule of `owner` was found; `None` if that does not want it told.
@@ -207,9 +150,9 @@ impl Teller {
     }
 
     fn fill(self, conn: &Conn, trust: &Trust, request: Parts, status: u16) {
-        let Self { log, sink, line, begun, notes } = self;
+        let Self { log, line, begun, notes } = self;
         let Client { address: client, secure, .. } = conn.peer().client(trust, &request.headers);
-        *line.0.borrow_mut() = Some(Entry { log, sink, request, client, secure, begun, notes, status, sent: 0 });
+        *line.0.borrow_mut() = Some(Entry { log, request, client, secure, begun, notes, status, sent: 0 });
     }
 }
 
@@ -223,51 +166,10 @@ impl Line {
         }
     }
 
-    /// The response has ended, or the client has gone.
-    pub(super) fn finish(self) {
-        if let Some(mut entry) = self.0.take() {
-            let line = format::line(&entry, entry.begun.elapsed(), jiff::Timestamp::now());
-            entry.sink.write(&line);
+    /// The response has ended, or the client has gone: it is one of `lines` now.
+    pub(super) fn finish(self, lines: &Lines) {
+        if let Some(entry) = self.0.take() {
+            lines.add(|line| format::line(line, &entry, entry.begun.elapsed(), jiff::Timestamp::now()));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{iter, sync::mpsc};
-
-    use super::*;
-
-    /// Writes nothing before `gate` is closed, and tells what it writes; `None` is a flush.
-    struct Gated {
-        gate: mpsc::Receiver<()>,
-        told: mpsc::Sender<Option<Vec<u8>>>,
-    }
-
-    impl Write for Gated {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _closed = self.gate.recv().is_err();
-            self.told.send(Some(bytes.to_vec())).map_err(io::Error::other)?;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            self.told.send(None).map_err(io::Error::other)
-        }
-    }
-
-    /// Rests on the worker of `tracing-appender`, which flushes once it has emptied its queue.
-    #[test]
-    fn lines_that_wait_are_written_without_a_pause_between_them() {
-        let ((open, gate), (told, tells)) = (mpsc::channel(), mpsc::channel());
-        let (mut sink, _guard) = Sink::new(Gated { gate, told });
-        let lines: Vec<_> = (0..1000).map(|number| format!("{number}\n")).collect();
-        for line in &lines {
-            sink.write(line.as_bytes());
-        }
-        drop(open);
-        let before_pause: Vec<_> = iter::from_fn(|| tells.recv().expect("the worker goes on")).collect();
-        assert_eq!(before_pause.concat(), lines.concat().into_bytes());
-        assert_eq!(sink.dropped(), 0);
     }
 }

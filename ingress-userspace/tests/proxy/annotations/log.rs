@@ -10,7 +10,7 @@ fn logged(settings: &str, ingress: &Ingress, pod: &Origin, ask: impl FnOnce(&Sit
     let settings = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata:\n{settings}\n"
     );
-    let site = ingress.clone().beside(&settings).serve_with(&[pod.address], &configured()).in_order();
+    let mut site = ingress.clone().beside(&settings).serve_with(&[pod.address], &configured()).in_order();
     let file = tempfile::NamedTempFile::new().expect("a file");
     let guard = site.proxy.log_to(file.reopen().expect("a file"));
     ask(&site);
@@ -18,7 +18,7 @@ fn logged(settings: &str, ingress: &Ingress, pod: &Origin, ask: impl FnOnce(&Sit
     crate::support::wait_until("no request is under way", || {
         site.proxy.count(1).active + site.proxy.count(0).active == 0
     });
-    drop(site);
+    site.proxy.stop();
     drop(guard);
     fs::read_to_string(file.path()).expect("text").lines().map(str::to_owned).collect()
 }

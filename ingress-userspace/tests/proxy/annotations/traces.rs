@@ -201,20 +201,14 @@ fn what_is_recorded_is_up_to_the_caller_or_the_sampler() {
         (none.to_owned(), String::new(), false),
     ] {
         let before = collector.spans().len();
-        let site = collector.serve(&[], &format!("{ON}{settings}"), &pod);
+        let mut site = collector.serve(&[], &format!("{ON}{settings}"), &pod);
         site.ask("/", &fields);
         let flags = if sampled { "-01" } else { "-00" };
         assert!(told(&pod, "traceparent").is_some_and(|value| value.ends_with(flags)), "{settings} {fields}");
         // What is recorded is sent at the latest when the process ends.
-        stop(site);
+        site.proxy.stop();
         assert_eq!(collector.spans().len() - before, usize::from(sampled), "{settings} {fields}");
     }
-}
-
-fn stop(mut site: Site) {
-    let server = site.proxy.server.take().expect("it runs");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-    runtime.block_on(server.stop());
 }
 
 #[test]
@@ -232,11 +226,11 @@ fn what_clients_make_up_is_cut_off() {
 fn an_end_does_not_wait_for_a_collector_that_does_not_answer() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     collector.open.store(false, SeqCst);
-    let site = collector.serve(&[], &format!("{ON}  otel-max-export-batch-size: \"1\"\n"), &pod);
+    let mut site = collector.serve(&[], &format!("{ON}  otel-max-export-batch-size: \"1\"\n"), &pod);
     assert!((0..5).all(|_| site.get("/").status == 200));
     wait_until("a batch is under way", || collector.asked.load(SeqCst) > 0);
     let (shared, begun) = (Arc::clone(&site.proxy.shared), Instant::now());
-    stop(site);
+    site.proxy.stop();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(shared.stats().spans, [0, 0, 5], "all are accounted for");
 }
@@ -246,11 +240,11 @@ fn only_what_is_to_be_traced_is() {
     let (collector, pod) = (Collector::start("0"), Origin::answering("pod"));
     let given = format!("Traceparent: 00-{TRACE}-{PARENT}-01\r\nTracestate: a=1\r\n");
     for (annotations, settings) in [(&[][..], ""), (&[("enable-opentelemetry", "false")], ON)] {
-        let site = collector.serve(annotations, settings, &pod);
+        let mut site = collector.serve(annotations, settings, &pod);
         site.ask("/", &given);
         assert_eq!(told(&pod, "traceparent"), Some(format!("00-{TRACE}-{PARENT}-01")), "it passes as it is");
         assert_eq!(told(&pod, "tracestate").as_deref(), Some("a=1"));
-        stop(site);
+        site.proxy.stop();
     }
     assert!(collector.spans().is_empty());
     let site = collector.serve(&[("enable-opentelemetry", "true")], "", &pod);

@@ -11,7 +11,8 @@ use ingress_common::{HostL7, HostL7Cell, WorkerCell, WorkerLoad, steer::WORKER_A
 use ingress_userspace::{
     model::{HostId, HostPattern},
     proxy::{
-        self, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot, WorkerListeners,
+        self, Drained, FlowTable, ListenMode, ListenOptions, Options, Server, Shared, Sink, SinkGuard, Snapshot,
+        WorkerListeners,
     },
 };
 
@@ -121,9 +122,16 @@ impl Proxy {
         Client::connect(self.http)
     }
 
+    /// Ends the workers, which cuts connections off. What they had to tell is handed over then.
+    pub(crate) fn stop(&mut self) -> Drained {
+        let server = self.server.take().expect("it runs");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(server.stop())
+    }
+
     /// Has the access log written to a file, as long as the guard is there.
     pub(crate) fn log_to(&self, file: std::fs::File) -> SinkGuard {
-        let (sink, guard) = Sink::new(file);
+        let (sink, guard) = Sink::new(file).expect("a thread");
         self.shared.log_to(sink);
         guard
     }
