@@ -8,6 +8,7 @@
 //! routes, memory ── hosts (peers with many hosts, and how each is told of changes)
 //! kernel ── what the kernel part costs
 //! profile ── what a request makes a proxy do, counted
+//! training ── what is measured, as the training of a build
 //! usage ── time of CPUs and memory of whoever is measured
 //! ```
 
@@ -30,9 +31,11 @@ mod proxy;
 mod record;
 mod report;
 mod routes;
+mod training;
 mod usage;
 
 use self::case::Case;
+pub use self::training::train;
 
 /// Measure the proxy beside nginx and haproxy, or with a subcommand something else
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 
 mod btf;
 mod ebpf;
+mod guided;
 mod stamp;
 
 use std::path::{Path, PathBuf};
@@ -10,14 +11,19 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::setup::{self, Purpose};
+pub use self::guided::guided;
+use crate::setup::{self, Compiler, Purpose};
 use crate::{process, progress, workspace};
+
+/// The product.
+const PROGRAM: &str = "xdp-ingress";
 
 /// What `build --help` says below the options.
 pub const AFTER_HELP: &str = "\
 Examples:
-  cargo xtask build             # target/debug/xdp-ingress
-  cargo xtask build --release   # target/release/xdp-ingress";
+  cargo xtask build                   # target/debug/xdp-ingress
+  cargo xtask build --release         # target/release/xdp-ingress
+  cargo xtask build --release --pgo   # below target/guided; takes more than twice as long";
 
 /// What `build-ebpf --help` says below the options.
 pub const AFTER_HELP_EBPF: &str = "\
@@ -34,6 +40,9 @@ pub struct Args {
     /// Optimise, as for an image
     #[arg(long)]
     release: bool,
+    /// Also lay code out by a training run: what `cargo xtask bench` measures, on a build that counts its branches
+    #[arg(long, requires = "release")]
+    pgo: bool,
 }
 
 /// Build the kernel programs only
@@ -44,21 +53,32 @@ pub struct EbpfArgs {
     force: bool,
 }
 
-/// Which of cargo's profiles userspace is built with.
+/// How userspace is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// The profile of everything but measurements and images.
     Dev,
     /// Optimised.
     Release,
+    /// Optimised, and laid out by a training run.
+    Guided,
 }
 
 impl Profile {
-    /// The directory below the target directory.
+    /// What is asked for by `--release` and `--pgo`.
+    pub fn of(release: bool, pgo: bool) -> Self {
+        match (release, pgo) {
+            (_, true) => Self::Guided,
+            (true, false) => Self::Release,
+            (false, false) => Self::Dev,
+        }
+    }
+
+    /// The directory below a target directory.
     pub fn dir(self) -> &'static str {
         match self {
             Self::Dev => "debug",
-            Self::Release => "release",
+            Self::Release | Self::Guided => "release",
         }
     }
 }
@@ -68,8 +88,7 @@ impl Profile {
 /// # Errors
 /// When something does not compile or a tool is missing.
 pub fn run(args: &Args) -> Result<()> {
-    let profile = if args.release { Profile::Release } else { Profile::Dev };
-    let binary = userspace(profile)?;
+    let binary = userspace(Profile::of(args.release, args.pgo))?;
     progress::note(&format!("built {}", binary.display()));
     Ok(())
 }
@@ -99,15 +118,37 @@ pub fn release_or(binary: Option<&Path>) -> Result<PathBuf> {
 /// When something does not compile or a tool is missing.
 pub fn userspace(profile: Profile) -> Result<PathBuf> {
     kernel_programs()?;
-    let mut cargo = cargo();
-    cargo.args(["build", "--package", "ingress-userspace", "--bin", "xdp-ingress"]);
-    if profile == Profile::Release {
-        cargo.arg("--release");
-    }
-    process::run(&mut cargo)?;
-    let binary = workspace::target_dir().join(profile.dir()).join("xdp-ingress");
+    let place = match profile {
+        Profile::Dev => {
+            process::run(&mut cargo_build())?;
+            workspace::target_dir().join(profile.dir())
+        }
+        Profile::Release => {
+            process::run(cargo_build().arg("--release"))?;
+            workspace::target_dir().join(profile.dir())
+        }
+        Profile::Guided => guided(PROGRAM, release_with)?,
+    };
+    let binary = place.join(PROGRAM);
     std::fs::metadata(&binary).with_context(|| format!("cargo succeeded but left no `{}`", binary.display()))?;
     Ok(binary)
+}
+
+/// A release in a target directory of its own, with further flags for the compiler; gives where it is.
+fn release_with(target_dir: &Path, flags: &[String]) -> Result<PathBuf> {
+    let host = Compiler::active()?.host;
+    // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros.
+    let mut cargo = cargo_build();
+    cargo.args(["--release", "--target", &host, "--target-dir"]).arg(target_dir);
+    process::run(cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS"))?;
+    Ok(target_dir.join(host).join(Profile::Release.dir()))
+}
+
+/// cargo, to build the product.
+fn cargo_build() -> Command {
+    let mut cargo = cargo();
+    cargo.args(["build", "--package", "ingress-userspace", "--bin", PROGRAM]);
+    cargo
 }
 
 /// Makes the machine ready and builds the kernel programs if their sources changed.

@@ -3,7 +3,7 @@
 //!
 //! | profile | linked | why |
 //! |---|---|---|
-//! | release | statically: one file that needs only a kernel | what is shipped |
+//! | release, guided | statically: one file that needs only a kernel | what is shipped |
 //! | dev | as for every other use, and packed with the shared libraries it names | tests: nothing is compiled twice |
 
 use std::collections::BTreeSet;
@@ -33,7 +33,8 @@ pub(super) const ECHO_SERVER: &str = "echo-server";
 pub(super) fn build(profile: Profile) -> Result<PathBuf> {
     match profile {
         Profile::Dev => shared(),
-        Profile::Release => statically(),
+        Profile::Release => statically(&workspace::target_dir(), &[]),
+        Profile::Guided => build::guided(XDP_INGRESS, statically),
     }
 }
 
@@ -46,21 +47,22 @@ fn shared() -> Result<PathBuf> {
     Ok(workspace::target_dir().join(Profile::Dev.dir()))
 }
 
-fn statically() -> Result<PathBuf> {
+fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
     let target = target(&Compiler::active()?);
     let mut cargo = build::cargo();
     // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros, which have to
     // load shared libraries.
-    cargo.args(["build", "--release", "--target", &target]);
+    cargo.args(["build", "--release", "--target", &target, "--target-dir"]).arg(target_dir);
     // In one go, so that what they share is compiled once.
     for (package, program) in PROGRAMS {
         cargo.args(["--package", package, "--bin", program]);
     }
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f")).env_remove("RUSTFLAGS");
+    let flags = [&flags(), further_flags].concat();
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS");
     // Assertions of the C parts name their source files.
     cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));
     process::run(&mut cargo)?;
-    Ok(workspace::target_dir().join(target).join(Profile::Release.dir()))
+    Ok(target_dir.join(target).join(Profile::Release.dir()))
 }
 
 /// The program at `path` as it is to be in an image, under the path `as_path`, with the shared libraries it needs, if any.
@@ -79,7 +81,7 @@ pub(super) fn pack(path: &Path, as_path: &str, profile: Profile) -> Result<Vec<F
             }
             ensure!(!files.is_empty(), "`ldd {}` names no libraries:\n{listed}", path.display());
         }
-        (Profile::Release, true) => {
+        (Profile::Release | Profile::Guided, true) => {
             bail!("`{}` is not static and would not start in an image without a C library", path.display())
         }
     }

@@ -4,6 +4,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -11,6 +12,8 @@ use crate::{process, workspace};
 
 /// The compiler everything is built with; `rust-toolchain.toml` says the same, and a test holds them together.
 pub(super) const RELEASE: &str = "1.95.0";
+
+const RUSTUP_LIMIT: Duration = Duration::from_secs(120);
 
 /// An installed compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,35 @@ impl Compiler {
         let ask = |args: &[&str]| process::capture(Command::new(rustc).args(args).current_dir(workspace::root()));
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?);
         parse_version(&ask(&["-vV"])?, sysroot).with_context(|| format!("cannot understand `{} -vV`", rustc.display()))
+    }
+
+    /// Adds a component by rustup.
+    ///
+    /// # Errors
+    /// When the compiler is not rustup's, or rustup cannot get the component in time.
+    pub(super) fn add_component(&self, component: &str) -> Result<()> {
+        let toolchain = match (self.sysroot.parent().and_then(Path::file_name), self.sysroot.file_name()) {
+            (Some(parent), Some(name)) if parent == "toolchains" => name,
+            _ => bail!("`{}` was not installed by rustup", self.sysroot.display()),
+        };
+        let mut rustup = Command::new("rustup");
+        rustup.args(["component", "add", component, "--toolchain"]).arg(toolchain);
+        process::run_shown(&format!("asking rustup for {component}"), &mut rustup, RUSTUP_LIMIT)
+    }
+
+    /// llvm-profdata of its own LLVM, whose files others may not understand; installed if missing.
+    ///
+    /// # Errors
+    /// When rustup cannot get it.
+    pub fn profdata(&self) -> Result<PathBuf> {
+        let program = self.sysroot.join("lib/rustlib").join(&self.host).join("bin/llvm-profdata");
+        if !program.is_file() {
+            self.add_component("llvm-tools").context(
+                "profile-guided optimisation needs llvm-profdata; run `rustup component add llvm-tools` where rustup's \
+                 servers can be reached",
+            )?;
+        }
+        Ok(program)
     }
 
     /// Whether the source of the standard library is installed beside it.

@@ -20,7 +20,6 @@ const SUITE: &str = "trixie-backports";
 const VERSION: &str = "1.95.0+dfsg1-2~bpo13+1";
 const SHA256: &str = "7b76db5b880a77f9e52975d2baa6209d2f76d2c9c2789515c3088cb960e2c83b";
 
-const RUSTUP_LIMIT: Duration = Duration::from_secs(120);
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 
 /// Adds the component `rust-src` to `compiler` by rustup.
@@ -28,13 +27,7 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 /// # Errors
 /// When the compiler is not rustup's, or rustup cannot get the component in time.
 pub(super) fn add_component(compiler: &Compiler) -> Result<()> {
-    let toolchain = match (compiler.sysroot.parent().and_then(Path::file_name), compiler.sysroot.file_name()) {
-        (Some(parent), Some(name)) if parent == "toolchains" => name,
-        _ => bail!("`{}` was not installed by rustup", compiler.sysroot.display()),
-    };
-    let mut rustup = Command::new("rustup");
-    rustup.args(["component", "add", "rust-src", "--toolchain"]).arg(toolchain);
-    process::run_shown("asking rustup for the standard library's source", &mut rustup, RUSTUP_LIMIT)?;
+    compiler.add_component("rust-src")?;
     if !compiler.has_source() {
         bail!("rustup said it was done but `{}` still has no source", compiler.sysroot.display());
     }
