@@ -28,12 +28,18 @@ use super::{
 /// Opens a connection; `None` if it is not to be served, or was passed on.
 pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened> {
     let refused = &conn.worker.shared.stats.refused;
-    if conn.settings.trust.proxy_protocol && !meet(&conn, &mut stream).await {
+    if conn.settings.trust.proxy_protocol && !Box::pin(meet(&conn, &mut stream)).await {
         refused.count(Refusal::ProxyProtocol);
         return None;
     }
     let counted = count(&conn).map_err(|why| refused.count(why)).ok()?;
-    let io = if conn.secure { Io::Tls(Box::new(shake_hands(&conn, stream).await?)) } else { Io::Plain(stream) };
+    let io = if conn.secure {
+        // Boxed, so that what has no handshake does not carry its size.
+        let shaken = Box::pin(shake_hands(&conn, stream)).await?;
+        Io::Tls(Box::new(shaken))
+    } else {
+        Io::Plain(stream)
+    };
     Some(Opened { io, counted })
 }
 

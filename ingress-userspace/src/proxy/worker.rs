@@ -62,7 +62,7 @@ pub(super) struct Worker {
     now: Cell<Instant>,
     draining: Cell<bool>,
     view: RefCell<View>,
-    connections: RefCell<HashMap<u64, Rc<Conn>>>,
+    connections: RefCell<HashMap<u64, Rc<Conn>, foldhash::fast::RandomState>>,
     next_connection: Cell<u64>,
     /// Requests that are mirrored now.
     pub(super) mirrors: Cell<u32>,
