@@ -25,6 +25,10 @@ use super::{
     stream, tls,
 };
 
+/// Bytes of a TLS connection that are encrypted and not sent: a read of a body, the piece before it, and the head. By
+/// rustls' own limit, 64 KiB, what just exceeds it goes out by itself, in another record and another system call.
+const SEALED_MAX: usize = 160 * 1024;
+
 /// Opens a connection; `None` if it is not to be served, or was passed on.
 pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened> {
     let refused = &conn.worker.shared.stats.refused;
@@ -61,7 +65,10 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
         timeout_at(deadline, acceptor.accept(stream)).await
     };
     match accepted {
-        Ok(Ok(stream)) => Some(stream),
+        Ok(Ok(mut stream)) => {
+            stream.get_mut().1.set_buffer_limit(Some(SEALED_MAX));
+            Some(stream)
+        }
         failed => {
             conn.worker.shared.stats.handshake_errors.fetch_add(1, Relaxed);
             tracing::debug!(remote = %conn.remote(), ok = failed.is_ok(), "tls handshake failed");
