@@ -43,6 +43,9 @@ pub enum DataPath {
     Kernel { mode: XdpMode, interface: String, bpffs: PathBuf },
     /// sk_lookup alone, pinned below this directory; ports 80 and 443.
     Lookup { bpffs: PathBuf },
+    /// Ordinary listeners on ports 80 and 443; a program in the driver of this interface counts and steers nothing, pinned
+    /// below this directory.
+    Count { interface: String, bpffs: PathBuf },
     /// Ordinary listeners on these ports, no programs.
     Bind { http: u16, https: u16 },
 }
@@ -93,6 +96,10 @@ impl Options {
             }
             DataPath::Lookup { bpffs } => {
                 command.args(["--steer", "auto", "--xdp-mode", "off"]).arg("--bpffs").arg(bpffs)
+            }
+            DataPath::Count { interface, bpffs } => {
+                command.args(["--steer", "bind", "--http-port", "80", "--https-port", "443"]);
+                command.args(["--xdp-mode", XdpMode::Native.name(), "--interface", interface]).arg("--bpffs").arg(bpffs)
             }
             DataPath::Bind { http, https } => {
                 command.args(["--steer", "bind", "--xdp-mode", "off"]);

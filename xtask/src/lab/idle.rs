@@ -176,7 +176,7 @@ fn ask(stream: &mut (impl Read + Write), host: &str) -> anyhow::Result<()> {
 }
 
 /// Whether this is all of a good answer whose length is told.
-fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
+pub(super) fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
     let Some((status, length)) = head::parse(answer)? else { return Ok(false) };
     ensure!(status == 200, "answered {status}");
     Ok(answer.len() >= length)

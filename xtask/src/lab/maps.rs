@@ -15,7 +15,7 @@ use ingress_common::{
     map,
 };
 
-use super::until_within;
+use super::{until, until_within};
 
 /// Name under which host 0 is shown.
 pub const UNATTRIBUTED_NAME: &str = "(unattributed)";
@@ -122,6 +122,24 @@ impl Maps {
     pub fn workers(&self, first: u32, count: u32) -> anyhow::Result<Vec<WorkerLoad>> {
         let load = |index| self.workers.get(&index, 0).with_context(|| format!("cannot read worker {index}"));
         (first..first + count).map(load).collect()
+    }
+
+    /// What each of `count` workers holds, from `first` on, once it is `total` together and nothing is on its way.
+    ///
+    /// # Errors
+    /// If after ten seconds it is not, or the kernel refuses a read.
+    pub fn held(&self, first: u32, count: u32, total: usize) -> anyhow::Result<Vec<u64>> {
+        let mut last = Vec::new();
+        let held = until(&format!("workers that hold {total} connections"), || {
+            last = match self.workers(first, count) {
+                Ok(workers) => workers,
+                Err(error) => return Some(Err(error)),
+            };
+            let is_settled = last.iter().all(|load| load.connections() == Some(load.open));
+            let open: Vec<u64> = last.iter().map(|load| load.open).collect();
+            (is_settled && open.iter().sum::<u64>() == total as u64).then_some(Ok(open))
+        });
+        held.flatten().with_context(|| format!("the workers last told {last:?}"))
     }
 
     /// The counters once they add up and stand still.

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod api_server;
+pub mod balance;
 pub mod capability;
 pub mod client;
 pub mod controller;
