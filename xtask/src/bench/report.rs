@@ -203,6 +203,11 @@ pub(super) fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::NAN, f64::min)
 }
 
+/// NaN of none.
+pub(super) fn most(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::NAN, f64::max)
+}
+
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     match values.len() {
@@ -231,7 +236,9 @@ mod tests {
         assert!((median([4.0, 1.0].into_iter()) - 2.5).abs() < 1e-9);
         assert!((spread([1.0, 2.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
         assert!((least([2.0, 1.0, 3.0].into_iter()) - 1.0).abs() < 1e-9);
-        assert!(median(std::iter::empty()).is_nan() && least(std::iter::empty()).is_nan());
+        assert!((most([2.0, 3.0, 1.0].into_iter()) - 3.0).abs() < 1e-9);
+        let none = std::iter::empty::<f64>;
+        assert!(median(none()).is_nan() && least(none()).is_nan() && most(none()).is_nan());
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! node (a way to serve each) ── short connections, cpu ──┐
 //! elsewhere (tests and benches that hold the others) ────┼── figure: rows, verdicts
 //! costs (tests/kernel: TEST_RUN, live frames, nft) ──┬───┘
-//!                                                    └── docs/kernel-figures.md
+//!                                                    ├── docs/kernel-figures.md
+//! node ── balance: how two workers share ────────────┘
 //! node ── flood: what others leave for clients that mean well, by itself
 //! ```
 
+mod balance;
 mod costs;
 mod cpu;
 mod elsewhere;
@@ -33,6 +35,10 @@ const AFTER_HELP: &str = "\
 CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed by the kernel, on live frames
 (BPF_PROG_TEST_RUN), without a sender. Everything happens in namespaces that go with the run. Needs root.
 
+Balance is that of two workers, where XDP chooses one for each connection and where the kernel does, for ports that
+workers share (SO_REUSEPORT): how 120 connections that last are spread, whose packets come by one CPU or by every CPU,
+and how soon they are answered when all ask at once. By XDP's choice no worker is to hold more than 125 % of the mean.
+
 A flood comes from denied networks, from few addresses (each far over its limit) or from many (each sends once), as
 fast as a thread sends it. In its way are the deny list and limits of clients in XDP, the list alone, or nft in the
 place of both. What the first two are there to stop is to leave clients 90 % of their goodput, and to make their 99th
@@ -42,7 +48,7 @@ Exit codes: 0 every figure that was measured is reached; 1 one is not, or someth
 understood.
 
 Examples:
-  cargo xtask bench kernel                # figures 1 to 3 measured, the others cited; about six minutes
+  cargo xtask bench kernel                # figures 1 to 3 and balance measured, the others cited; about six minutes
   cargo xtask bench kernel --all          # all of them
   cargo xtask bench kernel --record       # and write docs/kernel-figures.md
   cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about ten minutes";
@@ -66,7 +72,7 @@ pub(super) struct Args {
     /// Also run the tests and the bench that hold the other figures.
     #[arg(long)]
     all: bool,
-    /// Write instructions and nanoseconds of each program to docs/kernel-figures.md.
+    /// Write instructions and nanoseconds of each program, and balance, to docs/kernel-figures.md.
     #[arg(long)]
     record: bool,
 }
@@ -85,8 +91,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return flood::run(args, &binary, pin);
     }
     let costs = Costs::take()?;
+    let balance = balance::measure(args.rounds, &binary)?;
     if args.record {
-        PART.write(&format!("Linux {}\n\n{}", machine::kernel_version()?, costs.table()))?;
+        let (kernel, costs) = (machine::kernel_version()?, costs.table());
+        let balance = format!("**Balance between workers**\n\n{balance}");
+        PART.write(&format!("Linux {kernel}\n\n**Each program**\n\n{costs}\n{balance}"))?;
     }
     let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
     rows.extend(elsewhere::rows(args.all)?);
@@ -96,10 +105,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let (rounds, seconds) = (args.rounds, args.seconds);
     println!(
-        "\nThe best of all rounds is judged: {rounds} of {seconds} s for figure 1, 8 of 200,000 packets for 2 and 3."
+        "\nThe best of all rounds is judged: {rounds} of {seconds} s for figure 1, 8 of 200,000 packets for 2 and 3.\n\n\
+         {balance}"
     );
     let failed = rows.iter().filter(|row| row.verdict == Verdict::Missed);
-    let failed: Vec<String> = failed.map(|row| row.number.to_string()).collect();
+    let mut failed: Vec<String> = failed.map(|row| row.number.to_string()).collect();
+    if balance.is_missed() {
+        failed.push("balance".to_owned());
+    }
     ensure!(failed.is_empty(), "figures that are not reached: {}", failed.join(", "));
     Ok(())
 }
@@ -107,7 +120,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 /// Figure 1.
 fn short_connections(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<Row> {
     let ways = [Way::Steered, Way::Bound, Way::Redirected];
-    let nodes = ways.into_iter().map(|way| Node::start(way, binary, pin)).collect::<anyhow::Result<Vec<_>>>()?;
+    let nodes = ways.into_iter().map(|way| Node::start(way, binary, 1, pin)).collect::<anyhow::Result<Vec<_>>>()?;
     let (cpu, length) = (Cpu::new(), Duration::from_secs(args.seconds));
     for node in &nodes {
         // Not counted: caches, pools and neighbours are cold.

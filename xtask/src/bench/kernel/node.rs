@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -21,7 +21,9 @@ use crate::{
         Lab, Process,
         client::{Ask, Connection, Protocol, Trust, block_on},
         controller::{DataPath, Options},
-        denied, nft,
+        denied,
+        maps::Maps,
+        nft,
         topology::{NODE_NIC, NODE_V4, Topology},
     },
     process,
@@ -47,6 +49,8 @@ pub(super) enum Way {
     Limiting,
     /// The proxy binds the port.
     Bound,
+    /// As [`Way::Bound`], with XDP, which counts.
+    Counted,
     /// The proxy binds another port, to which nft redirects.
     Redirected,
     /// The proxy binds the port, and nft drops in `netdev` ingress what [`Way::Limiting`] would.
@@ -58,6 +62,7 @@ pub(super) enum Way {
 pub(super) struct Node {
     process: Process,
     pub(super) topology: Topology,
+    bpffs: PathBuf,
     lab: Lab,
 }
 
@@ -70,6 +75,7 @@ impl Way {
             Self::Denying => "denying",
             Self::Limiting => "limiting",
             Self::Bound => "bound",
+            Self::Counted => "counted",
             Self::Redirected => "redirected",
             Self::Filtered => "filtered",
         }
@@ -77,7 +83,7 @@ impl Way {
 
     fn rules(self) -> Option<String> {
         match self {
-            Self::Steered | Self::Denying | Self::Limiting | Self::Bound => None,
+            Self::Steered | Self::Denying | Self::Limiting | Self::Bound | Self::Counted => None,
             Self::Redirected => Some(
                 "table ip nat {\nchain prerouting {\ntype nat hook prerouting priority dstnat;\n\
                  tcp dport 80 redirect to :8080\n}\n}\n"
@@ -101,7 +107,7 @@ impl Way {
     fn settings(self) -> Vec<String> {
         let deny = || format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","));
         match self {
-            Self::Steered | Self::Bound | Self::Redirected | Self::Filtered => Vec::new(),
+            Self::Steered | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => Vec::new(),
             Self::Denying => vec![deny()],
             Self::Limiting => vec![deny(), format!("client-syns-per-second: \"{SYNS_PER_SECOND}\"")],
         }
@@ -110,7 +116,7 @@ impl Way {
     /// What the proxy logs when the kernel has its settings.
     const fn announcements(self) -> &'static [&'static str] {
         match self {
-            Self::Steered | Self::Bound | Self::Redirected | Self::Filtered => &[],
+            Self::Steered | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => &[],
             Self::Denying => &["deny list changed"],
             Self::Limiting => &["deny list changed", "limits of clients changed"],
         }
@@ -120,8 +126,9 @@ impl Way {
 // === impl Node ===
 
 impl Node {
-    /// Makes the network, starts the proxy and waits until it serves; with `pin`, all of its threads run on CPU 1.
-    pub(super) fn start(way: Way, binary: &Path, pin: bool) -> anyhow::Result<Self> {
+    /// Makes the network, starts the proxy with so many workers and waits until it serves; with `pin`, all of its threads
+    /// run on CPU 1.
+    pub(super) fn start(way: Way, binary: &Path, workers: usize, pin: bool) -> anyhow::Result<Self> {
         let lab = Lab::open(&format!("xb-{}", way.name()))?;
         let topology = Topology::build(&lab)?;
         for client in [&topology.client, &topology.router] {
@@ -145,16 +152,17 @@ impl Node {
         fs::write(manifests.join("settings.yaml"), settings)?;
         let bpffs = lab.bpffs()?.join("xdp-ingress");
         let mut options = Options::kernel(binary, &manifests, NODE_NIC, &bpffs);
-        options.workers = 1;
+        options.workers = workers;
         options.path = match way {
             Way::Steered | Way::Denying | Way::Limiting => options.path,
             Way::Bound | Way::Filtered => DataPath::Bind { http: 80, https: 443 },
+            Way::Counted => DataPath::Count { interface: NODE_NIC.into(), bpffs: bpffs.clone() },
             Way::Redirected => DataPath::Bind { http: 8080, https: 8443 },
         };
         let mut command = options.command();
         command.args(["--configmap", "default/settings"]);
         let process = lab.spawn(&topology.node, "xdp-ingress", command)?;
-        let mut node = Self { process, topology, lab };
+        let mut node = Self { process, topology, bpffs, lab };
         node.wait(way)?;
         if pin {
             let pid = node.process.pid().to_string();
@@ -164,12 +172,17 @@ impl Node {
     }
 
     fn wait(&mut self, way: Way) -> anyhow::Result<()> {
-        let Self { process, topology, lab: _ } = self;
+        let Self { process, topology, bpffs: _, lab: _ } = self;
         process.wait_until(READY, "the node serves", || serves(topology))?;
         for words in way.announcements() {
             process.wait_for_log(words, 1)?;
         }
         Ok(())
+    }
+
+    /// Its pinned maps, which ways without programs have not.
+    pub(super) fn maps(&self) -> anyhow::Result<Maps> {
+        Maps::open(&self.bpffs)
     }
 
     /// Microseconds of CPU for a connection with one request, which the proxy answers itself.

@@ -38,7 +38,7 @@ struct Turn {
 /// # Errors
 /// If a node does not start, or a flood takes from clients what is said to be kept for them.
 pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
-    let nodes = WAYS.into_iter().map(|way| Node::start(way, binary, pin)).collect::<anyhow::Result<Vec<_>>>()?;
+    let nodes = WAYS.into_iter().map(|way| Node::start(way, binary, 1, pin)).collect::<anyhow::Result<Vec<_>>>()?;
     nodes.iter().try_for_each(service::prepare)?;
     let mut turns: [Vec<Turn>; WAYS.len()] = Default::default();
     let length = Duration::from_secs(args.seconds);

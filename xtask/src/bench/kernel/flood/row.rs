@@ -72,7 +72,7 @@ const fn in_the_way(way: Way) -> &'static str {
         Way::Denying => "XDP: deny list",
         Way::Filtered => "plain bind, nft netdev ingress: set, `limit rate`",
         Way::Bound => "plain bind: nothing",
-        Way::Steered | Way::Redirected => "nothing",
+        Way::Steered | Way::Counted | Way::Redirected => "nothing",
     }
 }
 
