@@ -6,9 +6,9 @@ use super::{
     hosts::{Plan, Stage, Tls, Way},
     machine, network,
     record::Part,
+    subject::Subject,
 };
 use crate::{
-    build,
     lab::{descriptors, idle, idle::Kind, memory},
     setup,
 };
@@ -52,6 +52,8 @@ pub(super) struct Args {
     /// Write the table to docs/benchmarks.md.
     #[arg(long, conflicts_with_all = ["quick", "peers", "connections", "routes", "certificates"])]
     record: bool,
+    #[command(flatten)]
+    subject: Subject,
 }
 
 /// What is weighed, and how much of it the product may take, in bytes.
@@ -78,11 +80,11 @@ struct Row {
 /// # Errors
 /// When a program that it needs cannot be had, a peer does not start, or a connection fails.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { connections, routes, certificates, peers, quick, record } = args;
+    let Args { connections, routes, certificates, peers, quick, record, subject } = args;
     let part = if *quick { 10 } else { 1 };
     let [connections, routes, certificates] = [connections, routes, certificates].map(|count| (*count / part) as usize);
     setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench memory")?;
-    let binary = build::userspace(build::Profile::Release)?;
+    let binary = subject.program()?;
     network::own()?;
     // A WebSocket takes one of the client and one of the pod; the peer has a limit of its own.
     descriptors::raise(2 * connections as u64 + 2000)?;
@@ -106,7 +108,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let weight = |tls| stage.start(way, Plan { hosts: certificates, tls })?.settled();
         memory::each(weight(Tls::None)?, weight(Tls::Each)?, certificates)
     })?);
-    let text = format!("{conditions}.\n\n{}", table(&rows));
+    let text = format!("{conditions}.{}\n\n{}", subject.remark(), table(&rows));
     println!("{text}");
     if *record {
         PART.write(&text)?;

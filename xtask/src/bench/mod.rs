@@ -8,6 +8,7 @@
 //! routes, memory ── hosts (peers with many hosts, and how each is told of changes)
 //! kernel ── what the kernel part costs
 //! profile ── what a request makes a proxy do, counted
+//! subject ── which build of the product is measured
 //! training ── what is measured, as the training of a build
 //! usage ── time of CPUs and memory of whoever is measured
 //! ```
@@ -31,6 +32,7 @@ mod proxy;
 mod record;
 mod report;
 mod routes;
+mod subject;
 mod training;
 mod usage;
 
@@ -102,12 +104,20 @@ mod tests {
         for (command, words, parts) in [
             (&bench, "bench", &["--quick", "--case h1", "--workers 2", "--peer nginx", "--binary other"][..]),
             (&bench, "bench proxy", &["--quick", "--case h1", "--workers 2", "--peer nginx", "--binary other"][..]),
-            (&bench, "bench routes", &["--quick", "--routes 1000", "--peer nginx"][..]),
+            (&bench, "bench routes", &["--quick", "--routes 1000", "--peer nginx", "--binary other"][..]),
             (
                 &bench,
                 "bench memory",
-                &["--quick", "--peer nginx", "--connections 100", "--routes 100", "--certificates 100"][..],
+                &[
+                    "--quick",
+                    "--peer nginx",
+                    "--connections 100",
+                    "--routes 100",
+                    "--certificates 100",
+                    "--binary other",
+                ][..],
             ),
+            (&bench, "bench kernel", &["--flood", "--binary other"][..]),
             (&profile, "profile", &["--case h1", "--peer nginx", "--requests 100", "--binary other"][..]),
         ] {
             let refused = |words: &str| {
@@ -116,6 +126,7 @@ mod tests {
             };
             let whole = format!("{words} --record");
             assert_eq!(refused(&whole), None, "{whole}");
+            assert_eq!(refused(&format!("{whole} --pgo")), None, "{whole}");
             for part in parts {
                 let words = format!("{whole} {part}");
                 assert_eq!(refused(&words), Some(ErrorKind::ArgumentConflict), "{words}");

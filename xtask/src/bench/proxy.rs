@@ -7,7 +7,7 @@
 use std::{
     fmt::Write as _,
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -26,8 +26,9 @@ use super::{
     peers::{self, Peer, Running, Setting, Stage},
     record::Part,
     report::{Results, Row},
+    subject::Subject,
 };
-use crate::{build, lab::client::block_on, setup};
+use crate::{lab::client::block_on, setup};
 
 pub(super) const AFTER_HELP: &str = "\
 The proxy runs with all default features. With one worker, load and backend are pinned to CPU 0, the proxy to CPU 1;
@@ -84,11 +85,10 @@ pub(super) struct Args {
     /// or `--quick`.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
-    /// A build of the product other than this checkout's.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    subject: Subject,
     /// Write what was measured to docs/benchmarks.md.
-    #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers", "binary"])]
+    #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers"])]
     record: bool,
 }
 
@@ -121,7 +121,7 @@ struct Extent {
 /// When a program that it needs cannot be had, or a peer does not start.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
-    let binary = build::release_or(args.binary.as_deref())?;
+    let binary = args.subject.program()?;
     network::own()?;
     measure(args, &binary)
 }
@@ -138,7 +138,7 @@ fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut loads = Loads::default();
-    let mut text = format!("{}\n\n", machine::description(&args.peers, binary)?);
+    let mut text = format!("{}{}\n\n", machine::description(&args.peers, binary)?, args.subject.remark());
     for session in sessions(args, cpus) {
         eprintln!("{rounds} rounds of {length:?} each: {session:?}");
         write!(text, "{}", session.measure(&args.peers, stage, extent, &mut loads)?)?;

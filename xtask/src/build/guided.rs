@@ -7,29 +7,33 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::stamp::Stamp;
 use crate::setup::Compiler;
 use crate::{bench, process, progress, workspace};
 
 /// Builds twice by `compile`, which is given a target directory and further flags for the compiler, and gives the
-/// directory of its programs; in between the product, which is `program` there, is trained. Gives that directory of the
-/// second build.
-///
-/// The second build finds what is not changed in its target directory. Dependencies stay as an earlier training had them
-/// there: cargo does not look at counts.
+/// directory of its programs; in between the product, which is `program` there, is trained, unless it was the last to be.
+/// Gives the directory of the second build.
 ///
 /// # Errors
 /// When something does not compile, rustup has no llvm-profdata, or the training fails.
 pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBuf>) -> Result<PathBuf> {
-    let place = workspace::target_dir().join("guided");
-    let (counts, merged) = (place.join("counts"), place.join("merged.profdata"));
     let profdata = Compiler::active()?.profdata()?;
+    let place = workspace::target_dir().join("guided");
+    let [counts, merged, trained] = ["counts", "merged.profdata", "trained.sha256"].map(|name| place.join(name));
     progress::note("building what counts its branches");
     let counting = compile(&place.join("counting"), &[format!("-Cprofile-generate={}", counts.display())])?;
-    if counts.exists() {
-        fs::remove_dir_all(&counts).with_context(|| format!("cannot remove `{}`", counts.display()))?;
+    let mut stamp = Stamp::default();
+    stamp.path(&counting, program)?;
+    let stamp = stamp.finish();
+    if !fs::read_to_string(&trained).is_ok_and(|last| last == stamp) {
+        if counts.exists() {
+            fs::remove_dir_all(&counts).with_context(|| format!("cannot remove `{}`", counts.display()))?;
+        }
+        bench::train(&counting.join(program))?;
+        process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;
+        fs::write(&trained, stamp).with_context(|| format!("cannot write `{}`", trained.display()))?;
     }
-    bench::train(&counting.join(program))?;
-    process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;
     progress::note("building what the counts say");
     compile(&place, &[format!("-Cprofile-use={}", merged.display())])
 }

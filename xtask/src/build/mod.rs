@@ -104,14 +104,6 @@ pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
     Ok(())
 }
 
-/// `binary`, which somebody has built, or a release of this checkout.
-///
-/// # Errors
-/// As [`userspace`].
-pub fn release_or(binary: Option<&Path>) -> Result<PathBuf> {
-    binary.map_or_else(|| userspace(Profile::Release), |binary| Ok(binary.to_owned()))
-}
-
 /// Makes the machine ready, builds the kernel programs and the product, and gives the path of the binary `xdp-ingress`.
 ///
 /// # Errors

@@ -28,8 +28,8 @@ use self::{
     figure::{Clause, Row, Spread, Verdict},
     node::{Node, Way},
 };
-use super::{goal::Limit, machine, record::Part};
-use crate::{build, lab::capability, setup};
+use super::{goal::Limit, machine, record::Part, subject::Subject};
+use crate::{lab::capability, setup};
 
 const AFTER_HELP: &str = "\
 CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed by the kernel, on live frames
@@ -75,6 +75,8 @@ pub(super) struct Args {
     /// Write instructions and nanoseconds of each program, and balance, to docs/kernel-figures.md.
     #[arg(long)]
     record: bool,
+    #[command(flatten)]
+    subject: Subject,
 }
 
 /// Measures, and prints Markdown.
@@ -85,7 +87,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let missing = capability::missing();
     ensure!(missing.is_empty(), "`cargo xtask bench kernel` needs what this machine lacks: {}", missing.join("; "));
     setup::packages(&["iproute2", "nftables", "util-linux", "wrk"], "bench kernel")?;
-    let binary = build::userspace(build::Profile::Release)?;
+    let binary = args.subject.program()?;
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     if args.flood {
         return flood::run(args, &binary, pin);
@@ -95,7 +97,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if args.record {
         let (kernel, costs) = (machine::kernel_version()?, costs.table());
         let balance = format!("**Balance between workers**\n\n{balance}");
-        PART.write(&format!("Linux {kernel}\n\n**Each program**\n\n{costs}\n{balance}"))?;
+        PART.write(&format!("Linux {kernel}.{}\n\n**Each program**\n\n{costs}\n{balance}", args.subject.remark()))?;
     }
     let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
     rows.extend(elsewhere::rows(args.all)?);

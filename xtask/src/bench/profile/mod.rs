@@ -15,10 +15,7 @@ mod report;
 mod samples;
 mod strace;
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -36,8 +33,9 @@ use super::{
     machine, network,
     peers::{self, Peer, Running, Stage},
     record::Part,
+    subject::Subject,
 };
-use crate::{build, process, setup};
+use crate::{process, setup};
 
 const AFTER_HELP: &str = "\
 Each peer runs with one worker: under callgrind, which counts instructions in user mode of all its threads, and again
@@ -81,11 +79,10 @@ pub struct Args {
     #[arg(long)]
     sample: bool,
     /// Write the table to docs/benchmarks.md.
-    #[arg(long, conflicts_with_all = ["cases", "peers", "requests", "binary"])]
+    #[arg(long, conflicts_with_all = ["cases", "peers", "requests"])]
     record: bool,
-    /// A build of the product other than this checkout's.
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    subject: Subject,
 }
 
 /// Counts, and prints Markdown.
@@ -97,13 +94,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
     packages.extend(args.sample.then_some("linux-perf"));
     setup::packages(&packages, "profile")?;
-    let binary = build::release_or(args.binary.as_deref())?;
+    let binary = args.subject.program()?;
     network::own()?;
     count(args, &binary)
 }
 
 fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
-    let Args { cases, peers, requests, functions, sample, record, binary: _ } = args;
+    let Args { cases, peers, requests, functions, sample, record, subject } = args;
     let cases: &[Case] = if cases.is_empty() { Case::value_variants() } else { cases };
     let folder = tempfile::Builder::new().prefix("xdp-ingress-profile-").tempdir().context("cannot make a folder")?;
     let credentials = Credentials::write(folder.path())?;
@@ -129,7 +126,7 @@ fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
         println!("{}", report.samples());
     }
     if *record {
-        PART.write(&format!("{}\n\n{table}", versions(peers)?))?;
+        PART.write(&format!("{}.{}\n\n{table}", versions(peers)?, subject.remark()))?;
     }
     Ok(())
 }

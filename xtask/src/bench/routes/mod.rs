@@ -15,8 +15,9 @@ use super::{
     hosts::{CERTIFICATES, Change, Plan, Serving, Stage, Tls, Way},
     machine, network,
     record::Part,
+    subject::Subject,
 };
-use crate::{build, lab::descriptors, setup};
+use crate::{lab::descriptors, setup};
 
 const AFTER_HELP: &str = "\
 A change is timed from when a peer is told of it (a signal, a command, an event, the renaming of a file) to the end of
@@ -65,6 +66,8 @@ pub(super) struct Args {
     /// Write the tables to docs/benchmarks.md.
     #[arg(long, conflicts_with_all = ["quick", "routes", "peers"])]
     record: bool,
+    #[command(flatten)]
+    subject: Subject,
 }
 
 /// From so many on nginx is left out, unless it is asked for.
@@ -86,10 +89,10 @@ fn hosts(text: &str) -> Result<usize, String> {
 /// # Errors
 /// When a program that it needs cannot be had, a peer does not start, or a request to the product fails.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { routes, peers, rounds, slow, quick, record } = args;
+    let Args { routes, peers, rounds, slow, quick, record, subject } = args;
     let (routes, rounds) = if *quick { (&[1000][..], 3) } else { (routes.as_slice(), *rounds) };
     setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench routes")?;
-    let binary = build::userspace(build::Profile::Release)?;
+    let binary = subject.program()?;
     network::own()?;
     descriptors::raise(DESCRIPTORS)?;
     let mut results = Results::default();
@@ -107,7 +110,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             }
         }
     }
-    let text = format!("{conditions}; {rounds} rounds, medians.\n\n{results}");
+    let text = format!("{conditions}; {rounds} rounds, medians.{}\n\n{results}", subject.remark());
     println!("{text}");
     if *record {
         PART.write(&text)?;
