@@ -262,7 +262,11 @@ impl Scrape {
                 "Requests that did not reach their mirror whole, as it is away, slow, or overloaded",
                 mirrors_cut,
             ),
-            ("access_log_lines_dropped", "Lines of the access log that nobody took in time", log_lines_dropped),
+            (
+                "access_log_lines_dropped",
+                "Lines of the access log that nobody took in time, or that could not be written",
+                log_lines_dropped,
+            ),
             ("passwords_hashed", "Passwords whose hash was computed, as they were not remembered", passwords_hashed),
             ("tokens_verified", "Tokens whose signature was verified, as they were not remembered", tokens_verified),
         ] {

@@ -32,7 +32,7 @@ pub struct Certificates {
     problems: BTreeMap<Arc<str>, String>,
 }
 
-/// A certificate that cannot be used; its names are served with the fallback certificate meanwhile.
+/// A certificate that cannot be used; its names, if it has any here, are served with the fallback certificate meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CertificateProblem {
     /// [`Certificate::origin`].

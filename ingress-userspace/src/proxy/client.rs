@@ -21,7 +21,7 @@ const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Bytes of the longest address in text.
-const ADDRESS_MAX: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
+const ADDRESS_MAX: usize = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".len();
 
 /// The other end of a connection, as the socket or the PROXY protocol tells.
 #[derive(Debug)]

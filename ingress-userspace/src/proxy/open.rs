@@ -22,12 +22,9 @@ use super::{
     proxy_protocol::{self, Header},
     refusal::Refusal,
     snapshot::Snapshot,
+    speak::PIECE,
     stream, tls,
 };
-
-/// Bytes of a TLS connection that are encrypted and not sent: a read of a body, the piece before it, and the head. By
-/// rustls' own limit, 64 KiB, what just exceeds it goes out by itself, in another record and another system call.
-const SEALED_MAX: usize = 160 * 1024;
 
 /// Opens a connection; `None` if it is not to be served, or was passed on.
 pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened> {
@@ -66,7 +63,7 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
     };
     match accepted {
         Ok(Ok(mut stream)) => {
-            stream.get_mut().1.set_buffer_limit(Some(SEALED_MAX));
+            stream.get_mut().1.set_buffer_limit(Some(PIECE));
             Some(stream)
         }
         failed => {

@@ -118,7 +118,7 @@ pub struct StatsView {
     pub timed_out: u64,
     /// Requests that were not mirrored as they should be: cut off, or not sent at all.
     pub mirrors_cut: u64,
-    /// Lines of the access log that were dropped, as nobody took them in time.
+    /// Lines of the access log that nobody took in time, or that could not be written.
     pub log_lines_dropped: u64,
     /// Spans of traces, in the order of [`SpanFate::ALL`].
     pub spans: [u64; SpanFate::ALL.len()],

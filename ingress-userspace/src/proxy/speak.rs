@@ -36,9 +36,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// …and has this long to give it.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a request that are read at one time, once a client has shown that it sends so many, or of a response that
-/// wait to be written. A body of 64 KiB, of which programs are fond, fits in with its head.
-const READ_MAX: usize = 128 * 1024;
+/// Bytes that are read of a client at one time, once it has shown that it sends so many, and that wait to be written to
+/// it, or encrypted for it, at one time. A body of 64 KiB, of which programs are fond, fits in with its head: with 64 KiB
+/// its last bytes went by themselves, by a system call and, over TLS, in a record of their own.
+pub(super) const PIECE: usize = 80 * 1024;
 
 /// What hyper takes for [`super::Options::headers_max`] if it is told nothing.
 const HYPER_HEADERS_MAX: usize = 100;
@@ -55,7 +56,7 @@ where
         // `Progress` does this without a timer per request.
         .header_read_timeout(None)
         .max_header_size(options.head_max)
-        .max_buf_size(options.head_max.saturating_mul(2).max(READ_MAX))
+        .max_buf_size(options.head_max.saturating_mul(2).max(PIECE))
         .half_close(false);
     // With hyper's own limit it keeps the parsed fields on the stack without clearing them first.
     if options.headers_max != HYPER_HEADERS_MAX {

@@ -274,13 +274,14 @@ pub(super) fn run(
         let datagrams = datagrams::run(Rc::clone(worker), udp, signal.clone());
         tokio::select! {
             _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
-            never = worker.lines.follow() => match never {},
+            never = worker.lines.hand_over_in_time() => match never {},
         }
     });
     let cut = worker.connections.borrow().len();
     // With the runtime go the tasks of the connections that are left, and with them what they hold.
     // Hashes of passwords that are under way are waited for, and no sign is to be expected meanwhile.
     worker.pulse.end();
+    worker.lines.hand_over();
     drop(runtime);
     worker.lines.hand_over();
     cut

@@ -1,6 +1,6 @@
 //! Random objects, as manifests. They have few names, so that they meet.
 
-use std::fs;
+use std::{fs, sync::LazyLock};
 
 use proptest::prelude::*;
 
@@ -118,12 +118,15 @@ fn any_secret() -> impl Strategy<Value = String> {
     })
 }
 
-/// Another certificate for the names of the one in the case `tls`.
+/// Another certificate for the names of the one in the case `tls`; the same each time in one process.
 pub(crate) fn rotated() -> String {
-    let names = ["a.test", "*.wild.test"].map(str::to_owned);
-    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
-    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    format!("stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}\n")
+    static MADE: LazyLock<String> = LazyLock::new(|| {
+        let names = ["a.test", "*.wild.test"].map(str::to_owned);
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        format!("stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}\n")
+    });
+    MADE.clone()
 }
 
 fn any_config_map() -> impl Strategy<Value = String> {

@@ -18,7 +18,7 @@ use super::{
     address::Machinery,
     destination::{self, Destination, Gathered},
     records::Part,
-    secret::{self, Held},
+    secret::{self, Content},
     settings::Globals,
     topology::Place,
 };
@@ -71,7 +71,7 @@ pub(super) struct Memo {
     pub(super) machinery: Option<Arc<Machinery>>,
     pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
     /// By the Secret that holds them.
-    pub(super) certificates: HashMap<ObjectName, Arc<Held>>,
+    pub(super) certificates: HashMap<ObjectName, Arc<Content>>,
 }
 
 /// What all parts of one translation share.
@@ -196,7 +196,7 @@ impl<'c> Context<'c> {
     }
 
     /// What the Secret `name` holds for TLS with clients. Chain and key must not be looked at, as nobody notes that.
-    pub(super) fn certificate(&mut self, name: &ObjectName) -> Arc<Held> {
+    pub(super) fn certificate(&mut self, name: &ObjectName) -> Arc<Content> {
         self.trace.reads.insert(Dependency::Certificate(name.clone()));
         if let Some(known) = self.memo.certificates.get(name) {
             return Arc::clone(known);

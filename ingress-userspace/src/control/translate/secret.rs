@@ -1,7 +1,7 @@
 //! Reads the certificate of a TLS Secret, for all hosts at once, and checks that it is meant for each. It does not load
 //! keys.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use rustls_pki_types::CertificateRevocationListDer;
@@ -19,7 +19,7 @@ use crate::{
 
 /// What a Secret holds for TLS with clients.
 #[derive(PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum Content {
     /// There is no such Secret.
     Nothing,
     /// What is wrong with it.
@@ -29,15 +29,15 @@ pub(super) enum Held {
 }
 
 /// Reads Secret `name`. What is wrong with its OCSP response is said here, the rest by whoever names it.
-pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Held {
-    let Some(stored) = context.secret(name) else { return Held::Nothing };
+pub(super) fn hold(name: &ObjectName, context: &mut Context<'_>) -> Content {
+    let Some(stored) = context.secret(name) else { return Content::Nothing };
     match read(name, &stored.object) {
         Ok(certificate) => {
             tell_of_staple(name, stored, &certificate, context);
             let names = names(&certificate);
-            Held::Certificate { certificate: Arc::new(certificate), names }
+            Content::Certificate { certificate: Arc::new(certificate), names }
         }
-        Err(reason) => Held::Broken { secret: stored.refer(Kind::Secret, name), reason },
+        Err(reason) => Content::Broken { secret: stored.refer(Kind::Secret, name), reason },
     }
 }
 
@@ -51,21 +51,21 @@ pub(super) fn certificate(
 ) -> Option<Arc<str>> {
     let held = context.certificate(name);
     let (reason, message) = match &*held {
-        Held::Certificate { certificate, names } if covers(names, pattern) => {
+        Content::Certificate { certificate, names } if covers(names, pattern) => {
             return Some(Arc::clone(&certificate.origin));
         }
-        Held::Certificate { .. } => (
+        Content::Certificate { .. } => (
             Reason::CertHostMismatch,
             format!(
                 "the certificate of secret `{name}` has no name for host `{pattern}`; issue one that has, the default certificate serves it"
             ),
         ),
-        Held::Broken { secret, reason } => {
+        Content::Broken { secret, reason } => {
             context.report(secret, Reason::InvalidCertificate, reason.clone());
             let message = format!("secret `{name}`: {reason}; the default certificate serves `{pattern}`");
             (Reason::InvalidCertificate, message)
         }
-        Held::Nothing => (
+        Content::Nothing => (
             Reason::SecretNotFound,
             format!("secret `{name}` does not exist; create it, the default certificate serves `{pattern}`"),
         ),
@@ -78,13 +78,13 @@ pub(super) fn certificate(
 /// on the Secret.
 pub(super) fn fallback(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<str>> {
     match &*context.certificate(name) {
-        Held::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
-        Held::Broken { secret, reason } => {
+        Content::Certificate { certificate, names: _ } => return Some(Arc::clone(&certificate.origin)),
+        Content::Broken { secret, reason } => {
             let message =
                 format!("{reason}; `--default-ssl-certificate` names it, a self-signed certificate stands in");
             context.report(secret, Reason::InvalidCertificate, message);
         }
-        Held::Nothing => {
+        Content::Nothing => {
             let message = "`--default-ssl-certificate` names it, but it does not exist; create it, a self-signed certificate stands in";
             context.report(&name.refer(Kind::Secret, &Origin::Api), Reason::SecretNotFound, message.into());
         }
@@ -159,7 +159,9 @@ pub(super) fn read(name: &ObjectName, secret: &Secret) -> Result<Certificate, St
 /// Whom the leaf is for.
 fn names(certificate: &Certificate) -> Box<[HostPattern]> {
     let Some(Ok(leaf)) = certificate.chain.first().map(EndEntityCert::try_from) else { return Box::default() };
-    leaf.valid_dns_names().filter_map(|name| HostPattern::parse(name).ok()).collect()
+    // In an order of their own: an issuer may name them in another one each time.
+    let names: BTreeSet<_> = leaf.valid_dns_names().filter_map(|name| HostPattern::parse(name).ok()).collect();
+    names.into_iter().collect()
 }
 
 /// Whether one of `names` covers `pattern`. A wildcard host needs the same wildcard in the certificate.
@@ -171,9 +173,9 @@ fn covers(names: &[HostPattern], pattern: &HostPattern) -> bool {
     }
 }
 
-// === impl Held ===
+// === impl Content ===
 
-impl Held {
+impl Content {
     /// Whether hosts are told the same by both, as they are not of chain and key.
     pub(super) fn looks_like(&self, other: &Self) -> bool {
         match (self, other) {

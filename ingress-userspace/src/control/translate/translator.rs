@@ -22,7 +22,7 @@ use super::{
     destination, ingress,
     merge::{self, Merged, MergedHost},
     records::{Part, Records},
-    secret::{self, Held},
+    secret::{self, Content},
     service,
     settings::{self, Globals},
     streams, tickets,
@@ -406,10 +406,10 @@ impl Translator {
     /// Brings the certificate of Secret `name` in the table up to date.
     fn certify(&mut self, name: &ObjectName, memo: &Memo) {
         match memo.certificates.get(name).map(Arc::as_ref) {
-            Some(Held::Certificate { certificate, names: _ }) => {
+            Some(Content::Certificate { certificate, names: _ }) => {
                 self.table.certificates.insert(Arc::clone(&certificate.origin), Arc::clone(certificate));
             }
-            Some(Held::Nothing | Held::Broken { .. }) | None => {
+            Some(Content::Nothing | Content::Broken { .. }) | None => {
                 self.table.certificates.remove(name.to_string().as_str());
             }
         }

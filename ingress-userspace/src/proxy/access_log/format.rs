@@ -112,7 +112,8 @@ fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp)
         LogField::User => Value::Text(user(&request.headers)?.into()),
         LogField::TimeCommon => Value::Text(strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into()),
         LogField::TimeIso => Value::Time(now),
-        LogField::TimeUnix => Value::Seconds(now.as_duration().unsigned_abs()),
+        // As long as a millisecond lasts, like the times to the second.
+        LogField::TimeUnix => Value::Seconds(Duration::from_millis(now.as_millisecond().unsigned_abs())),
         LogField::Request => {
             Value::Request { method: request.method.as_str(), target: target(), version: version(request.version) }
         }
@@ -159,7 +160,7 @@ impl Value<'_> {
             }
             Self::Number(number) => push_number(line, *number),
             Self::Seconds(time) => {
-                // Rounded as a float would be.
+                // Rounded: most of these are some hundred microseconds.
                 let time = time.saturating_add(Duration::from_micros(500));
                 push_number(line, time.as_secs());
                 // With the zeros that it begins with.

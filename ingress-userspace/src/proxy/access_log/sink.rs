@@ -6,7 +6,8 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     convert::Infallible,
-    io::{self, Write},
+    fmt,
+    io::{self, ErrorKind, Write},
     mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -72,10 +73,17 @@ enum Stage {
 }
 
 /// Whole lines.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Block {
     text: String,
     lines: u64,
+}
+
+/// Writes blocks, and knows whether it stands within a line.
+struct Writer<W> {
+    to: W,
+    /// An error has cut off the line before.
+    is_torn: bool,
 }
 
 // === impl Sink ===
@@ -112,7 +120,11 @@ impl Drop for SinkGuard {
         }
         self.0.changed.notify_all();
         let ended = self.0.changed.wait_timeout_while(state, END, |state| state.stage != Stage::Ended);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        let (state, _) = ended.unwrap_or_else(PoisonError::into_inner);
+        let left: u64 = state.blocks.iter().map(|block| block.lines).sum();
+        if left > 0 {
+            tracing::warn!(left, "lines of the access log are lost: nobody takes them");
+        }
     }
 }
 
@@ -129,7 +141,7 @@ impl Queue {
             self.dropped.fetch_add(block.lines, Relaxed);
             return;
         }
-        state.bytes += block.text.len();
+        state.bytes += block.text.capacity();
         state.blocks.push_back(block);
         // First, or whoever is woken up on the same CPU finds it locked and has to be woken up again.
         drop(state);
@@ -141,19 +153,59 @@ impl Queue {
         let waits = |state: &mut State| state.blocks.is_empty() && state.stage == Stage::Writing;
         let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         let block = state.blocks.pop_front()?;
-        state.bytes -= block.text.len();
+        state.bytes -= block.text.capacity();
         Some(block)
     }
 
-    fn write_to(&self, mut writer: impl Write) {
+    fn write_to(&self, to: impl Write) {
+        let mut writer = Writer { to, is_torn: false };
         while let Some(block) = self.next() {
-            let written = writer.write_all(block.text.as_bytes()).and_then(|()| writer.flush());
-            if written.is_err() {
-                self.dropped.fetch_add(block.lines, Relaxed);
-            }
+            self.dropped.fetch_add(writer.write(&block), Relaxed);
         }
         self.state().stage = Stage::Ended;
         self.changed.notify_all();
+    }
+}
+
+// === impl Writer ===
+
+impl<W: Write> Writer<W> {
+    /// Writes a block, as far as there is no error. Returns how many of its lines are lost.
+    fn write(&mut self, block: &Block) -> u64 {
+        if self.is_torn && self.try_write(b"\n").is_empty() {
+            self.is_torn = false;
+        }
+        let text = block.text.as_bytes();
+        let rest = if self.is_torn { text } else { self.try_write(text) };
+        let written = &text[..text.len() - rest.len()];
+        self.is_torn |= written.last().is_some_and(|last| *last != b'\n');
+        rest.iter().filter(|byte| **byte == b'\n').count() as u64
+    }
+
+    /// Writes what it can, and returns what is left because of an error.
+    fn try_write<'t>(&mut self, mut text: &'t [u8]) -> &'t [u8] {
+        while !text.is_empty() {
+            match self.to.write(text) {
+                Ok(count @ 1..) => text = &text[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A pipe whose other end has asked for this, and is slow.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
+                Ok(0) | Err(_) => return text,
+            }
+        }
+        // A buffer that cannot be emptied is told of by the next write.
+        self.to.flush().unwrap_or_default();
+        text
+    }
+}
+
+// === impl Block ===
+
+/// Without its text, in which there may be secrets of clients.
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, lines } = self;
+        f.debug_struct("Block").field("bytes", &text.len()).field("lines", lines).finish()
     }
 }
 
@@ -179,10 +231,12 @@ impl Lines {
 
     /// Hands over what there is.
     pub(in crate::proxy) fn hand_over(&self) {
-        let mut block = self.block.borrow_mut();
-        // The next one will be about as large.
-        let next = Block { text: String::with_capacity(block.text.len()), lines: 0 };
-        let block = mem::replace(&mut *block, next);
+        let block = {
+            let mut block = self.block.borrow_mut();
+            // The next one will be about as large, or a little larger.
+            let next = Block { text: String::with_capacity(block.text.len() / 8 * 9), lines: 0 };
+            mem::replace(&mut *block, next)
+        };
         if let Some(Sink(queue)) = self.shared.sink.get()
             && block.lines > 0
         {
@@ -191,7 +245,7 @@ impl Lines {
     }
 
     /// Hands over blocks that do not become full, for as long as it is polled.
-    pub(in crate::proxy) async fn follow(&self) -> Infallible {
+    pub(in crate::proxy) async fn hand_over_in_time(&self) -> Infallible {
         loop {
             self.begun.notified().await;
             tokio::time::sleep(PAUSE).await;
@@ -222,6 +276,51 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Takes as many bytes as each of these numbers says, or has an error.
+    struct Fitful {
+        fits: VecDeque<io::Result<usize>>,
+        took: String,
+    }
+
+    impl Write for &mut Fitful {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = self.fits.pop_front().unwrap_or(Ok(bytes.len()))?.min(bytes.len());
+            self.took.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_tears_one_line_and_what_is_lost_is_counted() {
+        let full = || Err(ErrorKind::StorageFull.into());
+        let (again, slow) = (|| Err(ErrorKind::Interrupted.into()), || Err(ErrorKind::WouldBlock.into()));
+        for (fits, took, lost) in [
+            (vec![], "1\n2\n3\n4\n", 0),
+            (vec![Ok(1), again(), Ok(2), slow()], "1\n2\n3\n4\n", 0),
+            // In the middle of the second line.
+            (vec![Ok(3), full()], "1\n2\n3\n4\n", 1),
+            // Between two lines, and before any.
+            (vec![Ok(2), full()], "1\n3\n4\n", 1),
+            (vec![full()], "3\n4\n", 2),
+            // The end of the torn line cannot be written either.
+            (vec![Ok(3), full(), full()], "1\n2", 3),
+        ] {
+            let mut to = Fitful { fits: fits.into(), took: String::new() };
+            let mut writer = Writer { to: &mut to, is_torn: false };
+            let counted = writer.write(&block("1\n2\n")) + writer.write(&block("3\n4\n"));
+            assert_eq!((to.took.as_str(), counted), (took, lost));
+        }
+    }
+
+    #[test]
+    fn a_block_does_not_show_its_text() {
+        assert_eq!(format!("{:?}", block("/?token=secret\n")), "Block { bytes: 15, lines: 1 }");
     }
 
     fn block(text: &str) -> Block {
@@ -257,7 +356,7 @@ mod tests {
         sink.0.add(block(&line));
         sink.0.add(block("no\nroom\n"));
         assert_eq!(sink.dropped(), 2);
-        open.send(Err(io::ErrorKind::StorageFull.into())).expect("it is asked");
+        open.send(Err(ErrorKind::StorageFull.into())).expect("it is asked");
         drop(open);
         drop(guard);
         assert_eq!(tells.into_iter().map(|text| text.len()).collect::<Vec<_>>(), [line.len()]);

@@ -44,7 +44,8 @@ pub struct Limits {
     pub head_max: usize,
     /// Most header fields of a response, and of its trailers; 100. Values over [`head::HEADERS_MAX`] count as that.
     pub headers_max: usize,
-    /// Whether values of fields are copied, rather than slices of the buffer that they were read into; not by default.
+    /// Whether values of fields are slices of a copy of the whole head, rather than of the buffer that it was read into;
+    /// not by default.
     /// For whoever keeps some for long, as an HTTP/2 connection does in its HPACK table (RFC 7541, 2.3.2): each would
     /// keep 16 KiB from being used again. To `h2`, whose buffers are hyper's, it means nothing.
     pub copies_fields: bool,
