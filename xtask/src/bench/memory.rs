@@ -25,7 +25,7 @@ Examples:
   cargo xtask bench memory
   cargo xtask bench memory --quick              # a tenth of everything, for review
   cargo xtask bench memory --connections 5000
-  cargo xtask bench memory --record             # and write docs/benchmarks.md";
+  cargo xtask bench memory --pgo --record       # and write docs/benchmarks.md";
 
 /// What `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench memory --record" };

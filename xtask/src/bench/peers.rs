@@ -3,7 +3,7 @@
 use std::{
     fmt, fs,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -194,7 +194,12 @@ impl Running {
         usage::seconds(usage::tree(self.child.id()).into_iter().filter_map(usage::cpu_ticks).sum())
     }
 
-    /// Asks the peer to end and waits for it.
+    /// Whether a signal has ended it, rather than it itself.
+    pub(super) fn was_killed(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some_and(|status| status.signal().is_some()))
+    }
+
+    /// Asks the peer to end and waits for it; after five seconds it is killed.
     pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM)?;

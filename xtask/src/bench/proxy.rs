@@ -45,7 +45,7 @@ Examples:
   cargo xtask bench proxy --case h1 --rounds 9   # one case, with more certainty
   cargo xtask bench proxy --case h1,https,h2 --workers 2
   cargo xtask bench proxy --case h1 --changes    # h1, and latency, also while routes change
-  cargo xtask bench proxy --record               # everything, written to docs/benchmarks.md
+  cargo xtask bench proxy --pgo --record         # everything, written to docs/benchmarks.md
   cargo xtask bench kernel                       # what the kernel part costs, beside nft; as root
   cargo xtask bench routes                       # how long a change takes among many hosts
   cargo xtask bench memory                       # what connections, routes and certificates take

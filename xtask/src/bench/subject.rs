@@ -30,9 +30,7 @@ impl Subject {
     /// A sentence for whoever reads the results, if there is something to say.
     pub(super) fn remark(&self) -> &'static str {
         match self {
-            Self { pgo: true, .. } => {
-                " xdp-ingress is laid out by a training run (`--pgo`), the others are Debian's builds."
-            }
+            Self { pgo: true, .. } => " xdp-ingress is laid out by a training run (`--pgo`).",
             Self { binary: Some(_), .. } => " xdp-ingress is a build from elsewhere (`--binary`).",
             Self { .. } => "",
         }

@@ -45,6 +45,7 @@ fn train_here(binary: &Path) -> anyhow::Result<()> {
             ensure!(sample.errors == 0, "{} of {} requests failed in `{case:?}`", sample.errors, sample.requests);
         }
         product.stop()?;
+        ensure!(!product.was_killed()?, "it did not end in order, and so its counts are lost");
     }
     backend.stop()
 }

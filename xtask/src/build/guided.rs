@@ -26,9 +26,12 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
     let mut stamp = Stamp::default();
     stamp.path(&counting, program)?;
     let stamp = stamp.finish();
-    if !fs::read_to_string(&trained).is_ok_and(|last| last == stamp) {
-        if counts.exists() {
-            fs::remove_dir_all(&counts).with_context(|| format!("cannot remove `{}`", counts.display()))?;
+    if !(merged.is_file() && fs::read_to_string(&trained).is_ok_and(|last| last == stamp)) {
+        // What is interrupted from here on is not taken for finished.
+        for (path, remove) in [(&trained, fs::remove_file::<&PathBuf> as fn(_) -> _), (&counts, fs::remove_dir_all)] {
+            if path.exists() {
+                remove(path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+            }
         }
         bench::train(&counting.join(program))?;
         process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{process, workspace};
 
@@ -83,6 +83,7 @@ impl Compiler {
                 "profile-guided optimisation needs llvm-profdata; run `rustup component add llvm-tools` where rustup's \
                  servers can be reached",
             )?;
+            ensure!(program.is_file(), "rustup said it was done but `{}` is not there", program.display());
         }
         Ok(program)
     }

@@ -37,7 +37,7 @@ CPU time is that of the load, the proxy and ksoftirqd together. Drops are timed 
 
 Balance is that of two workers, where XDP chooses one for each connection and where the kernel does, for ports that
 workers share (SO_REUSEPORT): how 120 connections that last are spread, whose packets come by one CPU or by every CPU,
-and how soon they are answered when all ask at once. By XDP's choice no worker is to hold more than 125 % of the mean.
+and how soon they are answered when all ask at once. By XDP's choice no worker is to hold more than 125 % of the mean, and three.
 
 A flood comes from denied networks, from few addresses (each far over its limit) or from many (each sends once), as
 fast as a thread sends it. In its way are the deny list and limits of clients in XDP, the list alone, or nft in the
@@ -50,7 +50,7 @@ understood.
 Examples:
   cargo xtask bench kernel                # figures 1 to 3 and balance measured, the others cited; about six minutes
   cargo xtask bench kernel --all          # all of them
-  cargo xtask bench kernel --record       # and write docs/kernel-figures.md
+  cargo xtask bench kernel --pgo --record # and write docs/kernel-figures.md
   cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about ten minutes";
 
 /// What `--record` writes.
@@ -96,8 +96,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let balance = balance::measure(args.rounds, &binary)?;
     if args.record {
         let (kernel, costs) = (machine::kernel_version()?, costs.table());
-        let balance = format!("**Balance between workers**\n\n{balance}");
-        PART.write(&format!("Linux {kernel}.{}\n\n**Each program**\n\n{costs}\n{balance}", args.subject.remark()))?;
+        let balance = format!("**Balance between workers**{}\n\n{balance}", args.subject.remark());
+        PART.write(&format!("Linux {kernel}\n\n**Each program**\n\n{costs}\n{balance}"))?;
     }
     let mut rows = vec![short_connections(args, &binary, pin)?, drops(&costs)?, full_path(&costs)?];
     rows.extend(elsewhere::rows(args.all)?);

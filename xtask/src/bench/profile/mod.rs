@@ -54,7 +54,7 @@ Examples:
   cargo xtask profile                                     # all cases, beside nginx; about two minutes
   cargo xtask profile --case h1 --functions               # which functions take the instructions
   cargo xtask profile --case h2 --peer xdp-ingress --sample
-  cargo xtask profile --record                            # and write docs/benchmarks.md";
+  cargo xtask profile --pgo --record                      # and write docs/benchmarks.md";
 
 /// What `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask profile --record" };

@@ -34,7 +34,7 @@ Examples:
   cargo xtask bench routes --quick                   # 1,000 hosts, three rounds, for review
   cargo xtask bench routes --routes 100000 --slow    # nginx too, which reads them all for each change
   cargo xtask bench routes --peer xdp-ingress --rounds 50
-  cargo xtask bench routes --record                  # and write docs/benchmarks.md";
+  cargo xtask bench routes --pgo --record            # and write docs/benchmarks.md";
 
 /// What `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench routes --record" };
