@@ -6,9 +6,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     convert::Infallible,
-    fmt,
     io::{self, ErrorKind, Write},
-    mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -31,23 +29,23 @@ const QUEUE_MAX: usize = 16 * 1024 * 1024;
 const END: Duration = Duration::from_secs(1);
 
 /// Where lines go.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Sink(Arc<Queue>);
 
 /// Has what is left written when it is dropped, which takes a second at most.
-#[derive(Debug)]
 pub struct SinkGuard(Arc<Queue>);
 
 /// Lines of a worker that are not handed over yet.
 pub(in crate::proxy) struct Lines {
     shared: Arc<Shared>,
-    block: RefCell<Block>,
-    /// A block has its first line.
+    /// Whole lines.
+    block: RefCell<String>,
+    /// The block has its first line.
     begun: Notify,
 }
 
-/// Blocks that wait to be written.
-#[derive(Debug, Default)]
+/// Blocks that wait to be written. Without `Debug`: in them may be secrets of clients.
+#[derive(Default)]
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -55,9 +53,9 @@ struct Queue {
     dropped: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<String>,
     /// Of all of them.
     bytes: usize,
     stage: Stage,
@@ -70,13 +68,6 @@ enum Stage {
     /// What is left is written.
     Ending,
     Ended,
-}
-
-/// Whole lines.
-#[derive(Default)]
-struct Block {
-    text: String,
-    lines: u64,
 }
 
 /// Writes blocks, and knows whether it stands within a line.
@@ -115,13 +106,11 @@ impl Sink {
 impl Drop for SinkGuard {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        if state.stage == Stage::Writing {
-            state.stage = Stage::Ending;
-        }
+        state.stage = Stage::Ending;
         self.0.changed.notify_all();
         let ended = self.0.changed.wait_timeout_while(state, END, |state| state.stage != Stage::Ended);
         let (state, _) = ended.unwrap_or_else(PoisonError::into_inner);
-        let left: u64 = state.blocks.iter().map(|block| block.lines).sum();
+        let left: u64 = state.blocks.iter().map(|block| lines(block.as_bytes())).sum();
         if left > 0 {
             tracing::warn!(left, "lines of the access log are lost: nobody takes them");
         }
@@ -135,13 +124,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, block: Block) {
+    fn add(&self, block: String) {
         let mut state = self.state();
         if state.bytes > QUEUE_MAX || state.stage != Stage::Writing {
-            self.dropped.fetch_add(block.lines, Relaxed);
+            self.dropped.fetch_add(lines(block.as_bytes()), Relaxed);
             return;
         }
-        state.bytes += block.text.capacity();
+        state.bytes += block.capacity();
         state.blocks.push_back(block);
         // First, or whoever is woken up on the same CPU finds it locked and has to be woken up again.
         drop(state);
@@ -149,18 +138,18 @@ impl Queue {
     }
 
     /// The next block; `None` when there will be no other.
-    fn next(&self) -> Option<Block> {
+    fn next(&self) -> Option<String> {
         let waits = |state: &mut State| state.blocks.is_empty() && state.stage == Stage::Writing;
         let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         let block = state.blocks.pop_front()?;
-        state.bytes -= block.text.capacity();
+        state.bytes -= block.capacity();
         Some(block)
     }
 
     fn write_to(&self, to: impl Write) {
         let mut writer = Writer { to, is_torn: false };
         while let Some(block) = self.next() {
-            self.dropped.fetch_add(writer.write(&block), Relaxed);
+            self.dropped.fetch_add(writer.write(block.as_bytes()), Relaxed);
         }
         self.state().stage = Stage::Ended;
         self.changed.notify_all();
@@ -171,15 +160,14 @@ impl Queue {
 
 impl<W: Write> Writer<W> {
     /// Writes a block, as far as there is no error. Returns how many of its lines are lost.
-    fn write(&mut self, block: &Block) -> u64 {
+    fn write(&mut self, block: &[u8]) -> u64 {
         if self.is_torn && self.try_write(b"\n").is_empty() {
             self.is_torn = false;
         }
-        let text = block.text.as_bytes();
-        let rest = if self.is_torn { text } else { self.try_write(text) };
-        let written = &text[..text.len() - rest.len()];
+        let rest = if self.is_torn { block } else { self.try_write(block) };
+        let written = &block[..block.len() - rest.len()];
         self.is_torn |= written.last().is_some_and(|last| *last != b'\n');
-        rest.iter().filter(|byte| **byte == b'\n').count() as u64
+        lines(rest)
     }
 
     /// Writes what it can, and returns what is left because of an error.
@@ -199,14 +187,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-// === impl Block ===
-
-/// Without its text, in which there may be secrets of clients.
-impl fmt::Debug for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, lines } = self;
-        f.debug_struct("Block").field("bytes", &text.len()).field("lines", lines).finish()
-    }
+fn lines(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 // === impl Lines ===
@@ -219,27 +201,22 @@ impl Lines {
     /// Adds the line that `write` appends, its end included.
     pub(super) fn add(&self, write: impl FnOnce(&mut String)) {
         let mut block = self.block.borrow_mut();
-        write(&mut block.text);
-        block.lines += 1;
-        if block.text.len() >= FULL {
+        let begins = block.is_empty();
+        write(&mut block);
+        if block.len() >= FULL {
             drop(block);
             self.hand_over();
-        } else if block.lines == 1 {
+        } else if begins {
             self.begun.notify_one();
         }
     }
 
     /// Hands over what there is.
     pub(in crate::proxy) fn hand_over(&self) {
-        let block = {
-            let mut block = self.block.borrow_mut();
-            // The next one will be about as large, or a little larger.
-            let next = Block { text: String::with_capacity(block.text.len() / 8 * 9), lines: 0 };
-            mem::replace(&mut *block, next)
-        };
-        if let Some(Sink(queue)) = self.shared.sink.get()
-            && block.lines > 0
-        {
+        let Some(Sink(queue)) = self.shared.sink.get() else { return };
+        // The next one will be about as large, or a little larger.
+        let block = self.block.replace_with(|block| String::with_capacity(block.len() / 8 * 9));
+        if !block.is_empty() {
             queue.add(block);
         }
     }
@@ -313,18 +290,9 @@ mod tests {
         ] {
             let mut to = Fitful { fits: fits.into(), took: String::new() };
             let mut writer = Writer { to: &mut to, is_torn: false };
-            let counted = writer.write(&block("1\n2\n")) + writer.write(&block("3\n4\n"));
+            let counted = writer.write(b"1\n2\n") + writer.write(b"3\n4\n");
             assert_eq!((to.took.as_str(), counted), (took, lost));
         }
-    }
-
-    #[test]
-    fn a_block_does_not_show_its_text() {
-        assert_eq!(format!("{:?}", block("/?token=secret\n")), "Block { bytes: 15, lines: 1 }");
-    }
-
-    fn block(text: &str) -> Block {
-        Block { text: text.to_owned(), lines: text.lines().count() as u64 }
     }
 
     #[test]
@@ -333,13 +301,13 @@ mod tests {
         let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
         let blocks = ["1\n2\n", "3\n", "4\n5\n6\n"];
         for text in blocks {
-            sink.0.add(block(text));
+            sink.0.add(text.to_owned());
         }
         drop(open);
         drop(guard);
         assert_eq!(tells.into_iter().collect::<Vec<_>>(), blocks);
         assert_eq!(sink.dropped(), 0);
-        sink.0.add(block("7\n8\n"));
+        sink.0.add("7\n8\n".to_owned());
         assert_eq!(sink.dropped(), 2, "what comes after the end is nobody's");
     }
 
@@ -349,12 +317,12 @@ mod tests {
         let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
         let line = format!("{}\n", "x".repeat(QUEUE_MAX));
         // The writer holds the first one, and the second fills the queue.
-        sink.0.add(block("held\n"));
+        sink.0.add("held\n".to_owned());
         while !sink.0.state().blocks.is_empty() {
             thread::yield_now();
         }
-        sink.0.add(block(&line));
-        sink.0.add(block("no\nroom\n"));
+        sink.0.add(line.clone());
+        sink.0.add("no\nroom\n".to_owned());
         assert_eq!(sink.dropped(), 2);
         open.send(Err(ErrorKind::StorageFull.into())).expect("it is asked");
         drop(open);
@@ -367,7 +335,7 @@ mod tests {
     fn a_writer_that_waits_for_ever_keeps_nobody_from_ending() {
         let ((open, gate), (told, _tells)) = (mpsc::channel(), mpsc::channel());
         let (sink, guard) = Sink::new(Gated { gate, told }).expect("a thread");
-        sink.0.add(block("1\n"));
+        sink.0.add("1\n".to_owned());
         drop(guard);
         assert_eq!(sink.0.state().stage, Stage::Ending);
         drop(open);
