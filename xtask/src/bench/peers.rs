@@ -18,6 +18,7 @@ use nix::{
 
 use super::{
     credentials::{Credentials, RSA},
+    load::Target,
     usage,
 };
 
@@ -67,6 +68,16 @@ pub(super) struct Running {
 const BACKEND_PORT: u16 = 19_000;
 /// Under valgrind it takes some seconds until a program has been read.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+// === impl Stage ===
+
+impl<'s> Stage<'s> {
+    /// A peer as the target of a load.
+    pub(super) fn target(self, running: &Running, Setting { pin, .. }: Setting) -> Target<'s> {
+        let Self { folder, credentials, binary: _ } = self;
+        Target { ip: Ipv4Addr::LOCALHOST, ports: running.ports(), folder, trust: &credentials.trust, pin }
+    }
+}
 
 // === impl Peer ===
 

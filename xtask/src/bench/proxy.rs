@@ -19,7 +19,7 @@ use super::{
     changes::{self, Changes},
     credentials::Credentials,
     goal::Figure,
-    load::{self, Sample, Target},
+    load::{self, Sample},
     machine::{self, Loads},
     network,
     pace::{GOAL_RATE, Pace},
@@ -205,11 +205,11 @@ impl Session {
         for case in cases {
             for peer in &running {
                 // Caches and pools are cold.
-                load::run(*case, target(peer, stage, *setting), Duration::from_secs(1))?;
+                load::run(*case, stage.target(peer, *setting), Duration::from_secs(1))?;
             }
             for (round, index) in turns(extent.rounds, running.len()) {
                 let before = running[index].cpu()?;
-                let sample = load::run(*case, target(&running[index], stage, *setting), extent.length)?;
+                let sample = load::run(*case, stage.target(&running[index], *setting), extent.length)?;
                 let Sample { requests, errors, seconds } = sample;
                 let row = Row { requests, errors, seconds, cpu: running[index].cpu()? - before, times: None };
                 results.add(*case, round, index, row);
@@ -247,7 +247,7 @@ impl Session {
         let mut capacities = results.medians(Case::H1, Figure::Rate);
         if capacities.is_empty() {
             for running in running {
-                let sample = load::run(Case::H1, target(running, stage, self.setting), Duration::from_secs(2))?;
+                let sample = load::run(Case::H1, stage.target(running, self.setting), Duration::from_secs(2))?;
                 capacities.push(sample.requests as f64 / sample.seconds);
             }
         }
@@ -270,11 +270,6 @@ impl Session {
 /// Rounds, and whose turn it is in each: the order shifts.
 fn turns(rounds: u32, peers: usize) -> impl Iterator<Item = (u32, usize)> {
     (0..rounds).flat_map(move |round| (0..peers).map(move |turn| (round, (turn + round as usize) % peers)))
-}
-
-fn target<'t>(running: &Running, stage: Stage<'t>, setting: Setting) -> Target<'t> {
-    let (folder, trust) = (stage.folder, &stage.credentials.trust);
-    Target { ip: Ipv4Addr::LOCALHOST, ports: running.ports(), folder, trust, pin: setting.pin }
 }
 
 /// One measurement at a fixed rate.

@@ -8,8 +8,7 @@ use clap::ValueEnum as _;
 use super::{
     case::Case,
     credentials::Credentials,
-    load::{self, Target},
-    network,
+    load, network,
     peers::{self, Peer, Running, Setting, Stage},
 };
 use crate::{progress, setup};
@@ -39,9 +38,7 @@ fn train_here(binary: &Path) -> anyhow::Result<()> {
         let mut product = Running::start(Peer::XdpIngress, 0, stage, setting)?;
         for case in Case::value_variants().iter().filter(|case| case.has_access_log() == access_log) {
             progress::note(&format!("training: {case:?}"));
-            let (ports, trust) = (product.ports(), &credentials.trust);
-            let target = Target { ip: [127, 0, 0, 1].into(), ports, folder: stage.folder, trust, pin: false };
-            let sample = load::run(*case, target, LENGTH)?;
+            let sample = load::run(*case, stage.target(&product, setting), LENGTH)?;
             ensure!(sample.errors == 0, "{} of {} requests failed in `{case:?}`", sample.errors, sample.requests);
         }
         product.stop()?;

@@ -20,18 +20,17 @@ use crate::{bench, process, progress, workspace};
 pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBuf>) -> Result<PathBuf> {
     let profdata = Compiler::active()?.profdata()?;
     let place = workspace::target_dir().join("guided");
-    let [counts, merged, trained] = ["counts", "merged.profdata", "trained.sha256"].map(|name| place.join(name));
+    let training = place.join("training");
+    let [counts, merged, trained] = ["counts", "merged.profdata", "program.sha256"].map(|name| training.join(name));
     progress::note("building what counts its branches");
     let counting = compile(&place.join("counting"), &[format!("-Cprofile-generate={}", counts.display())])?;
     let mut stamp = Stamp::default();
     stamp.path(&counting, program)?;
     let stamp = stamp.finish();
-    if !(merged.is_file() && fs::read_to_string(&trained).is_ok_and(|last| last == stamp)) {
-        // What is interrupted from here on is not taken for finished.
-        for (path, remove) in [(&trained, fs::remove_file::<&PathBuf> as fn(_) -> _), (&counts, fs::remove_dir_all)] {
-            if path.exists() {
-                remove(path).with_context(|| format!("cannot remove `{}`", path.display()))?;
-            }
+    // Written last: a training that was interrupted has none.
+    if !fs::read_to_string(&trained).is_ok_and(|last| last == stamp) {
+        if training.exists() {
+            fs::remove_dir_all(&training).with_context(|| format!("cannot remove `{}`", training.display()))?;
         }
         bench::train(&counting.join(program))?;
         process::run(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;

@@ -110,16 +110,11 @@ pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
 /// When something does not compile or a tool is missing.
 pub fn userspace(profile: Profile) -> Result<PathBuf> {
     kernel_programs()?;
-    let place = match profile {
-        Profile::Dev => {
-            process::run(&mut cargo_build())?;
-            workspace::target_dir().join(profile.dir())
-        }
-        Profile::Release => {
-            process::run(cargo_build().arg("--release"))?;
-            workspace::target_dir().join(profile.dir())
-        }
-        Profile::Guided => guided(PROGRAM, release_with)?,
+    let place = if profile == Profile::Guided {
+        guided(PROGRAM, release_with)?
+    } else {
+        process::run(cargo_build().args((profile == Profile::Release).then_some("--release")))?;
+        workspace::target_dir().join(profile.dir())
     };
     let binary = place.join(PROGRAM);
     std::fs::metadata(&binary).with_context(|| format!("cargo succeeded but left no `{}`", binary.display()))?;

@@ -17,10 +17,10 @@ use crate::{progress, workspace};
 /// What `image --help` says below the options.
 pub const AFTER_HELP: &str = "\
 Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, the same bytes
-whenever the sources and the toolchain are the same, except with --pgo. The C library is musl where the toolchain has that target and
-`musl-gcc` is there, else glibc. The names are localhost/xdp-ingress:TAG and localhost/echo-server:TAG, which no node
-tries to fetch from a public registry. With --dev the programs are those that tests and demo use, packed with the shared
-libraries they need, so that nothing is compiled twice.
+whenever the sources and the toolchain are the same, except with --pgo. The C library is musl where the toolchain has
+that target and `musl-gcc` is there, else glibc. The names are localhost/xdp-ingress:TAG and localhost/echo-server:TAG,
+which no node tries to fetch from a public registry. With --dev the programs are those that tests and demo use, packed
+with the shared libraries they need, so that nothing is compiled twice.
 
 Take them into a node with one of
   ctr --namespace k8s.io images import xdp-ingress.tar
