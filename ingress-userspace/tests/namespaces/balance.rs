@@ -97,7 +97,7 @@ fn whoever_chooses_a_worker_all_are_held_and_answered_at_once() {
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let (steered, mut bound) = (net.options("steered", 9110), net.options("bound", 9110));
     bound.path = DataPath::Count { interface: NODE_NIC.into(), bpffs: net.bpffs.clone() };
-    for options in [steered, bound] {
+    for (options, is_steered) in [(steered, true), (bound, false)] {
         // Ended when it is dropped.
         let _proxy = Controller::start(&net.lab, &net.topology.node, &options).expect("the proxy is ready");
         let first = net.maps().first_worker().expect("a rule");
@@ -108,6 +108,9 @@ fn whoever_chooses_a_worker_all_are_held_and_answered_at_once() {
             if let Err(error) = connections.ask_at_once("web.test", TIMES) {
                 panic!("{}, {senders:?}: {error:#}", options.name);
             }
+            let loads = net.maps().workers(first, WORKERS).expect("what each tells");
+            let chosen: u64 = loads.iter().map(|load| load.chosen).sum();
+            assert_eq!(chosen > 0, is_steered, "{}, {senders:?}: the programs chose {chosen} times", options.name);
         }
     }
 }
