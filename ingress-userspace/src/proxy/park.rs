@@ -13,13 +13,17 @@
 
 use std::{
     future::Future,
+    mem::MaybeUninit,
     pin::Pin,
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
     task::{Context, Poll, ready},
 };
 
-use tokio::{io::ReadBuf, net::TcpStream};
+use tokio::{
+    io::{AsyncRead as _, ReadBuf},
+    net::TcpStream,
+};
 use tokio_rustls::server::TlsStream;
 
 use super::{
@@ -29,6 +33,9 @@ use super::{
     speak::{http1, http2},
     worker::Entered,
 };
+
+/// Most bytes that are read before anything is made that could make sense of them: more than most requests have.
+const EARLY_MAX: usize = 4 * 1024;
 
 /// What the bytes of a client come over.
 pub(super) enum Io {
@@ -70,6 +77,13 @@ struct Parked {
     conn: Rc<Conn>,
 }
 
+/// A connection that has something to serve, which may be no more than a farewell.
+struct Awake {
+    io: Io,
+    /// What was read of it.
+    early: Vec<u8>,
+}
+
 // === impl Task ===
 
 impl Task {
@@ -94,7 +108,7 @@ impl Future for Task {
                     None => None,
                 },
                 Stage::Serving(serving) => ready!(serving.as_mut().poll(cx)).map(|io| Stage::parked(io, &this.conn)),
-                Stage::Parked(parked) => ready!(parked.poll(cx)).map(|io| Stage::Serving(serve(io, &this.conn))),
+                Stage::Parked(parked) => ready!(parked.poll(cx)).map(|awake| Stage::Serving(serve(awake, &this.conn))),
             };
             match next {
                 Some(next) => this.stage = next,
@@ -115,7 +129,11 @@ impl Stage {
             // Part of a record is no request yet: the rest of it shows in the socket.
             Io::Tls(tls) => is_http2(tls) || !tls.get_ref().1.wants_read(),
         };
-        if is_to_be_served { Self::Serving(serve(io, conn)) } else { Self::parked(io, conn) }
+        if is_to_be_served {
+            Self::Serving(serve(Awake { io, early: Vec::new() }, conn))
+        } else {
+            Self::parked(io, conn)
+        }
     }
 
     fn parked(io: Io, conn: &Rc<Conn>) -> Self {
@@ -124,15 +142,15 @@ impl Stage {
     }
 }
 
-fn serve(io: Io, conn: &Rc<Conn>) -> Serving {
+fn serve(Awake { io, early }: Awake, conn: &Rc<Conn>) -> Serving {
     let conn = Rc::clone(conn);
     match io {
-        Io::Plain(tcp) => Box::pin(async move { http1(tcp, |tcp| tcp, conn).await.map(Io::Plain) }),
+        Io::Plain(tcp) => Box::pin(async move { http1(tcp, |tcp| tcp, early, conn).await.map(Io::Plain) }),
         Io::Tls(tls) if is_http2(&tls) => Box::pin(async move {
-            http2(tls, Vec::new(), conn).await;
+            http2(tls, early, conn).await;
             None
         }),
-        Io::Tls(tls) => Box::pin(async move { http1(tls, |tls| tls.get_ref().0, conn).await.map(Io::Tls) }),
+        Io::Tls(tls) => Box::pin(async move { http1(tls, |tls| tls.get_ref().0, early, conn).await.map(Io::Tls) }),
     }
 }
 
@@ -144,38 +162,35 @@ fn is_http2(tls: &TlsStream<TcpStream>) -> bool {
 // === impl Parked ===
 
 impl Parked {
-    /// Ready when there is something to serve, which may be no more than a farewell; `None` if not even that.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Io>> {
+    /// Ready when it is awake; `None` if there is not even a farewell to say.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Awake>> {
         self.conn.listen(cx);
+        let mut early = Vec::new();
         match self.conn.ordered() {
             Order::Serve => {
-                if let Some(io) = &self.io {
-                    // Asked of the kernel: the runtime takes an accepted socket for readable before it knows. Whoever
-                    // reads meets an end or an error again.
-                    drop(ready!(io.tcp().poll_peek(cx, &mut ReadBuf::new(&mut [0]))));
+                // An end or an error is met again by whoever reads next.
+                match &mut self.io {
+                    Some(Io::Plain(tcp)) => {
+                        let mut bytes = [MaybeUninit::uninit(); EARLY_MAX];
+                        let mut read = ReadBuf::uninit(&mut bytes);
+                        drop(ready!(Pin::new(tcp).poll_read(cx, &mut read)));
+                        early = read.filled().to_vec();
+                    }
+                    // Asked of the kernel: the runtime takes an accepted socket for readable before it knows.
+                    Some(Io::Tls(tls)) => drop(ready!(tls.get_ref().0.poll_peek(cx, &mut ReadBuf::new(&mut [0])))),
+                    None => {}
                 }
             }
             Order::Finish => {}
             Order::Close => self.io = None,
         }
-        Poll::Ready(self.io.take())
+        Poll::Ready(self.io.take().map(|io| Awake { io, early }))
     }
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
         self.conn.worker.shared.stats.parked.fetch_sub(1, Relaxed);
-    }
-}
-
-// === impl Io ===
-
-impl Io {
-    fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(tls) => tls.get_ref().0,
-        }
     }
 }
 

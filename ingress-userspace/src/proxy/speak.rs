@@ -45,8 +45,9 @@ pub(super) const PIECE: usize = 80 * 1024;
 const HYPER_HEADERS_MAX: usize = 100;
 
 /// Speaks HTTP/1.1, or HTTP/2 if the client begins with that. `tcp` is the socket below `stream`, which is given back
-/// if the connection is to be parked, with nothing taken from it that is not answered.
-pub(super) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, conn: Rc<Conn>) -> Option<S>
+/// if the connection is to be parked, with nothing taken from it that is not answered; `early` is what was read of it
+/// already.
+pub(super) async fn http1<S>(stream: S, tcp: fn(&S) -> &TcpStream, early: Vec<u8>, conn: Rc<Conn>) -> Option<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -67,7 +68,7 @@ where
         service_fn(move |request: Request<Incoming>| serve(Rc::clone(&conn), request))
     };
     let plain = (!conn.secure).then_some(tcp);
-    let io = TokioIo::new(Wire::http1(stream, plain, Rc::clone(&conn)));
+    let io = TokioIo::new(Wire::http1(stream, plain, Rc::clone(&conn), early));
     let mut hyper = builder.serve_connection(io, service);
     let _forgotten = Forget(&conn);
     let ended = until_ordered(&conn, Pin::new(&mut hyper), |hyper| hyper.graceful_shutdown()).await;

@@ -66,13 +66,13 @@ enum Phase {
 
 impl<IO> Wire<IO> {
     /// HTTP/1, as far as is known: without TLS a client may begin with HTTP/2, whose preface no HTTP/1 server would
-    /// understand (RFC 9113, 3.3). `plain` is the socket, if nothing is between.
-    pub(super) fn http1(io: IO, plain: Option<fn(&IO) -> &TcpStream>, conn: Rc<Conn>) -> Self {
+    /// understand (RFC 9113, 3.3). `plain` is the socket, if nothing is between; `early` was read already.
+    pub(super) fn http1(io: IO, plain: Option<fn(&IO) -> &TcpStream>, conn: Rc<Conn>, early: Vec<u8>) -> Self {
         // What was parked between two requests has begun long ago.
         let begins = !conn.progress.is_idle();
         let phase = if begins && !conn.secure && conn.settings.http2 { Phase::Opening } else { Phase::Open };
         let follows = Follows::Http1(Scanner::new(conn.worker.options.head_max));
-        Self { io, plain, conn, follows, phase, held: Vec::new(), linger: None }
+        Self { io, plain, conn, follows, phase, held: early, linger: None }
     }
 
     /// HTTP/2; `early` was read already.
@@ -184,19 +184,10 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
 
     /// Reads until the first bytes tell the protocol.
     fn poll_opening(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
+        let (before, mut has_ended) = (buf.filled().len(), false);
         loop {
-            ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-            let fresh = &buf.filled()[before..];
-            if self.held.is_empty() && Spoken::of(fresh) == Spoken::Http1 {
-                self.phase = Phase::Open;
-                return Poll::Ready(self.follow(buf, before));
-            }
-            let ended = fresh.is_empty();
-            self.held.extend_from_slice(fresh);
-            buf.set_filled(before);
             match Spoken::of(&self.held) {
-                Spoken::Unclear if !ended => {}
+                Spoken::Unclear if !has_ended => {}
                 Spoken::Http2 => {
                     self.phase = Phase::Other;
                     return Poll::Ready(Ok(()));
@@ -206,6 +197,11 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
                     return Poll::Ready(if self.held.is_empty() { Ok(()) } else { self.deliver(buf) });
                 }
             }
+            ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+            let fresh = &buf.filled()[before..];
+            has_ended = fresh.is_empty();
+            self.held.extend_from_slice(fresh);
+            buf.set_filled(before);
         }
     }
 
@@ -356,18 +352,22 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
             return Poll::Ready(Ok(()));
         }
         if this.linger.is_none() {
-            match Pin::new(&mut this.io).poll_shutdown(cx) {
-                // The farewell of TLS waits, too.
-                Poll::Pending => {
-                    this.conn.progress.write_pending(this.conn.worker.now());
-                    return Poll::Pending;
-                }
-                Poll::Ready(result) => {
-                    this.conn.progress.wrote();
-                    result?;
+            let lingers = this.is_amid_request();
+            // The socket is closed next, which says the same, where nothing has to be read before.
+            if lingers || this.plain.is_none() {
+                match Pin::new(&mut this.io).poll_shutdown(cx) {
+                    // The farewell of TLS waits, too.
+                    Poll::Pending => {
+                        this.conn.progress.write_pending(this.conn.worker.now());
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(result) => {
+                        this.conn.progress.wrote();
+                        result?;
+                    }
                 }
             }
-            this.linger = Some(if this.is_amid_request() { LINGER_MAX } else { 0 });
+            this.linger = Some(if lingers { LINGER_MAX } else { 0 });
             this.conn.progress.linger(this.conn.worker.now());
         }
         this.poll_linger(cx)

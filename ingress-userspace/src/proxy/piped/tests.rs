@@ -147,7 +147,7 @@ fn worker(pod: SocketAddr) -> Rc<Worker> {
 async fn ask(worker: &Rc<Worker>, length: usize) -> Vec<u8> {
     let (mut client, ours) = pair().await;
     let [remote, local] = [ours.peer_addr(), ours.local_addr()].map(|address| address.expect("an address"));
-    let served = spawn_local(http1(ours, |tcp| tcp, Conn::new(Rc::clone(worker), remote, local, false)));
+    let served = spawn_local(http1(ours, |tcp| tcp, Vec::new(), Conn::new(Rc::clone(worker), remote, local, false)));
     let request = format!("GET /{length} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
     client.write_all(request.as_bytes()).await.expect("sent");
     let mut response = Vec::new();
