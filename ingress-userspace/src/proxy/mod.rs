@@ -39,6 +39,7 @@ mod fields;
 mod forward;
 mod forwarded;
 mod frames;
+mod gather;
 mod headers;
 mod in_flight;
 mod limit;

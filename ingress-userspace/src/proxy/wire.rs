@@ -18,6 +18,7 @@ use tokio::{
 use super::{
     conn::Conn,
     frames::{Frames, OVERSIZED, Refusal, Spoken},
+    gather,
     offence::Offence,
     scan::{Place, Scanner, Violation},
 };
@@ -323,7 +324,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
         if this.conn.filled().is_some() {
             return this.poll_write_piped(cx, bufs);
         }
-        let result = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
+        let result = match this.plain {
+            Some(_) => gather::poll_write(&mut this.io, cx, bufs),
+            None => Pin::new(&mut this.io).poll_write_vectored(cx, bufs),
+        };
         this.wrote(result, bufs.iter().map(|buf| &**buf))
     }
 

@@ -14,6 +14,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::buffer::ReadBuffer;
+use crate::proxy::gather;
 
 /// One of two kinds, told apart by a branch that a plain connection always takes the same way.
 pub(super) enum Stream {
@@ -87,7 +88,7 @@ impl AsyncWrite for Stream {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, parts),
+            Self::Plain(tcp) => gather::poll_write(tcp, cx, parts),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, parts),
         }
     }
