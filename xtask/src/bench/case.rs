@@ -1,5 +1,7 @@
 //! What loads do, and what each is to cost beside nginx.
 
+use std::fmt;
+
 use clap::ValueEnum;
 
 use super::goal::{Figure, Goal, Limit};
@@ -67,6 +69,14 @@ impl Case {
     }
 }
 
+impl fmt::Display for Case {
+    /// As it is chosen on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().ok_or(fmt::Error)?;
+        f.write_str(value.get_name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,9 +84,9 @@ mod tests {
     #[test]
     fn every_case_has_a_goal_but_the_one_that_logs() {
         for case in Case::value_variants() {
-            assert_eq!(case.goals(1).is_empty(), *case == Case::H1log, "{case:?}");
-            assert_eq!(case.goals(2).is_empty(), !Case::WITH_TWO_WORKERS.contains(case), "{case:?}");
-            assert!(case.goals(3).is_empty(), "{case:?}");
+            assert_eq!(case.goals(1).is_empty(), *case == Case::H1log, "{case}");
+            assert_eq!(case.goals(2).is_empty(), !Case::WITH_TWO_WORKERS.contains(case), "{case}");
+            assert!(case.goals(3).is_empty(), "{case}");
         }
     }
 }

@@ -1,6 +1,13 @@
 //! A TLS connection for each request, in the way that a case wants it: wrk resumes whenever it can, and h2load never.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use rustls::{ClientConfig, HandshakeKind, client::Resumption, pki_types::ServerName};
@@ -11,7 +18,10 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{exchange::exchange, load::Sample};
+use super::{
+    exchange::exchange,
+    load::{Amount, Sample},
+};
 use crate::lab::client::Trust;
 
 /// Clients that each have one connection at a time.
@@ -26,6 +36,13 @@ pub(super) enum Resume {
     Always,
 }
 
+/// What is left to be asked, by all clients together.
+#[derive(Clone)]
+enum Left {
+    Until(Instant),
+    Times(Arc<AtomicU32>),
+}
+
 /// A client with the tickets that it has got.
 struct Client {
     address: SocketAddr,
@@ -35,19 +52,22 @@ struct Client {
     answer: Vec<u8>,
 }
 
-/// Loads `address` for `length`; a handshake of the other kind is an error.
+/// Loads `address` with so much; a handshake of the other kind is an error.
 pub(super) async fn run(
     address: SocketAddr,
     name: &'static str,
     resume: Resume,
     trust: &Trust,
-    length: Duration,
+    amount: Amount,
 ) -> anyhow::Result<Sample> {
     let begun = Instant::now();
-    let end = begun + length;
+    let left = match amount {
+        Amount::For(length) => Left::Until(begun + length),
+        Amount::Times(times) => Left::Times(Arc::new(AtomicU32::new(times))),
+    };
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        clients.spawn(Client::new(address, name, resume, trust)?.until(end, resume));
+        clients.spawn(Client::new(address, name, resume, trust)?.run(left.clone(), resume));
     }
     let mut sample = Sample { requests: 0, errors: 0, seconds: 0.0 };
     let mut reason = None;
@@ -83,6 +103,18 @@ impl Resume {
     }
 }
 
+// === impl Left ===
+
+impl Left {
+    /// Whether there is another one to be asked, which is the caller's then.
+    fn take(&self) -> bool {
+        match self {
+            Self::Until(end) => Instant::now() < *end,
+            Self::Times(left) => left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok(),
+        }
+    }
+}
+
 // === impl Client ===
 
 impl Client {
@@ -101,9 +133,9 @@ impl Client {
         })
     }
 
-    async fn until(mut self, end: Instant, resume: Resume) -> Done {
+    async fn run(mut self, left: Left, resume: Resume) -> Done {
         let (mut done, mut is_first) = (Done::default(), true);
-        while Instant::now() < end {
+        while left.take() {
             let asked = timeout(PATIENCE, self.ask()).await.context("no answer in time").flatten();
             let asked = asked.and_then(|kind| {
                 ensure!(resume.expects(kind, is_first), "a handshake that is not what it should be: {kind:?}");

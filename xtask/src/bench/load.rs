@@ -46,6 +46,14 @@ pub(super) struct Target<'t> {
     pub(super) pin: bool,
 }
 
+/// How much is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Amount {
+    For(Duration),
+    /// So many requests.
+    Times(u32),
+}
+
 /// As many bytes as `post64k` sends.
 const POST_BYTES: usize = 64 << 10;
 
@@ -68,11 +76,9 @@ pub(super) fn run(case: Case, target: Target<'_>, length: Duration) -> anyhow::R
         Case::Https => wrk_by_tls(target, length, "/", 64),
         Case::Https64k => wrk_by_tls(target, length, "/64k", 32),
         Case::H2 => h2load(target, length),
-        Case::Tlsfull => by_handshakes(target, length, ECDSA, Resume::Never),
-        Case::TlsfullRsa => by_handshakes(target, length, RSA, Resume::Never),
-        Case::Tlsresume => by_handshakes(target, length, ECDSA, Resume::Always),
+        Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => by_handshakes(case, target, Amount::For(length)),
     }?;
-    anyhow::ensure!(sample.requests > 0, "nothing was answered to `{case:?}`");
+    anyhow::ensure!(sample.requests > 0, "nothing was answered to `{case}`");
     Ok(sample)
 }
 
@@ -97,10 +103,20 @@ pub(super) fn stay_beside_the_pod() -> anyhow::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot keep a load on CPU 0")
 }
 
-fn by_handshakes(target: Target<'_>, length: Duration, name: &'static str, resume: Resume) -> anyhow::Result<Sample> {
+/// Loads the target with one of the cases whose requests have a TLS connection each.
+///
+/// # Errors
+/// When there is no such case, or the clients cannot be made.
+pub(super) fn by_handshakes(case: Case, target: Target<'_>, amount: Amount) -> anyhow::Result<Sample> {
+    let (name, resume) = match case {
+        Case::Tlsfull => (ECDSA, Resume::Never),
+        Case::TlsfullRsa => (RSA, Resume::Never),
+        Case::Tlsresume => (ECDSA, Resume::Always),
+        other => bail!("`{other}` is not about handshakes"),
+    };
     let Target { ip, ports, folder: _, trust, pin } = target;
     let address = SocketAddr::from((ip, ports.https));
-    beside_the_pod(pin, || block_on(handshakes::run(address, name, resume, trust, length)))
+    beside_the_pod(pin, || block_on(handshakes::run(address, name, resume, trust, amount)))
 }
 
 fn wrk(target: Target<'_>, length: Duration, path: &str, connections: u32, more: &[&str]) -> anyhow::Result<Sample> {

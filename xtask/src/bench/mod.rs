@@ -118,7 +118,7 @@ mod tests {
                 ][..],
             ),
             (&bench, "bench kernel", &["--flood", "--binary other"][..]),
-            (&profile, "profile", &["--case h1", "--peer nginx", "--requests 100", "--binary other"][..]),
+            (&profile, "profile", &["--case h1", "--peer nginx", "--requests 200", "--binary other"][..]),
         ] {
             let refused = |words: &str| {
                 let understood = command.clone().try_get_matches_from(words.split(' '));

@@ -123,7 +123,7 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
     );
     let setting = Setting { workers: 1, pin, access_log: false };
     let command = nginx(folder, "backend", setting, &server)?;
-    Running::spawn(command, Ports { http: BACKEND_PORT, https: 0 }, folder, "backend", pin.then_some("0"))
+    Running::spawn_as("backend", command, Ports { http: BACKEND_PORT, https: 0 }, folder, pin.then_some("0"))
 }
 
 // === impl Running ===
@@ -132,31 +132,46 @@ impl Running {
     /// Starts a peer, of which `index` is the number among those that run at one time.
     pub(super) fn start(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow::Result<Self> {
         let (ports, command) = command(peer, index, stage, setting)?;
-        let mut running = Self::spawn(command, ports, stage.folder, &peer.to_string(), setting.pin.then_some("1"))?;
+        Self::spawn(peer, command, ports, stage, setting)
+    }
+
+    /// A peer as a single process: the one that `under`, such as valgrind with its options, becomes when it is given the
+    /// peer's own words, or the peer itself if that is empty. It has one worker.
+    pub(super) fn start_alone(
+        under: &[String],
+        peer: Peer,
+        index: u16,
+        stage: Stage<'_>,
+        setting: Setting,
+    ) -> anyhow::Result<Self> {
+        let (ports, mut command) = command(peer, index, stage, Setting { workers: 1, ..setting })?;
+        if peer == Peer::Nginx {
+            command.extend(["-g".to_owned(), "master_process off;".to_owned()]);
+        }
+        Self::spawn(peer, [under, command.as_slice()].concat(), ports, stage, setting)
+    }
+
+    fn spawn(
+        peer: Peer,
+        command: Vec<String>,
+        ports: Ports,
+        stage: Stage<'_>,
+        setting: Setting,
+    ) -> anyhow::Result<Self> {
+        let mut running = Self::spawn_as(&peer.to_string(), command, ports, stage.folder, setting.pin.then_some("1"))?;
         if setting.access_log && peer == Peer::Nginx {
             running.logs.push(nginx_log(stage.folder, "nginx"));
         }
         Ok(running)
     }
 
-    /// A peer with one worker, as a single process: the one that `under`, such as valgrind with its options, becomes when
-    /// it is given the peer's own words, or the peer itself if that is empty.
-    pub(super) fn start_alone(
-        under: &[String],
-        peer: Peer,
-        index: u16,
-        stage: Stage<'_>,
-        pin: bool,
+    fn spawn_as(
+        name: &str,
+        command: Vec<String>,
+        ports: Ports,
+        folder: &Path,
+        cpu: Option<&str>,
     ) -> anyhow::Result<Self> {
-        let setting = Setting { workers: 1, pin, access_log: false };
-        let (ports, mut command) = command(peer, index, stage, setting)?;
-        if peer == Peer::Nginx {
-            command.extend(["-g".to_owned(), "master_process off;".to_owned()]);
-        }
-        Self::spawn([under, command.as_slice()].concat(), ports, stage.folder, &peer.to_string(), pin.then_some("1"))
-    }
-
-    fn spawn(command: Vec<String>, ports: Ports, folder: &Path, name: &str, cpu: Option<&str>) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.http));
         // Who listens there already would be measured in its place.
         let free = TcpListener::bind(address);

@@ -218,7 +218,7 @@ impl Session {
                     running[index].forget_logs()?;
                 }
             }
-            eprintln!("{case:?} done");
+            eprintln!("{case} done");
         }
         let mut latencies = Results::new(peers.to_vec(), *setting);
         for pace in self.paces(&running, &results, stage)? {

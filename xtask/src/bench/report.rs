@@ -112,7 +112,7 @@ impl fmt::Display for Results<Case> {
             let goals = self.goals(peer, || case.goals(self.setting.workers));
             writeln!(
                 f,
-                "| {case:?} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.0} % | {:.0} % | {} | {} |",
+                "| {case} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.0} % | {:.0} % | {} | {} |",
                 beside.median(Figure::Rate),
                 beside.ratio(Figure::Rate),
                 beside.median(Figure::Cpu),

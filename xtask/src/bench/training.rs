@@ -37,9 +37,9 @@ fn train_here(binary: &Path) -> anyhow::Result<()> {
         let setting = Setting { workers: 1, pin: false, access_log };
         let mut product = Running::start(Peer::XdpIngress, 0, stage, setting)?;
         for case in Case::value_variants().iter().filter(|case| case.has_access_log() == access_log) {
-            progress::note(&format!("training: {case:?}"));
+            progress::note(&format!("training: {case}"));
             let sample = load::run(*case, stage.target(&product, setting), LENGTH)?;
-            ensure!(sample.errors == 0, "{} of {} requests failed in `{case:?}`", sample.errors, sample.requests);
+            ensure!(sample.errors == 0, "{} of {} requests failed in `{case}`", sample.errors, sample.requests);
         }
         product.stop()?;
         ensure!(!product.was_killed()?, "it did not end in order, and so its counts are lost");

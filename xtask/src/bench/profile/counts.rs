@@ -78,6 +78,7 @@ impl Window {
 impl PerRequest {
     /// Counts a peer under `load`, once it is warm: caches, pools and the heap have what they keep.
     pub(super) fn take(counter: &mut impl Counter, load: Load<'_>, requests: u32) -> anyhow::Result<Self> {
+        let requests = load.times(requests);
         let ask = |count: u32| -> anyhow::Result<()> {
             load.run(count)?;
             thread::sleep(SETTLE);

@@ -1,84 +1,77 @@
-//! An exact number of requests of one kind, by h2load, which also speaks HTTP/1.1.
+//! An exact number of requests of one kind: by h2load, which also speaks HTTP/1.1, or by TLS connections of our own.
 
-use std::{fmt, net::Ipv4Addr, path::Path, process::Command};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 
-use crate::{bench::peers::Ports, process};
+use crate::{
+    bench::{
+        case::Case,
+        load::{Amount, Sample, Target, by_handshakes},
+    },
+    process,
+};
 
-/// What is asked; connections and streams are as `cargo xtask bench` has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(super) enum Case {
-    /// HTTP/1.1, 64 connections kept alive, 1 KiB responses
-    H1,
-    /// HTTP/1.1, a new connection for each request
-    H1close,
-    /// As h1, over TLS
-    Https,
-    /// HTTP/2 over TLS, 16 connections × 32 streams
-    H2,
-    /// 64 KiB responses, 32 connections
-    Body64k,
-    /// Request bodies of 64 KiB, 32 connections
-    Post64k,
-}
-
-/// Who is asked for what.
+/// Who is asked for what; connections and streams are as `cargo xtask bench proxy` has them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
     pub(super) case: Case,
-    pub(super) ports: Ports,
-    /// Of the backend, one of whose files is also what is posted.
-    pub(super) folder: &'a Path,
-    /// Whether the load stays on CPU 0.
-    pub(super) pin: bool,
-}
-
-// === impl Case ===
-
-impl fmt::Display for Case {
-    /// As it is chosen on the command line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.to_possible_value().ok_or(fmt::Error)?;
-        f.write_str(value.get_name())
-    }
+    /// In its folder is what is posted, too.
+    pub(super) target: Target<'a>,
 }
 
 // === impl Load ===
 
 impl Load<'_> {
-    /// Asks `requests` times, over connections that are opened for it and closed after.
+    /// How many times it is asked where others are asked `most` times: what takes a thousand times as long as a small
+    /// request is counted as exactly by fewer.
+    pub(super) fn times(self, most: u32) -> u32 {
+        match self.case {
+            Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => most / 10,
+            Case::Body10m => most / 20,
+            _ => most,
+        }
+    }
+
+    /// Asks so many times, over connections that are opened for it and closed after.
     ///
     /// # Errors
     /// When h2load cannot be run, or not every request is answered well.
-    pub(super) fn run(self, requests: u32) -> anyhow::Result<()> {
-        let words = self.words(requests);
+    pub(super) fn run(self, times: u32) -> anyhow::Result<()> {
+        let Some(words) = self.words(times) else {
+            let Sample { requests, errors, seconds: _ } = by_handshakes(self.case, self.target, Amount::Times(times))?;
+            ensure!(errors == 0, "{requests} of {times} requests were answered well");
+            return Ok(());
+        };
         let mut command = Command::new(&words[0]);
         let text = process::capture(command.args(&words[1..]))?;
         let well = succeeded(&text).with_context(|| format!("h2load gave no figures:\n{text}"))?;
-        ensure!(well == u64::from(requests), "{well} of {requests} requests were answered well:\n{text}");
+        ensure!(well == u64::from(times), "{well} of {times} requests were answered well:\n{text}");
         Ok(())
     }
 
-    /// The command line that does so.
-    pub(super) fn words(self, requests: u32) -> Vec<String> {
-        let Self { case, ports, folder, pin } = self;
+    /// The command line that does so; `None` if it cannot, because it neither resumes sessions nor opens a connection
+    /// of TLS for each request.
+    fn words(self, times: u32) -> Option<Vec<String>> {
+        let Self { case, target: Target { ip, ports, folder, trust: _, pin } } = self;
         let pinned: &[&str] = if pin { &["taskset", "-c", "0"] } else { &[] };
         let body = folder.join("www/64k").display().to_string();
-        let (options, secure, path): (Vec<&str>, bool, &str) = match case {
-            Case::H1 => (vec!["--h1", "-c64"], false, "/"),
-            Case::H1close => (vec!["--h1", "-c64", "-H", "connection: close"], false, "/"),
-            Case::Https => (vec!["--h1", "-c64"], true, "/"),
-            Case::H2 => (vec!["-c16", "-m32"], true, "/"),
-            Case::Body64k => (vec!["--h1", "-c32"], false, "/64k"),
-            Case::Post64k => (vec!["--h1", "-c32", "-d", body.as_str()], false, "/post"),
+        let (options, secure, path): (&[&str], bool, &str) = match case {
+            Case::H1 | Case::H1log => (&["--h1", "-c64"], false, "/"),
+            Case::H1close => (&["--h1", "-c64", "-H", "connection: close"], false, "/"),
+            Case::Https => (&["--h1", "-c64"], true, "/"),
+            Case::H2 => (&["-c16", "-m32"], true, "/"),
+            Case::Body64k => (&["--h1", "-c32"], false, "/64k"),
+            Case::Body10m => (&["--h1", "-c8"], false, "/10m"),
+            Case::Https64k => (&["--h1", "-c32"], true, "/64k"),
+            Case::Post64k => (&["--h1", "-c32", "-d", &body], false, "/post"),
+            Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => return None,
         };
         let (scheme, port) = if secure { ("https", ports.https) } else { ("http", ports.http) };
-        let url = format!("{scheme}://{}:{port}{path}", Ipv4Addr::LOCALHOST);
-        let count = format!("-n{requests}");
-        let words = pinned.iter().copied().chain(["h2load", count.as_str()]).chain(options).chain([url.as_str()]);
-        words.map(str::to_owned).collect()
+        let url = format!("{scheme}://{ip}:{port}{path}");
+        let count = format!("-n{times}");
+        let words = pinned.iter().copied().chain(["h2load", &count]).chain(options.iter().copied()).chain([&*url]);
+        Some(words.map(str::to_owned).collect())
     }
 }
 
@@ -90,7 +83,10 @@ fn succeeded(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::{net::Ipv4Addr, path::Path};
+
     use super::*;
+    use crate::{bench::peers::Ports, lab::client::Trust};
 
     #[test]
     fn summaries_are_read() {
@@ -101,17 +97,25 @@ mod tests {
     }
 
     #[test]
-    fn each_case_is_a_command_line_of_its_own() {
-        let ports = Ports { http: 80, https: 443 };
-        let check = |case: Case, pin: bool, expect: &str| {
-            let load = Load { case, ports, folder: Path::new("/f"), pin };
-            assert_eq!(load.words(500).join(" "), expect);
+    fn each_case_is_a_command_line_of_its_own_but_those_about_handshakes() {
+        let trust = Trust::none();
+        let check = |case: Case, pin: bool, expect: Option<&str>| {
+            let ports = Ports { http: 80, https: 443 };
+            let target = Target { ip: Ipv4Addr::LOCALHOST, ports, folder: Path::new("/f"), trust: &trust, pin };
+            let words = Load { case, target }.words(500).map(|words| words.join(" "));
+            assert_eq!(words.as_deref(), expect, "{case}");
         };
-        check(Case::H1, true, "taskset -c 0 h2load -n500 --h1 -c64 http://127.0.0.1:80/");
-        check(Case::H1close, false, "h2load -n500 --h1 -c64 -H connection: close http://127.0.0.1:80/");
-        check(Case::Https, false, "h2load -n500 --h1 -c64 https://127.0.0.1:443/");
-        check(Case::H2, false, "h2load -n500 -c16 -m32 https://127.0.0.1:443/");
-        check(Case::Body64k, false, "h2load -n500 --h1 -c32 http://127.0.0.1:80/64k");
-        check(Case::Post64k, false, "h2load -n500 --h1 -c32 -d /f/www/64k http://127.0.0.1:80/post");
+        check(Case::H1, true, Some("taskset -c 0 h2load -n500 --h1 -c64 http://127.0.0.1:80/"));
+        check(Case::H1log, false, Some("h2load -n500 --h1 -c64 http://127.0.0.1:80/"));
+        check(Case::H1close, false, Some("h2load -n500 --h1 -c64 -H connection: close http://127.0.0.1:80/"));
+        check(Case::Https, false, Some("h2load -n500 --h1 -c64 https://127.0.0.1:443/"));
+        check(Case::H2, false, Some("h2load -n500 -c16 -m32 https://127.0.0.1:443/"));
+        check(Case::Body64k, false, Some("h2load -n500 --h1 -c32 http://127.0.0.1:80/64k"));
+        check(Case::Body10m, false, Some("h2load -n500 --h1 -c8 http://127.0.0.1:80/10m"));
+        check(Case::Https64k, false, Some("h2load -n500 --h1 -c32 https://127.0.0.1:443/64k"));
+        check(Case::Post64k, false, Some("h2load -n500 --h1 -c32 -d /f/www/64k http://127.0.0.1:80/post"));
+        for case in [Case::Tlsfull, Case::TlsfullRsa, Case::Tlsresume] {
+            check(case, true, None);
+        }
     }
 }

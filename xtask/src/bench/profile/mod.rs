@@ -23,15 +23,16 @@ use clap::ValueEnum;
 use self::{
     callgrind::Callgrind,
     counts::PerRequest,
-    load::{Case, Load},
+    load::Load,
     report::{Profile, Report},
     samples::Folded,
     strace::Strace,
 };
 use super::{
+    case::Case,
     credentials::Credentials,
     machine, network,
-    peers::{self, Peer, Running, Stage},
+    peers::{self, Peer, Running, Setting, Stage},
     record::Part,
     subject::Subject,
 };
@@ -41,7 +42,8 @@ const AFTER_HELP: &str = "\
 Each peer runs with one worker: under callgrind, which counts instructions in user mode of all its threads, and again
 without it, under strace. Each counts while nothing is asked, during N requests, and during twice as many: what the
 second N have added, less what the peer does by itself, is what N requests cost. Opening the connections, handshakes
-and whatever is done once are in neither, but for `h1close`, where they belong to the request.
+and whatever is done once are in neither, but for `h1close` and the cases of handshakes, where they belong to the
+request. Of handshakes N is a tenth of what --requests says, and of responses of 10 MiB a twentieth.
 
 callgrind's processor has AVX2 and no AVX-512, so that cryptography and copies may take other instructions than they
 do outside of it; they do so for all peers. The kernel's instructions are not counted: `--sample` shows its part of
@@ -51,7 +53,7 @@ has a network namespace of its own.
 Exit codes: 0 everything was counted; 1 something failed; 2 the command line was not understood.
 
 Examples:
-  cargo xtask profile                                     # all cases, beside nginx; about two minutes
+  cargo xtask profile                                     # all cases, beside nginx; about six minutes
   cargo xtask profile --case h1 --functions               # which functions take the instructions
   cargo xtask profile --case h2 --peer xdp-ingress --sample
   cargo xtask profile --pgo --record                      # and write docs/benchmarks.md";
@@ -70,7 +72,7 @@ pub struct Args {
     #[arg(long = "peer", value_enum, value_delimiter = ',', default_value = "nginx,xdp-ingress")]
     peers: Vec<Peer>,
     /// Requests of the smaller of two counts, N above.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     requests: u32,
     /// Also print the functions that take most instructions.
     #[arg(long)]
@@ -92,7 +94,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut packages = vec!["iproute2", "nghttp2-client", "nginx", "strace", "util-linux", "valgrind"];
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
-    packages.extend(args.sample.then_some("linux-perf"));
+    packages.extend(args.sample.then_some(["linux-perf", "wrk"]).into_iter().flatten());
     setup::packages(&packages, "profile")?;
     let binary = args.subject.program()?;
     network::own()?;
@@ -107,13 +109,13 @@ fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
     let stage = Stage { folder: folder.path(), credentials: &credentials, binary };
     let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
     let mut backend = peers::backend(stage.folder, pin)?;
-    let run = Run { stage, pin, requests: *requests, sample: *sample };
     let mut report = Report::new(*requests, peers.clone());
     for (peer, index) in peers.iter().zip(0..) {
-        let instructions = run.instructions(*peer, index, cases)?;
-        let rest = run.calls_and_samples(*peer, index, cases)?;
-        for ((case, instructions), (calls, samples)) in cases.iter().zip(instructions).zip(rest) {
-            report.add(Profile { case: *case, peer: *peer, instructions, calls, samples });
+        for access_log in [false, true] {
+            let setting = Setting { workers: 1, pin, access_log };
+            let run = Run { peer: *peer, index, stage, setting, requests: *requests, sample: *sample };
+            let cases = cases.iter().copied().filter(|case| case.has_access_log() == access_log);
+            run.add_to(&mut report, &cases.collect::<Vec<_>>())?;
         }
     }
     backend.stop()?;
@@ -141,24 +143,41 @@ fn versions(peers: &[Peer]) -> anyhow::Result<String> {
     Ok(format!("{} Linux {}", packages.trim_end(), machine::kernel_version()?))
 }
 
-/// What all counts of a run have in common.
+/// The counts of a peer that runs in one way.
 struct Run<'s> {
+    peer: Peer,
+    index: u16,
     stage: Stage<'s>,
-    pin: bool,
+    setting: Setting,
     requests: u32,
     sample: bool,
 }
 
 impl Run<'_> {
-    fn load(&self, case: Case, peer: &Running) -> Load<'_> {
-        Load { case, ports: peer.ports(), folder: self.stage.folder, pin: self.pin }
+    fn add_to(&self, report: &mut Report, cases: &[Case]) -> anyhow::Result<()> {
+        if cases.is_empty() {
+            return Ok(());
+        }
+        let instructions = self.instructions(cases)?;
+        let rest = self.calls_and_samples(cases)?;
+        for ((case, instructions), (calls, samples)) in cases.iter().zip(instructions).zip(rest) {
+            report.add(Profile { case: *case, peer: self.peer, instructions, calls, samples });
+        }
+        Ok(())
+    }
+
+    fn start(&self, under: &[String]) -> anyhow::Result<Running> {
+        Running::start_alone(under, self.peer, self.index, self.stage, self.setting)
+    }
+
+    fn load(&self, case: Case, running: &Running) -> Load<'_> {
+        Load { case, target: self.stage.target(running, self.setting) }
     }
 
     /// Of each case.
-    fn instructions(&self, peer: Peer, index: u16, cases: &[Case]) -> anyhow::Result<Vec<PerRequest>> {
-        let Self { stage, pin, requests, sample: _ } = self;
-        let folder = stage.folder;
-        let mut running = Running::start_alone(&callgrind::words(folder), peer, index, *stage, *pin)?;
+    fn instructions(&self, cases: &[Case]) -> anyhow::Result<Vec<PerRequest>> {
+        let Self { peer, requests, stage: Stage { folder, .. }, .. } = self;
+        let mut running = self.start(&callgrind::words(folder))?;
         let mut counter = Callgrind::of(running.pid(), folder);
         let mut all = Vec::new();
         for case in cases {
@@ -171,22 +190,16 @@ impl Run<'_> {
     }
 
     /// Of each case; none is sampled unless the run samples.
-    fn calls_and_samples(
-        &self,
-        peer: Peer,
-        index: u16,
-        cases: &[Case],
-    ) -> anyhow::Result<Vec<(PerRequest, Option<Folded>)>> {
-        let Self { stage, pin, requests, sample } = self;
-        let folder = stage.folder;
-        let mut running = Running::start_alone(&[], peer, index, *stage, *pin)?;
+    fn calls_and_samples(&self, cases: &[Case]) -> anyhow::Result<Vec<(PerRequest, Option<Folded>)>> {
+        let Self { peer, requests, sample, stage: Stage { folder, .. }, .. } = self;
+        let mut running = self.start(&[])?;
         let mut counter = Strace::of(running.pid(), folder);
         let mut all = Vec::new();
         for case in cases {
             let load = self.load(*case, &running);
             let calls = PerRequest::take(&mut counter, load, *requests);
             let calls = calls.with_context(|| format!("system calls of {peer}, {case}"))?;
-            let samples = sample.then(|| samples::take(running.pid(), folder, load)).transpose()?;
+            let samples = sample.then(|| samples::take(running.pid(), load)).transpose()?;
             all.push((calls, samples));
             eprintln!("{peer}: system calls of {case} counted");
         }

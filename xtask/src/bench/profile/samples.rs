@@ -3,17 +3,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
     process::Command,
+    time::Duration,
 };
 
 use anyhow::{Context, ensure};
 
 use super::load::Load;
-use crate::process;
+use crate::{bench::load, process};
 
-/// A second or more of any case.
-const REQUESTS: u32 = 40_000;
+/// How long a peer is looked at, and how long it is loaded: until perf looks, and after.
+const LENGTH: Duration = Duration::from_secs(3);
+const LOAD: Duration = Duration::from_secs(5);
 /// Looks in a second; no round number, so that they do not keep step with timers.
 const FREQUENCY: &str = "999";
 /// Our release has no frame pointers, so that frames are found from a copy of the stack, of 32 KiB: that holds all of
@@ -38,13 +39,19 @@ pub(super) struct Folded {
     symbols: BTreeMap<String, Seen>,
 }
 
-/// Samples the process while it is loaded. `cpu-clock` is a timer of the kernel's own: virtual machines have it, too.
-pub(super) fn take(pid: u32, folder: &Path, load: Load<'_>) -> anyhow::Result<Folded> {
-    let data = folder.join("perf.data");
+/// Samples the process while it is loaded as `cargo xtask bench proxy` does. `cpu-clock` is a timer of the kernel's own:
+/// virtual machines have it, too.
+pub(super) fn take(pid: u32, Load { case, target }: Load<'_>) -> anyhow::Result<Folded> {
+    let data = target.folder.join("perf.data");
     let mut record = Command::new("perf");
     record.args(["record", "--quiet", "--event", "cpu-clock", "--freq", FREQUENCY, "--call-graph", STACKS]);
-    record.args(["--pid", &pid.to_string(), "--output"]).arg(&data).arg("--").args(load.words(REQUESTS));
-    process::capture(&mut record)?;
+    record.args(["--pid", &pid.to_string(), "--output"]).arg(&data);
+    record.args(["--", "sleep", &LENGTH.as_secs().to_string()]);
+    let mut recording = record.spawn().context("cannot run `perf`")?;
+    let loaded = load::run(case, target, LOAD);
+    let status = recording.wait().context("cannot wait for `perf`")?;
+    ensure!(status.success(), "`perf record` ended with {status}");
+    loaded?;
     let mut script = Command::new("perf");
     script.args(["script", "--no-inline", "--fields", "ip,sym", "--input"]).arg(&data);
     let folded = Folded::of(&process::capture(&mut script)?);
