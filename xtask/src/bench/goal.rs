@@ -11,6 +11,8 @@ pub(super) enum Figure {
     Rate,
     /// Microseconds of CPU per request.
     Cpu,
+    /// Those of them that the kernel takes.
+    Kernel,
     /// Microseconds until half of the requests were answered; of loads with a schedule alone, as those that follow.
     P50,
     P99,
@@ -40,7 +42,8 @@ impl Figure {
             |of: fn(&Times) -> Duration| row.times.as_ref().map_or(f64::NAN, |times| of(times).as_secs_f64() * 1e6);
         match self {
             Self::Rate => row.requests as f64 / row.seconds,
-            Self::Cpu => row.cpu * 1e6 / row.requests as f64,
+            Self::Cpu => row.cpu.all() * 1e6 / row.requests as f64,
+            Self::Kernel => row.cpu.kernel * 1e6 / row.requests as f64,
             Self::P50 => time(|times| times.p50),
             Self::P99 => time(|times| times.p99),
             Self::P999 => time(|times| times.p999),
@@ -53,6 +56,7 @@ impl fmt::Display for Figure {
         f.write_str(match self {
             Self::Rate => "req/s",
             Self::Cpu => "CPU",
+            Self::Kernel => "CPU in the kernel",
             Self::P50 => "p50",
             Self::P99 => "p99",
             Self::P999 => "p99.9",
@@ -101,12 +105,15 @@ impl fmt::Display for Goal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::usage::CpuTime;
 
     #[test]
     fn figures_are_of_one_request_and_nan_where_there_are_none() {
-        let mut row = Row { requests: 4000, errors: 0, seconds: 2.0, cpu: 0.1, times: None };
+        let cpu = CpuTime { user: 0.02, kernel: 0.08 };
+        let mut row = Row { requests: 4000, errors: 0, seconds: 2.0, cpu, times: None };
         assert!((Figure::Rate.in_row(&row) - 2000.0).abs() < 1e-9);
         assert!((Figure::Cpu.in_row(&row) - 25.0).abs() < 1e-9);
+        assert!((Figure::Kernel.in_row(&row) - 20.0).abs() < 1e-9);
         assert!(Figure::P99.in_row(&row).is_nan());
         row.times = Some(Times::of((1..=1000).map(Duration::from_micros).collect()));
         for (figure, expect) in [(Figure::P50, 500.0), (Figure::P99, 990.0), (Figure::P999, 999.0)] {

@@ -19,7 +19,7 @@ use nix::{
 use super::{
     credentials::{Credentials, RSA},
     load::Target,
-    usage,
+    usage::{self, CpuTime},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -215,9 +215,9 @@ impl Running {
         Ok(())
     }
 
-    /// User and system time of the peer with all its descendants, so far, in seconds.
-    pub(super) fn cpu(&self) -> anyhow::Result<f64> {
-        usage::seconds(usage::tree(self.child.id()).into_iter().filter_map(usage::cpu_ticks).sum())
+    /// Of the peer with all its descendants, so far.
+    pub(super) fn cpu(&self) -> anyhow::Result<CpuTime> {
+        CpuTime::of(usage::tree(self.child.id()))
     }
 
     /// Whether a signal has ended it, rather than it itself.

@@ -7,6 +7,7 @@ use super::{
     goal::{Figure, Goal},
     pace::Pace,
     peers::{Peer, Setting},
+    usage::CpuTime,
 };
 
 /// One measurement.
@@ -15,8 +16,7 @@ pub(super) struct Row {
     pub(super) requests: u64,
     pub(super) errors: u64,
     pub(super) seconds: f64,
-    /// Seconds of CPU.
-    pub(super) cpu: f64,
+    pub(super) cpu: CpuTime,
     /// Of loads with a schedule.
     pub(super) times: Option<Times>,
 }
@@ -104,20 +104,21 @@ impl fmt::Display for Results<Case> {
         let reference = self.peers[0];
         writeln!(
             f,
-            "| case | peer | req/s | × {reference} | µs CPU/req | × {reference} | CPU busy | spread | errors | goal \
-             | verdict |"
+            "| case | peer | req/s | × {reference} | µs CPU/req | × {reference} | of it in the kernel | CPU busy | spread \
+             | errors | goal | verdict |"
         )?;
-        writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|---:|---|---|")?;
+        writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|")?;
         for (case, peer, beside) in self.each() {
             let goals = self.goals(peer, || case.goals(self.setting.workers));
             writeln!(
                 f,
-                "| {case} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.0} % | {:.0} % | {} | {} |",
+                "| {case} | {peer} | {:.0} | {:.2} | {:.1} | {:.2} | {:.1} | {:.0} % | {:.0} % | {} | {} |",
                 beside.median(Figure::Rate),
                 beside.ratio(Figure::Rate),
                 beside.median(Figure::Cpu),
                 beside.ratio(Figure::Cpu),
-                100.0 * median(beside.own.iter().map(|(_, row)| row.cpu / row.seconds)),
+                beside.median(Figure::Kernel),
+                100.0 * median(beside.own.iter().map(|(_, row)| row.cpu.all() / row.seconds)),
                 100.0 * spread(beside.own.iter().map(|(_, row)| Figure::Cpu.in_row(row))),
                 beside.errors(),
                 judged(&goals, &beside),
@@ -260,7 +261,8 @@ mod tests {
         let mut results = Results::new(vec![Peer::Nginx, Peer::XdpIngress], setting);
         for (round, slow) in [(0, 1.0), (1, 2.0)] {
             for (peer, cpu, errors) in [(0, 1.0, 0), (1, own, own_errors)] {
-                let row = Row { requests: 1000, errors, seconds: 4.0, cpu: cpu * slow, times: None };
+                let cpu = CpuTime { user: 0.25 * cpu * slow, kernel: 0.75 * cpu * slow };
+                let row = Row { requests: 1000, errors, seconds: 4.0, cpu, times: None };
                 results.add(Case::H1, round, peer, row);
             }
         }

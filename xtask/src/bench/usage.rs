@@ -1,6 +1,6 @@
 //! What a process has used with all of its descendants: time of CPUs, and memory. It starts none.
 
-use std::fs;
+use std::{fs, ops::Sub};
 
 use anyhow::Context as _;
 
@@ -17,17 +17,47 @@ pub(super) fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// User and system time of a process and of those children that it had and that ended: fields 14 to 17 of
-/// `/proc/PID/stat` (proc(5)), counted after the name, which may hold anything.
-pub(super) fn cpu_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat_ticks(&stat)
+/// Time of CPUs, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct CpuTime {
+    pub(super) user: f64,
+    pub(super) kernel: f64,
 }
 
-fn stat_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> =
-        stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4).map_while(|field| field.parse().ok()).collect();
-    (fields.len() == 4).then(|| fields.iter().sum())
+// === impl CpuTime ===
+
+impl CpuTime {
+    /// What processes and those children of them that have ended have used. One that has ended meanwhile has used none.
+    ///
+    /// # Errors
+    /// When the kernel does not tell how long a tick is.
+    pub(super) fn of(pids: impl IntoIterator<Item = u32>) -> anyhow::Result<Self> {
+        let all = pids.into_iter().filter_map(|pid| ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
+        let (user, kernel) =
+            all.fold((0, 0), |(user, kernel), (more_user, more_kernel)| (user + more_user, kernel + more_kernel));
+        Ok(Self { user: seconds(user)?, kernel: seconds(kernel)? })
+    }
+
+    pub(super) fn all(self) -> f64 {
+        self.user + self.kernel
+    }
+}
+
+impl Sub for CpuTime {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { user: self.user - other.user, kernel: self.kernel - other.kernel }
+    }
+}
+
+/// User and system time: fields 14 to 17 of `/proc/PID/stat` (proc(5)), those of children that have ended included,
+/// counted after the name, which may hold anything.
+fn ticks(stat: &str) -> Option<(u64, u64)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).map_while(|field| field.parse::<u64>().ok());
+    let [user, kernel, user_of_children, kernel_of_children] =
+        [fields.next()?, fields.next()?, fields.next()?, fields.next()?];
+    Some((user + user_of_children, kernel + kernel_of_children))
 }
 
 /// Of so many ticks.
@@ -51,7 +81,7 @@ mod tests {
     #[test]
     fn time_of_children_that_ended_counts() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70 80 20 0 1 0 300";
-        assert_eq!(stat_ticks(stat), Some(161));
-        assert_eq!(stat_ticks("7 (a) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70"), None);
+        assert_eq!(ticks(stat), Some((75, 86)));
+        assert_eq!(ticks("7 (a) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 70"), None);
     }
 }

@@ -12,7 +12,10 @@ use nix::sys::{
     time::TimeValLike as _,
 };
 
-use crate::{bench::usage, process};
+use crate::{
+    bench::usage::{self, CpuTime},
+    process,
+};
 
 /// The parent of all threads of the kernel.
 const KTHREADD: u32 = 2;
@@ -38,11 +41,8 @@ impl Cpu {
         let children = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read what children have used")?;
         let children = (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6;
         let takes_part = usage::tree(proxy).into_iter().chain(self.ksoftirqd.iter().copied());
-        let mut ticks: u64 = takes_part.filter_map(usage::cpu_ticks).sum();
-        if self.has_interrupts_apart {
-            ticks += interrupt_ticks().context("cannot read `/proc/stat`")?;
-        }
-        Ok(children + usage::seconds(ticks)?)
+        let interrupts = if self.has_interrupts_apart { interrupts()? } else { 0.0 };
+        Ok(children + CpuTime::of(takes_part)?.all() + interrupts)
     }
 }
 
@@ -56,9 +56,14 @@ fn has_interrupts_apart() -> bool {
     config.is_ok_and(|config| config.lines().any(|line| line == "CONFIG_IRQ_TIME_ACCOUNTING=y"))
 }
 
+/// Seconds of all CPUs in interrupts.
+fn interrupts() -> anyhow::Result<f64> {
+    let stat = fs::read_to_string("/proc/stat").context("cannot read `/proc/stat`")?;
+    usage::seconds(interrupt_ticks(&stat).context("`/proc/stat` has no time of interrupts")?)
+}
+
 /// Fields `irq` and `softirq` of `/proc/stat` (`proc_stat(5)`).
-fn interrupt_ticks() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
+fn interrupt_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.lines().next()?.split_whitespace().skip(6);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
