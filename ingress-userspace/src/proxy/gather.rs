@@ -1,4 +1,4 @@
-//! Writes several slices at once, by the cheaper of two ways.
+//! Writes several slices to a socket at once, by the cheaper of two ways.
 
 use std::{
     io::{self, IoSlice},

@@ -34,8 +34,8 @@ use super::{
     worker::Entered,
 };
 
-/// Most bytes that are read before anything is made that could make sense of them: more than most requests have.
-const EARLY_MAX: usize = 4 * 1024;
+/// Most bytes that are read before hyper is made: as many as it would read first.
+const EARLY_MAX: usize = 8 * 1024;
 
 /// What the bytes of a client come over.
 pub(super) enum Io {
@@ -167,20 +167,22 @@ impl Parked {
         self.conn.listen(cx);
         let mut early = Vec::new();
         match self.conn.ordered() {
-            Order::Serve => {
-                // An end or an error is met again by whoever reads next.
-                match &mut self.io {
-                    Some(Io::Plain(tcp)) => {
-                        let mut bytes = [MaybeUninit::uninit(); EARLY_MAX];
-                        let mut read = ReadBuf::uninit(&mut bytes);
-                        drop(ready!(Pin::new(tcp).poll_read(cx, &mut read)));
-                        early = read.filled().to_vec();
+            Order::Serve => match &mut self.io {
+                Some(Io::Plain(tcp)) => {
+                    let mut bytes = [MaybeUninit::uninit(); EARLY_MAX];
+                    let mut read = ReadBuf::uninit(&mut bytes);
+                    drop(ready!(Pin::new(tcp).poll_read(cx, &mut read)));
+                    early = read.filled().to_vec();
+                    if early.is_empty() {
+                        // The client is gone, or has nothing more to ask for.
+                        self.io = None;
                     }
-                    // Asked of the kernel: the runtime takes an accepted socket for readable before it knows.
-                    Some(Io::Tls(tls)) => drop(ready!(tls.get_ref().0.poll_peek(cx, &mut ReadBuf::new(&mut [0])))),
-                    None => {}
                 }
-            }
+                // Asked of the kernel: the runtime takes an accepted socket for readable before it knows. Whoever reads
+                // meets an end again.
+                Some(Io::Tls(tls)) => drop(ready!(tls.get_ref().0.poll_peek(cx, &mut ReadBuf::new(&mut [0])))),
+                None => {}
+            },
             Order::Finish => {}
             Order::Close => self.io = None,
         }

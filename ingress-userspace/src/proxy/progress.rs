@@ -78,7 +78,12 @@ impl Progress {
         self.unwritten.get().is_some()
     }
 
-    /// Our side is shut down; the client has as long as for a head to close its own.
+    /// Whether the stream has no more bytes for now.
+    pub(super) fn is_read(&self) -> bool {
+        self.reading.get()
+    }
+
+    /// Our side has ended; the client has as long as for a head to close its own.
     pub(super) fn linger(&self, now: Instant) {
         self.place.set(Place::Head);
         self.since.set(now);

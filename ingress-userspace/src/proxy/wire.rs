@@ -39,9 +39,9 @@ pub(super) struct Wire<IO> {
     follows: Follows,
     phase: Phase,
     /// What was read but is not delivered yet: what came after the head of a WebSocket handshake, until it is answered,
-    /// one read at most; or the first bytes of a connection.
+    /// one read at most; or what was read before there was a wire.
     held: Vec<u8>,
-    /// Bytes that may still be thrown away; `None` until our side is shut down.
+    /// Bytes that may still be thrown away; `None` until our side has ended.
     linger: Option<usize>,
 }
 
@@ -300,7 +300,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         let piped = self.conn.piped();
         let result = match (piped.before(bufs), self.plain) {
             (Some([]), Some(tcp)) => piped.poll_drain(cx, tcp(&self.io), &self.conn.worker.pipes),
-            (Some(before), Some(_)) => Pin::new(&mut self.io).poll_write_vectored(cx, before),
+            (Some(before), Some(_)) => gather::poll_write(&mut self.io, cx, before),
             _ => {
                 tracing::error!("what is to be written is not what is in the pipe, which is a defect; closing");
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -357,8 +357,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
         }
         if this.linger.is_none() {
             let lingers = this.is_amid_request();
-            // The socket is closed next, which says the same, where nothing has to be read before.
-            if lingers || this.plain.is_none() {
+            // The socket is closed next, which says the same, unless there are bytes in it that nobody has read: then the
+            // client would hear of no end, only of a reset.
+            let is_said_by_closing = this.plain.is_some() && this.conn.progress.is_read() && !lingers;
+            if !is_said_by_closing {
                 match Pin::new(&mut this.io).poll_shutdown(cx) {
                     // The farewell of TLS waits, too.
                     Poll::Pending => {

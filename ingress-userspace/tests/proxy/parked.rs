@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     drain::{drain, refuses},
-    frames::{HEADERS, NONE, PREFACE, Raw, SETTINGS, frame, get},
+    frames::{DATA, END_HEADERS, END_STREAM, HEADERS, NONE, POST, PREFACE, Raw, SETTINGS, fields, frame, get},
     support::{Client, DEADLINE, Origin, Proxy, Table, wait_until},
     tls::{config, config_of, connect},
     ws,
@@ -184,6 +184,52 @@ fn requests_may_come_together_or_in_pieces() {
     wait_parked(&proxy, 1);
     assert_eq!(client.send(REQUEST).response().text(), "pod");
     assert_eq!(proxy.shared.stats().refused_framing, 0);
+}
+
+#[test]
+fn what_comes_at_once_may_be_more_than_one_read_takes() {
+    let origin = Origin::answering("pod");
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = parked(&proxy);
+    client.send(REQUEST.repeat(400));
+    assert!((0..400).all(|_| client.response().text() == "pod"));
+    wait_parked(&proxy, 1);
+
+    let long = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-Long: {}\r\n\r\n", "x".repeat(12_000));
+    assert_eq!(client.send(long).response().text(), "pod");
+    wait_parked(&proxy, 1);
+
+    // Nobody takes the body, and the connection goes on as it was.
+    let body = "x".repeat(16_000);
+    client.send(format!("POST / HTTP/1.1\r\nHost: none.test\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    assert_eq!(client.response().status, 404);
+    assert_eq!(client.get("a.test", "/").text(), "pod");
+    assert_eq!(proxy.shared.stats().refused_framing, 0);
+}
+
+/// With bytes that nobody has read, closing is a reset; a client that asks for more than it gets is told of the end first.
+#[test]
+fn an_end_is_told_though_there_is_more_to_be_read() {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::start(move |peer| {
+        while peer.request().is_some() {
+            wait.lock().expect("unpoisoned").recv().expect("told to go on");
+            peer.answer("pod");
+        }
+    });
+    let proxy = proxy(&origin, Settings::default());
+    let mut client = proxy.client();
+    client.send(REQUEST.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+    wait_until("the pod has the request", || origin.heads().len() == 1);
+    for _ in 0..3 {
+        // The first is read to see whether the client is still there, and the others are not.
+        client.send(REQUEST);
+        std::thread::sleep(SHORT);
+    }
+    go.send(()).expect("sent");
+    assert_eq!(client.response().text(), "pod");
+    assert_eq!(client.stream.read(&mut [0]).expect("an end and no reset"), 0);
 }
 
 #[test]
@@ -361,6 +407,14 @@ fn http2_may_begin_after_a_long_silence() {
     assert_eq!(client.until(HEADERS).payload[0], 0x88, ":status 200");
     wait_until("the request is over", || proxy.count(1).active == 0);
     assert_eq!(proxy.shared.stats().parked, 0);
+
+    // With more than one read takes.
+    let mut client = Raw::connect(&proxy);
+    wait_parked(&proxy, 1);
+    let request = frame(HEADERS, END_HEADERS, 1, &fields(POST));
+    let body = frame(DATA, END_STREAM, 1, &[b'x'; 12_000]);
+    client.send(&[PREFACE, &frame(SETTINGS, NONE, 0, &[]), &request, &body].concat());
+    assert_eq!(client.until(HEADERS).payload[0], 0x88, ":status 200");
 }
 
 #[test]
@@ -381,12 +435,19 @@ fn a_parked_connection_may_become_a_websocket() {
     let proxy = proxy(&origin, Settings::default());
     let mut client = parked(&proxy);
     // Nobody answers for this host, and the connection goes on as it was.
-    assert_eq!(client.send(ws::handshake().replace("a.test", "none.test")).response().status, 404);
-    wait_parked(&proxy, 1);
+    let declined = ws::handshake().replace("a.test", "none.test");
+    for more in [0, 400] {
+        client.send(format!("{declined}{}", REQUEST.repeat(more)));
+        assert_eq!(client.response().status, 404);
+        assert!((0..more).all(|_| client.response().text() == "pod"));
+        wait_parked(&proxy, 1);
+    }
     assert_eq!(client.get("a.test", "/").text(), "pod");
     wait_parked(&proxy, 1);
-    client.send(ws::handshake()).head();
-    assert_eq!(client.at_least(5), b"hello");
+    // What the client has to say at once is more than one read takes.
+    let early = "early".repeat(2_400);
+    client.send(format!("{}{early}", ws::handshake())).head();
+    assert_eq!(client.at_least(5 + early.len()), format!("hello{early}").as_bytes());
     assert_eq!(client.send("ping").at_least(4), b"ping");
     assert_eq!(proxy.shared.stats().parked, 0);
     drop(client);

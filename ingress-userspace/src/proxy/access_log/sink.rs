@@ -127,6 +127,7 @@ impl Queue {
     fn add(&self, block: String) {
         let mut state = self.state();
         if state.bytes > QUEUE_MAX || state.stage != Stage::Writing {
+            drop(state);
             self.dropped.fetch_add(lines(block.as_bytes()), Relaxed);
             return;
         }
