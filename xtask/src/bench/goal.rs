@@ -42,7 +42,7 @@ impl Figure {
             |of: fn(&Times) -> Duration| row.times.as_ref().map_or(f64::NAN, |times| of(times).as_secs_f64() * 1e6);
         match self {
             Self::Rate => row.requests as f64 / row.seconds,
-            Self::Cpu => row.cpu.all() * 1e6 / row.requests as f64,
+            Self::Cpu => row.cpu.all * 1e6 / row.requests as f64,
             Self::Kernel => row.cpu.kernel * 1e6 / row.requests as f64,
             Self::P50 => time(|times| times.p50),
             Self::P99 => time(|times| times.p99),
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn figures_are_of_one_request_and_nan_where_there_are_none() {
-        let cpu = CpuTime { user: 0.02, kernel: 0.08 };
+        let cpu = CpuTime { all: 0.1, kernel: 0.08 };
         let mut row = Row { requests: 4000, errors: 0, seconds: 2.0, cpu, times: None };
         assert!((Figure::Rate.in_row(&row) - 2000.0).abs() < 1e-9);
         assert!((Figure::Cpu.in_row(&row) - 25.0).abs() < 1e-9);

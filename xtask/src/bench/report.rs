@@ -118,7 +118,7 @@ impl fmt::Display for Results<Case> {
                 beside.median(Figure::Cpu),
                 beside.ratio(Figure::Cpu),
                 beside.median(Figure::Kernel),
-                100.0 * median(beside.own.iter().map(|(_, row)| row.cpu.all() / row.seconds)),
+                100.0 * median(beside.own.iter().map(|(_, row)| row.cpu.all / row.seconds)),
                 100.0 * spread(beside.own.iter().map(|(_, row)| Figure::Cpu.in_row(row))),
                 beside.errors(),
                 judged(&goals, &beside),
@@ -261,7 +261,7 @@ mod tests {
         let mut results = Results::new(vec![Peer::Nginx, Peer::XdpIngress], setting);
         for (round, slow) in [(0, 1.0), (1, 2.0)] {
             for (peer, cpu, errors) in [(0, 1.0, 0), (1, own, own_errors)] {
-                let cpu = CpuTime { user: 0.25 * cpu * slow, kernel: 0.75 * cpu * slow };
+                let cpu = CpuTime { all: cpu * slow, kernel: 0.75 * cpu * slow };
                 let row = Row { requests: 1000, errors, seconds: 4.0, cpu, times: None };
                 results.add(Case::H1, round, peer, row);
             }

@@ -42,7 +42,7 @@ impl Cpu {
         let children = (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6;
         let takes_part = usage::tree(proxy).into_iter().chain(self.ksoftirqd.iter().copied());
         let interrupts = if self.has_interrupts_apart { interrupts()? } else { 0.0 };
-        Ok(children + CpuTime::of(takes_part)?.all() + interrupts)
+        Ok(children + CpuTime::of(takes_part)?.all + interrupts)
     }
 }
 
