@@ -74,7 +74,7 @@ pub struct Args {
     /// Requests of the smaller of two counts, N above.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     requests: u32,
-    /// Also print the functions that take most instructions.
+    /// Also print the modules, and the functions, that take most instructions.
     #[arg(long)]
     functions: bool,
     /// Also sample the peers without callgrind and strace, kernel and all, and print the symbols that take most time.

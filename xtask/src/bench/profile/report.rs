@@ -1,5 +1,7 @@
 //! What was counted, as Markdown.
 
+use std::collections::BTreeMap;
+
 use super::{counts::PerRequest, samples::Folded};
 use crate::bench::{case::Case, peers::Peer};
 
@@ -73,17 +75,25 @@ impl Report {
         text
     }
 
-    /// Which functions the instructions are in.
+    /// Which modules, and which functions, the instructions are in.
     pub(super) fn functions(&self) -> String {
         let mut text = String::new();
         for Profile { case, peer, instructions, calls: _, samples: _ } in self.by_case() {
-            line(&mut text, format_args!("### {case}, {peer}: instructions of each function\n"));
-            line(&mut text, format_args!("| instructions | of all | function |\n|---:|---:|---|"));
-            let total = instructions.total();
-            for (function, count) in instructions.sorted(0.0).into_iter().take(ROWS) {
-                line(&mut text, format_args!("| {count:.0} | {:.1} % | `{function}` |", 100.0 * count / total));
+            let (total, all) = (instructions.total(), instructions.sorted(0.0));
+            let mut table = |what: &str, rows: &[(&str, f64)]| {
+                line(&mut text, format_args!("### {case}, {peer}: instructions of each {what}\n"));
+                line(&mut text, format_args!("| instructions | of all | {what} |\n|---:|---:|---|"));
+                for (name, count) in rows {
+                    line(&mut text, format_args!("| {count:.0} | {:.1} % | `{name}` |", 100.0 * count / total));
+                }
+                text.push('\n');
+            };
+            // Programs without modules have functions alone.
+            let modules = modules(&all);
+            if modules.len() > 1 {
+                table("module", &modules);
             }
-            text.push('\n');
+            table("function", &all[..all.len().min(ROWS)]);
         }
         text
     }
@@ -118,6 +128,44 @@ impl Report {
         all.sort_by_key(|profile| profile.case);
         all
     }
+}
+
+/// Sums by module, the largest first.
+fn modules<'f>(functions: &[(&'f str, f64)]) -> Vec<(&'f str, f64)> {
+    let mut sums = BTreeMap::new();
+    for (function, count) in functions {
+        *sums.entry(module(function)).or_default() += count;
+    }
+    let mut sums: Vec<(&str, f64)> = sums.into_iter().collect();
+    sums.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    sums
+}
+
+/// The crate that a function is of, or what it is generic over: of ours, which come first, with the module below; the
+/// standard library's last. All that has no path, as the functions of C have none, is one.
+fn module(function: &str) -> &str {
+    const OURS: &str = "ingress_userspace::";
+    if let Some(begin) = function.find(OURS) {
+        let path = &function[begin..];
+        // Below `proxy`, where requests are, one more.
+        let depth = if path[OURS.len()..].starts_with("proxy::") { 3 } else { 2 };
+        let end = path.match_indices("::").nth(depth - 1).map_or(path.len(), |(end, _)| end);
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        return path[..end].split(|c| !is_name(c)).next().unwrap_or(path);
+    }
+    let crates = function.match_indices("::").filter_map(|(end, _)| {
+        let name = function[..end].rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
+        let is_first = !function[..end - name.len()].ends_with("::");
+        (is_first && !name.is_empty()).then_some(name)
+    });
+    let mut standard = None;
+    for name in crates {
+        if !matches!(name, "core" | "alloc" | "std") {
+            return name;
+        }
+        standard = Some("std");
+    }
+    standard.unwrap_or(if function.trim_start_matches('_').starts_with("mi_") { "mimalloc" } else { "C" })
 }
 
 fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
@@ -156,5 +204,28 @@ mod tests {
         );
         assert!(report.functions().contains("\n| 15000 | 100.0 % | `poll` |\n"));
         assert_eq!(report.samples(), "");
+    }
+
+    #[test]
+    fn functions_are_summed_by_who_they_are_of() {
+        for (function, expect) in [
+            ("ingress_userspace::proxy::upstream::head::Reader::read", "ingress_userspace::proxy::upstream"),
+            ("ingress_userspace::route::Table::find", "ingress_userspace::route"),
+            (
+                "ingress_userspace::proxy::serve::<impl ingress_userspace::proxy::serve::matching::Matching>::act",
+                "ingress_userspace::proxy::serve",
+            ),
+            ("core::ptr::drop_in_place<ingress_userspace::proxy::park::Stage>", "ingress_userspace::proxy::park"),
+            ("<hyper::proto::h1::role::Server as hyper::proto::h1::Http1Transaction>::encode", "hyper"),
+            ("core::ptr::drop_in_place<http::header::map::HeaderMap>", "http"),
+            ("tokio::runtime::io::registration::Registration::poll_ready", "tokio"),
+            ("<alloc::collections::vec_deque::iter::Iter<T> as core::iter::traits::iterator::Iterator>::fold", "std"),
+            ("mi_heap_malloc_aligned_at", "mimalloc"),
+            ("__memcpy_avx_unaligned_erms", "C"),
+        ] {
+            assert_eq!(module(function), expect, "{function}");
+        }
+        let sums = modules(&[("tokio::a", 3.0), ("memcpy", 2.0), ("tokio::b", 1.5), ("recv", 1.0)]);
+        assert_eq!(sums, [("tokio", 4.5), ("C", 3.0)]);
     }
 }
