@@ -47,6 +47,19 @@ fn proxy(origin: &Origin, settings: Settings) -> Proxy {
     Proxy::start_with(&Table::default().host("a.test", &[origin.address]).settings(settings), &at_once(), None)
 }
 
+/// A pod that answers each request when it is told to.
+fn patient() -> (Origin, mpsc::Sender<()>) {
+    let (go, wait) = mpsc::channel();
+    let wait = Mutex::new(wait);
+    let origin = Origin::start(move |peer| {
+        while peer.request().is_some() {
+            wait.lock().expect("unpoisoned").recv().expect("told to go on");
+            peer.answer("pod");
+        }
+    });
+    (origin, go)
+}
+
 fn wait_parked(proxy: &Proxy, count: usize) {
     wait_until(&format!("{count} are parked"), || proxy.shared.stats().parked == count);
 }
@@ -210,14 +223,7 @@ fn what_comes_at_once_may_be_more_than_one_read_takes() {
 /// With bytes that nobody has read, closing is a reset; a client that asks for more than it gets is told of the end first.
 #[test]
 fn an_end_is_told_though_there_is_more_to_be_read() {
-    let (go, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let origin = Origin::start(move |peer| {
-        while peer.request().is_some() {
-            wait.lock().expect("unpoisoned").recv().expect("told to go on");
-            peer.answer("pod");
-        }
-    });
+    let (origin, go) = patient();
     let proxy = proxy(&origin, Settings::default());
     let mut client = proxy.client();
     client.send(REQUEST.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
@@ -234,14 +240,7 @@ fn an_end_is_told_though_there_is_more_to_be_read() {
 
 #[test]
 fn what_is_under_way_is_not_parked() {
-    let (go, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let origin = Origin::start(move |peer| {
-        while peer.request().is_some() {
-            wait.lock().expect("unpoisoned").recv().expect("told to go on");
-            peer.answer("pod");
-        }
-    });
+    let (origin, go) = patient();
     let proxy = proxy(&origin, Settings::default());
     let mut client = proxy.client();
     client.send(REQUEST);
