@@ -62,6 +62,8 @@ mod tcp_services;
 mod timeouts;
 #[path = "proxy/tls.rs"]
 mod tls;
+#[path = "proxy/uploads.rs"]
+mod uploads;
 #[path = "proxy/ws.rs"]
 mod ws;
 #[path = "proxy/ws_http2.rs"]

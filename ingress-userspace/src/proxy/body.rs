@@ -21,9 +21,10 @@ use super::{
     counters::{self, Direction},
     headers,
     in_flight::InFlight,
+    intake::Tap,
     mirror::BodyCopy,
-    pipe::Pipe,
-    upstream::{BodyError, BoxError, ResponseBody, h2},
+    pipe::{Pipe, WORTHWHILE},
+    upstream::{BodyError, BoxError, Outgoing, Part, ResponseBody, h2},
 };
 use crate::model::Offer;
 
@@ -32,14 +33,14 @@ use crate::model::Offer;
 const FRAME_MAX: usize = RECORD_MAX - 9;
 /// Most bytes in a record, and what reads bring. What is no longer is not worth another frame of nine bytes.
 const RECORD_MAX: usize = 16 * 1024;
-/// From how many bytes on that the upstream's socket is still to bring, they are worth a pipe.
-const PIPED_MIN: u64 = 16 * 1024;
 
 /// The body of a client's request.
 #[derive(Debug)]
 pub(super) struct RequestBody {
     /// `None` if there is nothing to come.
     incoming: Option<Incoming>,
+    /// Where it may come from through pipes.
+    tap: Option<Tap>,
     /// How many bytes may still come.
     left: u64,
     bytes: counters::Bytes,
@@ -80,19 +81,20 @@ pub(super) enum Source {
 // === impl RequestBody ===
 
 impl RequestBody {
-    /// A body of at most `max` bytes.
+    /// A body of at most `max` bytes, of the request `in_flight`.
     ///
     /// # Errors
     /// If it says that it is longer.
-    pub(super) fn new(incoming: Incoming, max: Option<u64>, cell: &'static HostL7Cell) -> Result<Self, TooLarge> {
+    pub(super) fn new(incoming: Incoming, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
         let left = max.unwrap_or(u64::MAX);
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
         }
         Ok(Self {
+            tap: Tap::new(in_flight.conn(), incoming.size_hint().exact()),
             incoming: Some(incoming),
             left,
-            bytes: counters::Bytes::new(cell, Direction::In),
+            bytes: counters::Bytes::new(in_flight.cell(), Direction::In),
             without_trailers: false,
             told: None,
             copy: None,
@@ -102,7 +104,7 @@ impl RequestBody {
     /// None, of a request whose bytes count in `cell`.
     pub(super) fn none(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::In);
-        Self { incoming: None, left: 0, bytes, without_trailers: false, told: None, copy: None }
+        Self { incoming: None, tap: None, left: 0, bytes, without_trailers: false, told: None, copy: None }
     }
 
     /// Lets no trailers pass.
@@ -117,6 +119,7 @@ impl RequestBody {
 
     /// Leaves what comes for a mirror, too.
     pub(super) fn copy_to(&mut self, copy: BodyCopy) {
+        self.tap = None;
         self.copy = Some(copy);
     }
 
@@ -124,6 +127,7 @@ impl RequestBody {
     pub(super) fn spare(&self) -> Option<Self> {
         self.is_end_stream().then(|| Self {
             incoming: None,
+            tap: None,
             left: self.left,
             bytes: self.bytes.another(),
             without_trailers: self.without_trailers,
@@ -131,18 +135,15 @@ impl RequestBody {
             copy: None,
         })
     }
-}
 
-impl HttpBody for RequestBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    /// What comes next, where it is.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
         if self.copy.as_ref().is_some_and(BodyCopy::is_behind) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let to_come = incoming.size_hint().lower();
         let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
@@ -152,6 +153,7 @@ impl HttpBody for RequestBody {
                 headers::strip_trailers(trailers);
             }
         }
+        let mut pipe = None;
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             self.bytes.add(data.len());
             if let Some(told) = &self.told {
@@ -164,6 +166,9 @@ impl HttpBody for RequestBody {
             if let Some(copy) = &self.copy {
                 copy.push(data);
             }
+            if let Some(tap) = &self.tap {
+                pipe = tap.take(to_come, data.len())?;
+            }
         }
         // A body is not polled again once its end is known, which trailers are, too.
         let is_last = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
@@ -172,7 +177,26 @@ impl HttpBody for RequestBody {
         {
             copy.end();
         }
-        Poll::Ready(frame)
+        Poll::Ready(pipe.map_or_else(|| frame.map(|frame| frame.map(Part::Frame)), |pipe| Some(Ok(Part::Piped(pipe)))))
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let part = std::task::ready!(self.poll_next(cx)).transpose()?;
+        Poll::Ready(match part {
+            // It was for somebody who takes pipes, and has left it to somebody who does not.
+            Some(Part::Piped(mut pipe)) => {
+                let bytes = pipe.take_bytes();
+                self.take_back(pipe);
+                Some(bytes.map(Frame::data).map_err(BoxError::from))
+            }
+            Some(Part::Frame(frame)) => Some(Ok(frame)),
+            None => None,
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -184,13 +208,28 @@ impl HttpBody for RequestBody {
     }
 }
 
+impl Outgoing for RequestBody {
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, BoxError>>> {
+        if let Some(tap) = &self.tap {
+            tap.open();
+        }
+        self.poll_next(cx)
+    }
+
+    fn take_back(&mut self, pipe: Pipe) {
+        if let Some(tap) = &self.tap {
+            tap.give_back(pipe);
+        }
+    }
+}
+
 // === impl Body ===
 
 impl Body {
     /// A response of an upstream. `bodiless` if its status or the request's method rule a body out (RFC 9110, 6.4.1).
     pub(super) fn upstream(source: Source, class: StatusClass, bodiless: bool, in_flight: InFlight) -> Self {
         let ended = bodiless || source.is_end_stream();
-        let is_piped = !ended && source.unread() >= PIPED_MIN && in_flight.conn().takes_pipes();
+        let is_piped = !ended && source.unread() >= WORTHWHILE && in_flight.conn().takes_pipes();
         Self { is_piped, ..Self::new(source, class, ended, in_flight) }
     }
 

@@ -4,7 +4,7 @@
 use std::{
     cell::{Cell, OnceCell, RefCell},
     net::{IpAddr, SocketAddr},
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Waker},
 };
 
@@ -17,6 +17,7 @@ use super::{
     client_certificates,
     counters::Tally,
     in_flight::InFlight,
+    intake::Intake,
     offence::Offence,
     offers::{Offers, Stream},
     piped::Piped,
@@ -53,6 +54,8 @@ pub(super) struct Conn {
     extras: OnceCell<Box<Extras>>,
     /// Host of the latest request, as entered in the flow table.
     host: Cell<Option<HostId>>,
+    /// Heads of HTTP/1 that were read and whose requests did not begin yet.
+    heads: Cell<u16>,
     order: Cell<Order>,
     pub(super) warmth: Cell<Warmth>,
     /// Set by the connection's task, so that an order wakes it.
@@ -73,6 +76,8 @@ struct Extras {
     /// Tasks of streams whose request, and of tunnels whose copying, has not begun.
     spawned: RefCell<Vec<Spawned>>,
     piped: Piped,
+    /// Of the request whose head was read last.
+    intake: RefCell<Weak<Intake>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +133,7 @@ impl Conn {
             local: Address::canonical(local),
             secure,
             host: Cell::new(None),
+            heads: Cell::new(0),
             order: Cell::new(Order::Serve),
             warmth: Cell::new(Warmth::Cold),
             waker: Cell::new(None),
@@ -230,7 +236,8 @@ impl Conn {
         self.extras.get().map(|extras| &extras.offers)
     }
 
-    /// Whether bytes may go to its client through a pipe: its socket takes what hyper gives out, as it is.
+    /// Whether bytes may go to its client, or come from it, through a pipe: hyper gets what is on the socket, and the
+    /// socket what hyper gives out, as it is.
     pub(super) fn takes_pipes(&self) -> bool {
         !self.secure && !self.is_http2()
     }
@@ -254,6 +261,45 @@ impl Conn {
     /// And a body whose turn is over waits though there is room, which nobody else would tell it of.
     pub(super) fn is_to_be_polled_again(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.piped.take_awaited())
+    }
+
+    /// So many heads of HTTP/1 have ended, and with the first of them the body before it.
+    pub(super) fn heads_read(&self, count: u32) {
+        let count = u16::try_from(count).unwrap_or(u16::MAX);
+        self.heads.set(self.heads.get().saturating_add(count));
+        self.close_intake();
+    }
+
+    /// A request of HTTP/1 begins: that of the first head among those that were read.
+    pub(super) fn take_head(&self) {
+        // More than it can count it never counts down.
+        let heads = self.heads.get();
+        if heads != u16::MAX {
+            self.heads.set(heads.saturating_sub(1));
+        }
+    }
+
+    /// That of the request that began last, until the next head is read. `None` if one was read already: what comes
+    /// next is not that body's.
+    pub(super) fn new_intake(&self) -> Option<Rc<Intake>> {
+        if !self.takes_pipes() || self.heads.get() != 0 {
+            return None;
+        }
+        let intake = Rc::default();
+        *self.extras().intake.borrow_mut() = Rc::downgrade(&intake);
+        Some(intake)
+    }
+
+    /// That of the body that is being read, if it has room.
+    pub(super) fn intake(&self) -> Option<Rc<Intake>> {
+        self.extras.get()?.intake.borrow().upgrade().filter(|intake| intake.has_room())
+    }
+
+    /// What comes next goes through no pipe.
+    pub(super) fn close_intake(&self) {
+        if let Some(extras) = self.extras.get() {
+            *extras.intake.borrow_mut() = Weak::new();
+        }
     }
 
     /// Orders only ever become stricter. Whether this one is.

@@ -12,8 +12,8 @@ use crate::{
 };
 
 use super::{
-    authority::AuthorityError, body::TooLarge, forward::ForwardError, limit::Excess, offence::Offence, path::PathError,
-    pick::Full, tokens::Refused, upstream::ExchangeError, websocket::HandshakeError,
+    authority::AuthorityError, body::TooLarge, forward::ForwardError, intake::Misplaced, limit::Excess,
+    offence::Offence, path::PathError, pick::Full, tokens::Refused, upstream::ExchangeError, websocket::HandshakeError,
 };
 
 /// A response of our own, whole in memory.
@@ -215,6 +215,9 @@ pub(super) fn forward(error: &ForwardError) -> Answer {
 fn exchange(error: &ExchangeError) -> Answer {
     match error {
         ExchangeError::RequestBody(error) if error.is::<TooLarge>() => body_too_large(),
+        ExchangeError::RequestBody(error) if error.is::<Misplaced>() => {
+            closing(answer(StatusCode::INTERNAL_SERVER_ERROR, "the request body was lost"))
+        }
         ExchangeError::RequestBody(_) => {
             closing(answer(StatusCode::BAD_REQUEST, "the request body is malformed or incomplete"))
         }

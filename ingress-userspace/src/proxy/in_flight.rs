@@ -62,7 +62,7 @@ impl InFlight {
         }))
     }
 
-    pub(super) fn conn(&self) -> &Conn {
+    pub(super) fn conn(&self) -> &Rc<Conn> {
         &self.0.conn
     }
 

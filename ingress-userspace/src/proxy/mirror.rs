@@ -25,7 +25,7 @@ use super::{
     body::{RequestBody, discard},
     external, path,
     pick::{Choice, Tried},
-    upstream::{self, BoxError, Limits, Target},
+    upstream::{self, BoxError, Limits, Outgoing, Target},
     worker::Worker,
 };
 
@@ -243,6 +243,8 @@ impl Body for CopiedBody {
         self.length
     }
 }
+
+impl Outgoing for CopiedBody {}
 
 // === impl Running ===
 

@@ -42,6 +42,7 @@ mod frames;
 mod gather;
 mod headers;
 mod in_flight;
+mod intake;
 mod limit;
 mod listen;
 mod load;

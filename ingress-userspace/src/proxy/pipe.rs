@@ -11,9 +11,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, BufMut as _, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use rustix::{
-    io::{Errno, write},
+    buffer::spare_capacity,
+    io::{Errno, read, write},
     net::{RecvFlags, recv},
     pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice},
 };
@@ -24,6 +25,8 @@ use tokio::{io::Interest, net::TcpStream};
 pub(super) const CAPACITY: usize = 256 * 1024;
 /// Bytes that may go to one receiver before other connections of the worker get a turn.
 pub(super) const TURN: usize = 1024 * 1024;
+/// From how many bytes on that a socket is still to bring, they are worth a pipe.
+pub(super) const WORTHWHILE: u64 = 16 * 1024;
 /// A pipe with less room costs more calls than it saves copies: the kernel's default.
 const ROOM_MIN: usize = 64 * 1024;
 /// The same as [`CAPACITY`] in place of a pipe.
@@ -44,7 +47,7 @@ struct Stock {
 
 /// What bytes are in between two sockets.
 #[derive(Debug)]
-pub(super) enum Pipe {
+pub enum Pipe {
     /// A pipe, and how much is in it.
     Kernel { from: OwnedFd, to: OwnedFd, held: usize },
     /// What is under way must go on when descriptors are short.
@@ -187,6 +190,19 @@ impl Pipe {
                 bytes.reserve(BUFFER);
                 socket.try_read_buf(&mut bytes.limit(most.min(BUFFER)))
             }
+        }
+    }
+
+    /// Takes out all that is in it.
+    pub(super) fn take_bytes(&mut self) -> io::Result<Bytes> {
+        match self {
+            Self::Kernel { from, to: _, held } => {
+                let mut bytes = Vec::with_capacity(*held);
+                while bytes.len() < *held && read(&*from, spare_capacity(&mut bytes))? > 0 {}
+                *held -= bytes.len();
+                Ok(bytes.into())
+            }
+            Self::Buffer(bytes) => Ok(bytes.split().freeze()),
         }
     }
 

@@ -105,4 +105,4 @@ fn is_stand_in(slice: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

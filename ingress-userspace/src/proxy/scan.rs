@@ -24,6 +24,8 @@ pub(super) struct Scanner {
     line_max: usize,
     framing: Framing,
     trailers: usize,
+    /// Heads that have ended since somebody asked.
+    heads: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,7 @@ impl Scanner {
             line_max: head_max.saturating_mul(4),
             framing: Framing::default(),
             trailers: 0,
+            heads: 0,
         }
     }
 
@@ -83,6 +86,16 @@ impl Scanner {
             State::RequestLine | State::Field => Place::Head,
             State::Sized(_) | State::ChunkSize | State::Chunk(_) | State::ChunkEnd | State::Trailer => Place::Body,
         }
+    }
+
+    /// Heads that have ended since the call before.
+    pub(super) fn take_heads(&mut self) -> u32 {
+        std::mem::take(&mut self.heads)
+    }
+
+    /// How many bytes are still to come of a body that has said how many; 0 anywhere else.
+    pub(super) fn left(&self) -> u64 {
+        if let State::Sized(left) = self.state { left } else { 0 }
     }
 
     /// Whether what follows waits for [`Scanner::release`].
@@ -171,7 +184,10 @@ impl Scanner {
                 self.framing = Framing::default();
                 memchr(b'#', line).is_none().then_some(State::Field)?
             }
-            State::Field if line.is_empty() => self.framing.body()?,
+            State::Field if line.is_empty() => {
+                self.heads += 1;
+                self.framing.body()?
+            }
             State::Field => {
                 self.framing.field(line)?;
                 State::Field

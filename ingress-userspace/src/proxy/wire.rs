@@ -1,5 +1,6 @@
 //! The client's byte stream between socket (or TLS) and hyper: watches progress and what `scan` and `frames` refuse,
-//! and moves what is in the pipe to the socket where hyper writes what stands for it (`piped`).
+//! moves what is in the pipe to the socket where hyper writes what stands for it (`piped`), and what is on the socket
+//! into a pipe where hyper can read what stands for it (`intake`).
 
 use std::{
     io,
@@ -19,7 +20,9 @@ use super::{
     conn::Conn,
     frames::{Frames, OVERSIZED, Refusal, Spoken},
     gather,
+    intake::Intake,
     offence::Offence,
+    pipe::{Pipe, WORTHWHILE},
     scan::{Place, Scanner, Violation},
 };
 
@@ -30,10 +33,14 @@ const POISON: &[u8] = b"\0\r\n\r\n";
 /// Most bytes read and thrown away at the end of a connection.
 const LINGER_MAX: usize = 16 * 1024 * 1024;
 
+/// For how much room of hyper's a pipe is filled. hyper begins with half of that and goes on with more where a client
+/// fills it: of one that sends less at a time a pipe would cost more calls than it saves copies.
+const TAKEN_IN_MIN: usize = 16 * 1024;
+
 /// A stream that tells its [`Conn`] what it sees.
 pub(super) struct Wire<IO> {
     io: IO,
-    /// The socket, if it takes what is written as it is: then bytes can go to it through a pipe.
+    /// The socket, if what is read and written is what is on it: then bytes can come from it and go to it through a pipe.
     plain: Option<fn(&IO) -> &TcpStream>,
     conn: Rc<Conn>,
     follows: Follows,
@@ -104,6 +111,10 @@ impl<IO> Wire<IO> {
             Follows::Http2(_) => return self.follow_frames(buf, before),
         };
         let verdict = scanner.scan(&buf.filled()[before..]);
+        let heads = scanner.take_heads();
+        if heads > 0 {
+            self.conn.heads_read(heads);
+        }
         self.conn.progress.read(scanner.place(), self.conn.worker.now());
         let good = match verdict {
             Ok(followed) => {
@@ -173,6 +184,38 @@ impl<IO> Wire<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Wire<IO> {
+    /// Where what is read next goes in place of `buf`, from where, and how much of the body is to come.
+    fn intake(&self, buf: &ReadBuf<'_>) -> Option<(Rc<Intake>, &TcpStream, u64)> {
+        let Follows::Http1(scanner) = &self.follows else { return None };
+        let (plain, left) = (self.plain?, scanner.left());
+        if left < WORTHWHILE || buf.remaining() < TAKEN_IN_MIN {
+            return None;
+        }
+        Some((self.conn.intake()?, plain(&self.io), left))
+    }
+
+    /// Reads what comes next, into a pipe if that may be, and then as many bytes that mean nothing into `buf`.
+    fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some((intake, tcp, left)) = self.intake(buf) else {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        };
+        let most = usize::try_from(left).map_or(buf.remaining(), |left| left.min(buf.remaining()));
+        match ready!(self.conn.worker.pipes.poll_fill(cx, tcp, most))? {
+            None => {}
+            // There are no pipes to be had, and reading is better.
+            Some(Pipe::Buffer(bytes)) => {
+                self.conn.close_intake();
+                buf.put_slice(&bytes);
+            }
+            Some(pipe @ Pipe::Kernel { .. }) => {
+                buf.initialize_unfilled_to(pipe.held());
+                buf.advance(pipe.held());
+                intake.put(pipe, left);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Whether the client may still be sending what nobody is going to read.
     fn is_amid_request(&self) -> bool {
         match &self.follows {
@@ -264,7 +307,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Wire<IO> {
             return Poll::Ready(this.deliver(buf));
         }
         let before = buf.filled().len();
-        match Pin::new(&mut this.io).poll_read(cx, buf) {
+        match this.poll_bytes(cx, buf) {
             Poll::Pending => {
                 this.conn.progress.read_pending(this.conn.worker.now());
                 Poll::Pending

@@ -126,7 +126,7 @@ async fn pod() -> SocketAddr {
 }
 
 /// A worker that knows one host, and for that one pod.
-fn worker(pod: SocketAddr) -> Rc<Worker> {
+pub(in crate::proxy) fn serving(pod: SocketAddr) -> Rc<Worker> {
     let key = UpstreamKey::new("default", "web", "80");
     let upstream = Upstream { endpoints: vec![Endpoint { address: pod }], ..Upstream::default() };
     let path = PathMatch::prefix("/").expect("a path");
@@ -161,7 +161,7 @@ async fn ask(worker: &Rc<Worker>, length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn only_what_is_worth_a_pipe_goes_through_one() {
     let test = async {
-        let worker = worker(pod().await);
+        let worker = serving(pod().await);
         for (length, kept) in [(0, 0), (16 * 1024 - 1, 0), (1_000_001, 1), (3, 1), (1_000_001, 1)] {
             assert!(ask(&worker, length).await == bytes(length), "{length}");
             assert_eq!(worker.pipes.kept(), kept, "pipes made after {length} bytes");
@@ -173,7 +173,7 @@ async fn only_what_is_worth_a_pipe_goes_through_one() {
 #[tokio::test]
 async fn without_descriptors_for_pipes_bodies_arrive_all_the_same() {
     let test = async {
-        let worker = worker(pod().await);
+        let worker = serving(pod().await);
         worker.pipes.add_buffers(10_000);
         assert!(ask(&worker, 1_000_001).await == bytes(1_000_001));
         let taken = 10_000 - worker.pipes.kept();

@@ -52,6 +52,7 @@ pub(super) fn serve(
     // Taken apart before there is a future, which then has the parts where they stay: an `async fn` would move what it
     // is given once more.
     let (mut parts, incoming) = request.into_parts();
+    conn.take_head();
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;
@@ -173,7 +174,7 @@ impl Matching<'_> {
                 Asked::Nothing => None,
                 Asked::Connection | Asked::Stream(_) => websocket::handshake(parts).map_err(error::handshake)?,
             };
-            let mut body = RequestBody::new(incoming, forwarding.body_max, in_flight.cell())
+            let mut body = RequestBody::new(incoming, forwarding.body_max, &in_flight)
                 .map_err(|TooLarge| error::body_too_large())?;
             if !edits.leave_fields() {
                 body.cut_trailers();

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
-    BodyError, BoxError, Waiting,
+    BodyError, Outgoing, Waiting,
     exchange::Transfer,
     framing::{Decoded, Decoder, Framing},
 };
@@ -33,7 +33,7 @@ pub struct ResponseBody<B> {
     plenty: bool,
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> ResponseBody<B> {
+impl<B: Outgoing> ResponseBody<B> {
     pub(super) fn new(transfer: Box<Transfer<B>>, framing: Framing, keep_alive: bool) -> Self {
         let decoder = Decoder::new(framing, transfer.limits.headers_max);
         let mut body = Self { transfer: Some(transfer), decoder, keep_alive, plenty: false };
@@ -127,7 +127,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> ResponseBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ResponseBody<B> {
+impl<B: Outgoing> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -155,6 +155,14 @@ impl Connection {
         Poll::Ready(pipe)
     }
 
+    /// Hands on what the socket takes of what is in `pipe`. For one that is plain.
+    pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        let Stream::Plain(tcp) = &self.0.stream else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
+        let drained = ready!(pipe.poll_drain(cx, tcp));
+        self.0.timer.progress();
+        Poll::Ready(drained)
+    }
+
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.0.stream).poll_write_vectored(cx, parts));
         self.0.timer.progress();

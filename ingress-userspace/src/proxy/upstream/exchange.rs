@@ -5,18 +5,16 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use http_body::Body;
 
 use super::{
-    BoxError, Connection, ExchangeError, Failure, Limits, Malformed, ResponseBody, Waiting,
+    Connection, ExchangeError, Failure, Limits, Malformed, ResponseBody, Waiting,
     buffer::ReadBuffer,
     error::TransferError,
     framing::Framing,
     head::{Accept, Head, Reader},
     tunnel::Tunnel,
-    upload::{SendError, Sending, Upload},
+    upload::{Outgoing, SendError, Sending, Upload},
 };
 use crate::proxy::pipe::{Pipe, Pipes};
 
@@ -27,13 +25,13 @@ use crate::proxy::pipe::{Pipe, Pipes};
 /// `chunked`, nothing to send: `content-length: 0` for POST, PUT and PATCH). What it appends must hold no hop-by-hop
 /// fields but those that it names itself. It is called at once, before the future is polled.
 ///
-/// The head and the first frame of the body go out in one write. A body that is not finished when the response begins
+/// The head and the first frame of the body go out in one write, but for what is in a pipe. A body that is not finished when the response begins
 /// goes on while the [`ResponseBody`] is polled. Dropping the future, or the response body before its end, closes the
 /// connection.
 ///
 /// # Errors
 /// [`Failure`] if there is no well-formed final response head within `limits`; the connection is closed then.
-pub fn begin<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
+pub fn begin<B: Outgoing>(
     connection: Connection,
     limits: Limits,
     method: &Method,
@@ -56,7 +54,7 @@ pub fn begin<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
 ///
 /// # Errors
 /// As [`begin`].
-pub async fn exchange<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
+pub async fn exchange<B: Outgoing>(
     connection: Connection,
     limits: Limits,
     method: &Method,
@@ -80,7 +78,7 @@ struct Start {
     keep_alive: bool,
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Begun<B> {
+impl<B: Outgoing> Begun<B> {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.start.status
@@ -111,7 +109,7 @@ pub enum Upgraded<B> {
 ///
 /// # Errors
 /// As [`begin`]; also if the upstream switches protocols otherwise than was asked for.
-pub async fn upgrade<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
+pub async fn upgrade<B: Outgoing>(
     connection: Connection,
     limits: Limits,
     accept: Accept,
@@ -158,7 +156,7 @@ enum Sent {
     Broken,
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Transfer<B> {
+impl<B: Outgoing> Transfer<B> {
     fn new(connection: Connection, limits: Limits, upload: Upload<B>) -> Self {
         let (buffer, headers) = (ReadBuffer::default(), HeaderMap::new());
         Self { connection, limits, upload, sent: None, received: false, buffer, headers }

@@ -27,6 +27,7 @@ pub use head::{Accept, write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
 pub use tls::Connector;
 pub use tunnel::{Passed, Tunnel, TunnelError, watch};
+pub use upload::{Outgoing, Part};
 
 /// Bounds of one exchange, and how its response is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

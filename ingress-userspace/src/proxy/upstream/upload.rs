@@ -9,7 +9,8 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method};
-use http_body::Body;
+use http_body::{Body, Frame};
+use http_body_util::{Empty, Full};
 
 use super::{
     BoxError, Connection, Limits, Waiting,
@@ -18,6 +19,26 @@ use super::{
     framing::{CHUNK_END, LAST_CHUNK_END, write_chunk_size},
     head,
 };
+use crate::proxy::pipe::Pipe;
+
+/// The body of a request on its way to an endpoint.
+pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {
+    /// What comes next, as a frame or in a pipe. `poll_frame` gives the same as frames alone.
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Self::Error>>> {
+        Pin::new(self).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(Part::Frame)))
+    }
+
+    /// Takes back a pipe of its own that is empty by now.
+    fn take_back(&mut self, _empty: Pipe) {}
+}
+
+/// What a body gives out.
+#[derive(Debug)]
+pub enum Part {
+    Frame(Frame<Bytes>),
+    /// Bytes of the body.
+    Piped(Pipe),
+}
 
 pub(super) struct Upload<B> {
     /// Kept, even when nothing is wanted from it, until a response has begun: see [`Upload::unsent`].
@@ -25,15 +46,16 @@ pub(super) struct Upload<B> {
     framing: Framing,
     /// Nothing more is wanted from the body.
     complete: bool,
-    /// A frame was taken from the body.
+    /// Something was taken from the body.
     taken: bool,
     /// Any byte was accepted by the kernel.
     pub(super) written: bool,
-    // What goes out next, in this order: head or chunk size, data, line ends.
+    // What goes out next, in this order: head or chunk size, data, line ends; or head, pipe.
     text: TextBuffer,
     text_sent: usize,
     data: Bytes,
     tail: &'static [u8],
+    pipe: Option<Pipe>,
 }
 
 /// How the request's body is framed.
@@ -68,7 +90,11 @@ pub(super) enum SendError {
 #[error("request body is {0} than its announced length")]
 struct WrongLength(&'static str);
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
+impl Outgoing for Full<Bytes> {}
+
+impl Outgoing for Empty<Bytes> {}
+
+impl<B: Outgoing> Upload<B> {
     /// A request whose head, but for framing fields and the empty line, `write_head` appends.
     pub(super) fn new(method: &Method, write_head: impl FnOnce(&mut Vec<u8>), body: B) -> Self {
         let mut text = TextBuffer::take();
@@ -77,7 +103,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
         framing.write(&mut text);
         let complete = matches!(framing, Framing::None | Framing::Length(0));
         let (data, tail): (_, &[u8]) = (Bytes::new(), &[]);
-        Self { body, framing, complete, taken: false, written: false, text, text_sent: 0, data, tail }
+        Self { body, framing, complete, taken: false, written: false, text, text_sent: 0, data, tail, pipe: None }
     }
 
     /// The body, if nothing was taken from it.
@@ -88,11 +114,18 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
     /// Sends what the socket takes of what the body gives.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<Sending, SendError> {
         loop {
-            // Asked before the head goes out, so that both go out together.
-            if !self.complete && self.data.is_empty() && self.tail.is_empty() {
-                self.load(cx)?;
+            // Asked before the head goes out, so that both go out together, unless what comes is in a pipe.
+            if !self.complete && self.data.is_empty() && self.tail.is_empty() && self.pipe.is_none() {
+                self.load(cx, connection.is_plain())?;
             }
             if self.text.is_empty() && self.data.is_empty() && self.tail.is_empty() {
+                if let Some(pipe) = self.pipe.take() {
+                    match self.poll_drain(cx, connection, pipe) {
+                        Poll::Pending => return Ok(Sending::Blocked),
+                        Poll::Ready(drained) => drained?,
+                    }
+                    continue;
+                }
                 return match connection.poll_flush(cx) {
                     Poll::Pending => Ok(Sending::Blocked),
                     Poll::Ready(Err(_)) => Err(SendError::Write),
@@ -111,16 +144,49 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
         }
     }
 
-    /// Takes the next frame of the body, if it has one, and puts it in line.
-    fn load(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
+    /// Hands on what the socket takes of what is in `pipe`, which stays in line until it is empty.
+    fn poll_drain(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        mut pipe: Pipe,
+    ) -> Poll<Result<(), SendError>> {
+        let drained = connection.poll_drain(cx, &mut pipe);
+        self.written |= matches!(drained, Poll::Ready(Ok(1..)));
+        if matches!(drained, Poll::Ready(Ok(0) | Err(_))) {
+            // The pipe is of no use any more, however long the answer goes on.
+            return Poll::Ready(Err(SendError::Write));
+        }
+        if pipe.is_empty() {
+            self.body.take_back(pipe);
+        } else {
+            self.pipe = Some(pipe);
+        }
+        drained.map(|_drained| Ok(()))
+    }
+
+    /// Takes the next part of the body, if it has one, and puts it in line: a pipe only if the connection `is_plain`.
+    fn load(&mut self, cx: &mut Context<'_>, is_plain: bool) -> Result<(), SendError> {
         loop {
-            let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+            let part = match self.framing {
+                Framing::Length(_) if is_plain => self.body.poll_part(cx),
+                _ => Pin::new(&mut self.body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(Part::Frame))),
+            };
+            let part = match part {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(None) => return self.finish(None),
                 Poll::Ready(Some(Err(error))) => return Err(SendError::Body(error.into())),
-                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Ok(part))) => part,
             };
             self.taken = true;
+            let frame = match part {
+                Part::Frame(frame) => frame,
+                Part::Piped(pipe) => {
+                    self.announced(pipe.held())?;
+                    self.pipe = Some(pipe);
+                    return Ok(());
+                }
+            };
             match frame.into_data() {
                 // A chunk without data would end the body.
                 Ok(data) if data.is_empty() => {}
@@ -135,11 +201,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
     }
 
     fn append(&mut self, data: Bytes) -> Result<(), SendError> {
-        match &mut self.framing {
+        match self.framing {
             Framing::None => {}
-            Framing::Length(left) => {
-                *left = left.checked_sub(data.len() as u64).ok_or_else(|| wrong_length("longer"))?;
-                self.complete = *left == 0;
+            Framing::Length(_) => {
+                self.announced(data.len())?;
                 self.data = data;
             }
             Framing::Chunked => {
@@ -148,6 +213,15 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Upload<B> {
                 self.tail = if self.complete { LAST_CHUNK_END } else { CHUNK_END };
                 self.data = data;
             }
+        }
+        Ok(())
+    }
+
+    /// So many bytes of those that the head has announced are in line.
+    fn announced(&mut self, length: usize) -> Result<(), SendError> {
+        if let Framing::Length(left) = &mut self.framing {
+            *left = left.checked_sub(length as u64).ok_or_else(|| wrong_length("longer"))?;
+            self.complete = *left == 0;
         }
         Ok(())
     }

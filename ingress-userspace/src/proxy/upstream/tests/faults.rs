@@ -25,6 +25,8 @@ impl http_body::Body for Silent {
     }
 }
 
+impl Outgoing for Silent {}
+
 #[test]
 fn an_upstream_that_says_nothing_is_given_up_after_the_read_timeout() {
     run_paused(async {

@@ -111,7 +111,7 @@ fn line(method: &Method) -> impl FnOnce(&mut Vec<u8>) + use<> {
     }
 }
 
-async fn send<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin>(
+async fn send<B: Outgoing>(
     pool: &Pool,
     origin: &Origin,
     method: Method,

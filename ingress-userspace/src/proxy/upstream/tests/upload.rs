@@ -25,6 +25,8 @@ impl Body for Fed {
     }
 }
 
+impl Outgoing for Fed {}
+
 fn fed() -> (mpsc::UnboundedSender<Result<Frame<Bytes>, BoxError>>, Fed) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (sender, Fed(receiver))
@@ -207,6 +209,8 @@ impl Body for Announced {
         http_body::SizeHint::with_exact(self.announced)
     }
 }
+
+impl Outgoing for Announced {}
 
 #[test]
 fn ten_megabytes_go_both_ways() {
