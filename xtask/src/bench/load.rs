@@ -54,9 +54,6 @@ pub(super) enum Amount {
     Times(u32),
 }
 
-/// As many bytes as `post64k` sends.
-const POST_BYTES: usize = 64 << 10;
-
 /// Loads the target for `length`.
 ///
 /// # Errors
@@ -67,12 +64,8 @@ pub(super) fn run(case: Case, target: Target<'_>, length: Duration) -> anyhow::R
         Case::H1close => wrk(target, length, "/", 64, &["-H", "Connection: close"]),
         Case::Body64k => wrk(target, length, "/64k", 32, &[]),
         Case::Body10m => wrk(target, length, "/10m", 8, &[]),
-        Case::Post64k => {
-            let script = target.folder.join("post.lua");
-            let text = format!("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", {POST_BYTES})\n");
-            fs::write(&script, text).with_context(|| format!("cannot write `{}`", script.display()))?;
-            wrk(target, length, "/post", 32, &["-s", &script.display().to_string()])
-        }
+        Case::Post64k => post(target, length, 64 << 10, 32),
+        Case::Post10m => post(target, length, 10 << 20, 8),
         Case::Https => wrk_by_tls(target, length, "/", 64),
         Case::Https64k => wrk_by_tls(target, length, "/64k", 32),
         Case::H2 => h2load(target, length),
@@ -117,6 +110,13 @@ pub(super) fn by_handshakes(case: Case, target: Target<'_>, amount: Amount) -> a
     let Target { ip, ports, folder: _, trust, pin } = target;
     let address = SocketAddr::from((ip, ports.https));
     beside_the_pod(pin, || block_on(handshakes::run(address, name, resume, trust, amount)))
+}
+
+fn post(target: Target<'_>, length: Duration, bytes: usize, connections: u32) -> anyhow::Result<Sample> {
+    let script = target.folder.join("post.lua");
+    let text = format!("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", {bytes})\n");
+    fs::write(&script, text).with_context(|| format!("cannot write `{}`", script.display()))?;
+    wrk(target, length, "/post", connections, &["-s", &script.display().to_string()])
 }
 
 fn wrk(target: Target<'_>, length: Duration, path: &str, connections: u32, more: &[&str]) -> anyhow::Result<Sample> {

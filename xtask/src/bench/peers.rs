@@ -116,7 +116,7 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
     let server = format!(
         "sendfile on; tcp_nopush on; default_type text/plain; root {root}/www; open_file_cache max=16;
          server {{ listen 127.0.0.1:{BACKEND_PORT} backlog=4096; location = / {{ return 200 \"{body}\"; }} location / {{ }}
-                  location = /post {{ proxy_pass http://unix:{root}/post.sock:/; proxy_pass_request_body off;
+                  location = /post {{ client_body_buffer_size 10m; proxy_pass http://unix:{root}/post.sock:/; proxy_pass_request_body off;
                                       proxy_set_header Content-Length \"\"; }} }}
          server {{ listen unix:{root}/post.sock; return 200 \"ok\"; }}",
         root = folder.display()

@@ -28,7 +28,7 @@ impl Load<'_> {
     pub(super) fn times(self, most: u32) -> u32 {
         match self.case {
             Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => most / 10,
-            Case::Body10m => most / 20,
+            Case::Body10m | Case::Post10m => most / 20,
             _ => most,
         }
     }
@@ -55,7 +55,7 @@ impl Load<'_> {
     fn words(self, times: u32) -> Option<Vec<String>> {
         let Self { case, target: Target { ip, ports, folder, trust: _, pin } } = self;
         let pinned: &[&str] = if pin { &["taskset", "-c", "0"] } else { &[] };
-        let body = folder.join("www/64k").display().to_string();
+        let [small, large] = ["www/64k", "www/10m"].map(|file| folder.join(file).display().to_string());
         let (options, secure, path): (&[&str], bool, &str) = match case {
             Case::H1 | Case::H1log => (&["--h1", "-c64"], false, "/"),
             Case::H1close => (&["--h1", "-c64", "-H", "connection: close"], false, "/"),
@@ -64,7 +64,8 @@ impl Load<'_> {
             Case::Body64k => (&["--h1", "-c32"], false, "/64k"),
             Case::Body10m => (&["--h1", "-c8"], false, "/10m"),
             Case::Https64k => (&["--h1", "-c32"], true, "/64k"),
-            Case::Post64k => (&["--h1", "-c32", "-d", &body], false, "/post"),
+            Case::Post64k => (&["--h1", "-c32", "-d", &small], false, "/post"),
+            Case::Post10m => (&["--h1", "-c8", "-d", &large], false, "/post"),
             Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => return None,
         };
         let (scheme, port) = if secure { ("https", ports.https) } else { ("http", ports.http) };
@@ -114,6 +115,7 @@ mod tests {
         check(Case::Body10m, false, Some("h2load -n500 --h1 -c8 http://127.0.0.1:80/10m"));
         check(Case::Https64k, false, Some("h2load -n500 --h1 -c32 https://127.0.0.1:443/64k"));
         check(Case::Post64k, false, Some("h2load -n500 --h1 -c32 -d /f/www/64k http://127.0.0.1:80/post"));
+        check(Case::Post10m, false, Some("h2load -n500 --h1 -c8 -d /f/www/10m http://127.0.0.1:80/post"));
         for case in [Case::Tlsfull, Case::TlsfullRsa, Case::Tlsresume] {
             check(case, true, None);
         }
