@@ -49,7 +49,7 @@ pub(super) struct Conn {
     handshake: Cell<Handshake>,
     /// What follows the 101 that hyper is about to send.
     tunnel: Cell<Option<Box<Tunnel>>>,
-    /// Of HTTP/2, and of those that had a large response in the clear; about 130 bytes, which stay with one that is
+    /// Of HTTP/2, and of those that had a large body in the clear; about 150 bytes, which stay with one that is
     /// parked after that.
     extras: OnceCell<Box<Extras>>,
     /// Host of the latest request, as entered in the flow table.

@@ -26,7 +26,7 @@ use crate::{
     proxy::{
         body::RequestBody,
         pipe::Pipes,
-        piped::tests::serving,
+        piped::tests::{bytes, pair, serving},
         speak,
         upstream::{Outgoing as _, Part},
         wire::Wire,
@@ -35,12 +35,6 @@ use crate::{
 };
 
 const MIB: usize = 1024 * 1024;
-
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
-    let near = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
-    (near, listener.accept().await.expect("accepted").0)
-}
 
 /// A pipe with so many bytes in it.
 async fn filled(length: usize) -> Pipe {
@@ -133,11 +127,6 @@ async fn nothing_goes_around_tls() {
         let tap = Tap::new(&conn(&worker, secure), length);
         assert_eq!(tap.is_some(), is_worthwhile, "secure: {secure}, {length:?} bytes");
     }
-}
-
-/// The bytes of a body: those at other places are others.
-fn bytes(length: usize) -> Vec<u8> {
-    (0..length as u64).map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect()
 }
 
 /// A pod that reads whole requests and answers each with ten bytes.

@@ -14,7 +14,7 @@ use crate::{
     proxy::{conn::Conn, snapshot::Snapshot, speak::http1, worker::Worker},
 };
 
-async fn pair() -> (TcpStream, TcpStream) {
+pub(in crate::proxy) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
     let near = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
     (near, listener.accept().await.expect("accepted").0)
@@ -101,7 +101,7 @@ async fn nothing_is_taken_from_a_socket_beyond_what_was_asked_for() {
 }
 
 /// The bytes of a body: those at other places are others.
-fn bytes(length: usize) -> Vec<u8> {
+pub(in crate::proxy) fn bytes(length: usize) -> Vec<u8> {
     (0..length as u64).map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect()
 }
 
