@@ -47,6 +47,8 @@ use crate::{admin, config::settings::Settings, privileges, rewriting::Rewriting}
 
 /// How often the main thread gives a sign of life while it only waits.
 const SIGN: Duration = Duration::from_secs(1);
+/// How often memory is looked at: clients can have much of it taken within a second.
+const WEIGHED: Duration = Duration::from_millis(250);
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -246,7 +248,7 @@ async fn watch_memory(shared: Arc<Shared>) {
     let Some(memory) = Memory::of_this_process() else {
         return info!("no cgroup says how much memory there is; nothing is done about its limit");
     };
-    let (mut before, mut timer) = (Pressure::None, interval(SIGN));
+    let (mut before, mut timer) = (Pressure::None, interval(WEIGHED));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         timer.tick().await;

@@ -229,6 +229,7 @@ impl Scrape {
             refused_framing,
             flooded,
             timed_out,
+            evicted,
             mirrors_cut,
             log_lines_dropped,
             passwords_hashed,
@@ -257,6 +258,7 @@ impl Scrape {
             ),
             ("connection_flooded", "HTTP/2 connections ended for a flood of frames that carry nothing", flooded),
             ("connection_timed_out", "Connections ended because a head, body or response made no progress", timed_out),
+            ("connection_evicted", "Connections ended as memory was scarce and their clients did not read", evicted),
             (
                 "mirrors_cut",
                 "Requests that did not reach their mirror whole, as it is away, slow, or overloaded",

@@ -61,7 +61,7 @@ impl Default for Settings {
             access_log: None,
             traces: None,
             connections_max: NonZeroU32::new(65_536),
-            connections_per_client: None,
+            connections_per_client: NonZeroU32::new(16_384),
             blocked: None,
             client_limits: ClientLimits::default(),
             escalation: None,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf as _, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -16,6 +16,7 @@ use ingress_common::{HostL7Cell, StatusClass};
 use tokio::time::timeout;
 
 use super::{
+    backlog::{Piece, Place},
     compress::Compressed,
     conn::Conn,
     counters::{self, Direction},
@@ -61,7 +62,9 @@ pub(super) struct TooLarge;
 pub(super) struct Body {
     source: Source,
     /// What is left of the latest frame.
-    rest: Bytes,
+    rest: Piece,
+    /// Where what is handed over counts, over HTTP/2, once there is any.
+    place: Option<Place>,
     bytes: counters::Bytes,
     class: StatusClass,
     /// Goes to the client through a pipe, unless something is put in between.
@@ -236,8 +239,8 @@ impl Body {
     /// That of a 101: none. `cell` is where nothing will be counted.
     pub(super) fn switched(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::Out);
-        let (source, rest) = (Source::Own(Bytes::new()), Bytes::new());
-        Self { source, rest, bytes, class: StatusClass::Success, is_piped: false, in_flight: None }
+        let (source, class) = (Source::Own(Bytes::new()), StatusClass::Success);
+        Self { source, rest: Piece::default(), place: None, bytes, class, is_piped: false, in_flight: None }
     }
 
     /// A response of our own.
@@ -252,7 +255,8 @@ impl Body {
         if ended {
             in_flight.finish(class);
         }
-        Self { source, rest: Bytes::new(), bytes, class, is_piped: false, in_flight: Some(in_flight) }
+        let in_flight = Some(in_flight);
+        Self { source, rest: Piece::default(), place: None, bytes, class, is_piped: false, in_flight }
     }
 
     /// Whether it is a response of an upstream, and none of our own.
@@ -266,17 +270,32 @@ impl Body {
         self.source = Source::Compressed(Box::new(Compressed::new(source, offer)));
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         if !self.rest.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))));
         }
-        if self.is_piped
-            && let (Source::Http1(body), Some(in_flight)) = (&mut self.source, &self.in_flight)
-        {
-            return poll_piped(cx, body, in_flight.conn(), &mut self.is_piped);
+        let Some(in_flight) = &self.in_flight else { return Pin::new(&mut self.source).poll_frame(cx).map(plain) };
+        let conn = in_flight.conn();
+        if !in_flight.is_http2() {
+            return match &mut self.source {
+                Source::Http1(body) if self.is_piped => poll_piped(cx, body, conn, &mut self.is_piped),
+                source => Pin::new(source).poll_frame(cx),
+            }
+            .map(plain);
         }
-        Pin::new(&mut self.source).poll_frame(cx)
+        let backlog = conn.backlog();
+        self.source.read_small(backlog.is_long());
+        let frame = std::task::ready!(Pin::new(&mut self.source).poll_frame(cx));
+        let place = &mut self.place;
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| frame.map_data(|data| place.get_or_insert_with(|| Place::new(backlog)).piece(data)))
+        }))
     }
+}
+
+/// What counts nowhere.
+fn plain(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Piece>, BodyError>> {
+    frame.map(|frame| frame.map(|frame| frame.map_data(Piece::from)))
 }
 
 /// What was read along with the head as it is, and then stand-ins for what is moved into a pipe, or as it is where there
@@ -305,11 +324,17 @@ fn poll_piped(
 }
 
 impl HttpBody for Body {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
+        // Before it counts as taken what the client was given: a stream that waits here is one that owes it.
+        if this.rest.is_empty()
+            && let Some(place) = &this.place
+        {
+            std::task::ready!(place.poll_room(cx));
+        }
         if let Some(in_flight) = &mut this.in_flight {
             in_flight.resume();
         }
@@ -320,7 +345,7 @@ impl HttpBody for Body {
             in_flight.offer();
         }
         if matches!(frame, Some(Err(BodyError::Starved))) {
-            in_flight.starved();
+            in_flight.timed_out();
         }
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             this.bytes.add(data.remaining());
@@ -348,6 +373,13 @@ impl HttpBody for Body {
 // === impl Source ===
 
 impl Source {
+    /// Whether what is to be read is read in small pieces, where that can be chosen.
+    fn read_small(&mut self, small: bool) {
+        if let Self::Http1(body) = self {
+            body.read_small(small);
+        }
+    }
+
     /// Bytes that are still to come from a plain socket and are nothing but the body; 0 if that is not known.
     fn unread(&self) -> u64 {
         match self {
@@ -410,10 +442,10 @@ pub(super) async fn discard<B: HttpBody<Data = Bytes> + Unpin>(mut body: B) {
 }
 
 /// The part of `frame` that is not too long; the other goes to `rest`.
-fn split(frame: Frame<Bytes>, rest: &mut Bytes) -> Frame<Bytes> {
+fn split(frame: Frame<Piece>, rest: &mut Piece) -> Frame<Piece> {
     match frame.into_data() {
         Ok(mut data) => {
-            if data.len() > RECORD_MAX {
+            if data.remaining() > RECORD_MAX {
                 *rest = data.split_off(FRAME_MAX);
             }
             Frame::data(data)
@@ -432,18 +464,18 @@ mod tests {
             [(0, 0), (1, 1), (FRAME_MAX, 1), (RECORD_MAX, 1), (RECORD_MAX + 1, 2), (5 * FRAME_MAX, 5)]
         {
             let whole: Vec<u8> = (0..=250).cycle().take(length).collect();
-            let (mut rest, mut joined, mut count) = (Bytes::from(whole.clone()), Vec::new(), 0);
+            let (mut rest, mut joined, mut count) = (Piece::from(Bytes::from(whole.clone())), Vec::new(), 0);
             while !rest.is_empty() {
                 let frame = split(Frame::data(std::mem::take(&mut rest)), &mut rest);
                 let data = frame.into_data().expect("data");
-                assert!(data.len() <= RECORD_MAX, "{length}");
-                joined.extend_from_slice(&data);
+                assert!(data.remaining() <= RECORD_MAX, "{length}");
+                joined.extend_from_slice(data.chunk());
                 count += 1;
             }
             assert_eq!(count, frames, "{length}");
             assert!(joined == whole, "{length}");
         }
-        let mut rest = Bytes::new();
+        let mut rest = Piece::default();
         assert!(split(Frame::trailers(http::HeaderMap::new()), &mut rest).is_trailers() && rest.is_empty());
     }
 }

@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     rc::{Rc, Weak},
     task::{Context, Waker},
+    time::Instant,
 };
 
 use tokio::task::{self, AbortHandle};
@@ -13,6 +14,7 @@ use tokio::task::{self, AbortHandle};
 use crate::model::{HostId, ProxyVersion, Settings};
 
 use super::{
+    backlog::Backlog,
     client::Peer,
     client_certificates,
     counters::Tally,
@@ -23,7 +25,9 @@ use super::{
     piped::Piped,
     progress::Progress,
     proxy_protocol::{Header, Introduction},
+    relief,
     shared::FlowTable,
+    speak::PIECE,
     tunnel::Tunnel,
     warm::Warmth,
     worker::Worker,
@@ -73,6 +77,7 @@ struct Address {
 #[derive(Default)]
 struct Extras {
     offers: Offers,
+    backlog: Rc<Backlog>,
     /// Tasks of streams whose request, and of tunnels whose copying, has not begun.
     spawned: RefCell<Vec<Spawned>>,
     piped: Piped,
@@ -234,6 +239,21 @@ impl Conn {
     /// Frames of responses that wait for the client, if it may have streams.
     pub(super) fn offers(&self) -> Option<&Offers> {
         self.extras.get().map(|extras| &extras.offers)
+    }
+
+    /// What waits within HTTP/2 for the client.
+    pub(super) fn backlog(&self) -> &Rc<Backlog> {
+        &self.extras().backlog
+    }
+
+    /// What it keeps for its client, to be asked once in each round of [`super::relief`].
+    pub(super) fn load(&self, now: Instant) -> relief::Load {
+        if self.is_http2() {
+            let backlog = self.backlog();
+            return relief::Load { bytes: backlog.held(), stuck: backlog.is_stuck() };
+        }
+        let blocked = self.progress.blocked(now);
+        relief::Load { bytes: if blocked.is_some() { PIECE } else { 0 }, stuck: blocked >= Some(relief::PERIOD) }
     }
 
     /// Whether bytes may go to its client, or come from it, through a pipe: hyper gets what is on the socket, and the

@@ -136,8 +136,8 @@ impl InFlight {
         self.0.resume();
     }
 
-    /// The client stopped sending.
-    pub(super) fn starved(&self) {
+    /// The client stopped sending, or both sides of its tunnel did.
+    pub(super) fn timed_out(&self) {
         self.0.conn.worker.shared.stats.timed_out.fetch_add(1, Relaxed);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | used | until it is 5 points less |
 //! |---|---|
-//! | 80 % | connections end with the answer they wait for |
+//! | 80 % | connections end with the answer they wait for, those that keep most for clients that do not read at once |
 //! | 90 % | new connections are closed |
 //! | 95 % | idle connections are closed, those to endpoints too |
 

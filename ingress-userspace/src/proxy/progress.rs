@@ -78,6 +78,11 @@ impl Progress {
         self.unwritten.get().is_some()
     }
 
+    /// For how long the client has taken none of the bytes that wait for it, if there are any.
+    pub(super) fn blocked(&self, now: Instant) -> Option<Duration> {
+        self.unwritten.get().map(|since| now.saturating_duration_since(since))
+    }
+
     /// Whether the stream has no more bytes for now.
     pub(super) fn is_read(&self) -> bool {
         self.reading.get()

@@ -88,6 +88,7 @@ pub(super) struct Stats {
     pub(super) refused_framing: AtomicU64,
     pub(super) flooded: AtomicU64,
     pub(super) timed_out: AtomicU64,
+    pub(super) evicted: AtomicU64,
     pub(super) mirrors_cut: AtomicU64,
     pub(super) refused: Refusals,
     pub(super) datagrams: DatagramStats,
@@ -116,6 +117,8 @@ pub struct StatsView {
     pub flooded: u64,
     /// Connections and HTTP/2 streams ended for a head, a body or a response that made no progress.
     pub timed_out: u64,
+    /// Connections ended because memory was scarce and their clients left much of it waiting.
+    pub evicted: u64,
     /// Requests that were not mirrored as they should be: cut off, or not sent at all.
     pub mirrors_cut: u64,
     /// Lines of the access log that nobody took in time, or that could not be written.
@@ -236,6 +239,7 @@ impl Shared {
             refused_framing,
             flooded,
             timed_out,
+            evicted,
             mirrors_cut,
             refused,
             datagrams,
@@ -251,6 +255,7 @@ impl Shared {
             refused_framing: refused_framing.load(Relaxed),
             flooded: flooded.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
+            evicted: evicted.load(Relaxed),
             mirrors_cut: mirrors_cut.load(Relaxed),
             log_lines_dropped: self.sink.get().map_or(0, Sink::dropped),
             spans: self.spans.counts(),

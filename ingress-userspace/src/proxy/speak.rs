@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use super::{
+    backlog::STREAM_MAX,
     conn::{Conn, Order},
     offence::Offence,
     outbox::Outbox,
@@ -155,6 +156,7 @@ pub(super) async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(conn.settings.streams_max)
+        .max_send_buf_size(STREAM_MAX)
         .enable_connect_protocol()
         .max_header_list_size(u32::try_from(options.head_max).unwrap_or(u32::MAX))
         .keep_alive_interval(PING_INTERVAL)

@@ -23,7 +23,7 @@ use super::{
     conn::{Conn, Order},
     counters::{Bytes, Direction},
     in_flight::InFlight,
-    upstream::{self, Passed},
+    upstream::{self, Passed, TunnelError},
 };
 
 /// An accepted handshake. The request is in flight for as long as this lives.
@@ -127,15 +127,20 @@ impl Tunnel {
         self.sent.add(down);
     }
 
-    fn end(&mut self, ended: Option<Result<(), upstream::TunnelError>>) {
+    fn end(&mut self, ended: Option<Result<(), TunnelError>>) {
         match ended {
             Some(Ok(())) => self.in_flight.finish(StatusClass::Success),
-            Some(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "tunnel broke off"),
+            Some(Err(error)) => {
+                if matches!(error, TunnelError::Silent) {
+                    self.in_flight.timed_out();
+                }
+                tracing::debug!(error = &error as &dyn std::error::Error, "tunnel broke off");
+            }
             None => tracing::debug!("tunnel was cut off"),
         }
     }
 
-    fn poll<S>(&mut self, cx: &mut Context<'_>, stream: &mut S) -> (Poll<Result<(), upstream::TunnelError>>, Side)
+    fn poll<S>(&mut self, cx: &mut Context<'_>, stream: &mut S) -> (Poll<Result<(), TunnelError>>, Side)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {

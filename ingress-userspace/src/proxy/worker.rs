@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, HashMap},
+    convert::Infallible,
     ops::Deref,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -37,6 +38,7 @@ use super::{
     progress::Due,
     pulse::Pulse,
     refusal::Refusal,
+    relief,
     server::Signal,
     shared::Shared,
     snapshot::Snapshot,
@@ -222,6 +224,24 @@ impl Worker {
         }
     }
 
+    /// Ends connections that keep most for their clients, in rounds while memory is scarce.
+    async fn evict_in_time(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(relief::PERIOD).await;
+            let pressure = self.shared.pressure();
+            if pressure >= Pressure::Tight {
+                self.evict(pressure);
+            }
+        }
+    }
+
+    fn evict(&self, pressure: Pressure) {
+        let (connections, now) = (self.connections.borrow(), Instant::now());
+        let evicted = relief::evict(pressure, connections.values().map(|conn| (conn.load(now), conn)));
+        let evicted: u64 = evicted.map(|conn| u64::from(conn.order(Order::Close))).sum();
+        self.shared.stats.evicted.fetch_add(evicted, Relaxed);
+    }
+
     fn order_all(&self, order: Order, which: impl Fn(&Conn) -> bool) {
         for conn in self.connections.borrow().values().filter(|conn| which(conn)) {
             conn.order(order);
@@ -275,6 +295,7 @@ pub(super) fn run(
         tokio::select! {
             _ended = async { tokio::join!(serve(Rc::clone(worker), listeners, tcp, signal), datagrams) } => {}
             never = worker.lines.hand_over_in_time() => match never {},
+            never = worker.evict_in_time() => match never {},
         }
     });
     let cut = worker.connections.borrow().len();

@@ -9,7 +9,8 @@ use ingress_userspace::{
 };
 
 use crate::{
-    support::{Client, DEADLINE, Origin, Proxy, Table, wait_until},
+    frames::{NONE, Raw, WINDOW_UPDATE, frame, get},
+    support::{Client, DEADLINE, Origin, Proxy, Table, wait_settled, wait_until},
     tls,
 };
 
@@ -124,6 +125,37 @@ fn when_memory_is_critical_idle_connections_are_closed_and_requests_go_on() {
     assert_eq!(busy.response().status, 200);
     assert!(busy.is_closed());
     wait_until("nothing is left", || proxy.shared.stats().connections == 0);
+}
+
+#[test]
+fn when_memory_is_tight_clients_that_do_not_read_lose_their_connections_and_others_do_not() {
+    let origin = Origin::start(|peer| {
+        while peer.head().is_some() {
+            peer.answer(&"x".repeat(1_000_000));
+        }
+    });
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).settings(brisk()));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            // SETTINGS_INITIAL_WINDOW_SIZE: 2^31 - 1.
+            let mut client = Raw::begun(&proxy, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+            client.send(&frame(WINDOW_UPDATE, NONE, 0, &0x7fff_0000_u32.to_be_bytes()));
+            client.send(&(0..20).flat_map(|number| get(1 + 2 * number)).collect::<Vec<_>>());
+            client
+        })
+        .collect();
+    let mut good = proxy.client();
+    assert_eq!(good.get("a.test", "/").status, 200);
+    wait_until("all are asked", || origin.heads().len() == 81);
+    wait_settled("the sockets are full", || proxy.count(1).bytes_out);
+    assert_eq!(proxy.shared.stats().evicted, 0);
+    let cgroup = Cgroup::new();
+    assert_eq!(cgroup.uses(800, &proxy), Pressure::Tight);
+    wait_until("all have ended", || proxy.shared.stats().evicted == 4);
+    assert_eq!(good.get("a.test", "/").status, 200);
+    assert_eq!(cgroup.uses(100, &proxy), Pressure::None);
+    wait_until("nothing of theirs is left", || proxy.count(1).active == 0);
+    drop(clients);
 }
 
 #[test]

@@ -12,7 +12,10 @@ use ingress_userspace::{
     proxy::{Options, Refusal},
 };
 
-use crate::support::{Client, DEADLINE, Origin, Proxy, Table, wait_until};
+use crate::{
+    frames::{NONE, Raw, WINDOW_UPDATE, frame, get},
+    support::{Client, DEADLINE, Origin, Proxy, Table, wait_settled, wait_until},
+};
 
 const SHORT: Duration = Duration::from_millis(200);
 const PEERS: usize = 100;
@@ -130,4 +133,43 @@ fn headers_of_the_proxy_protocol_must_come_in_time() {
     outlast(proxy.https, b"\r\n\r\n\0\r\nQUIT\n", b"", &mut good);
     let at = Refusal::ALL.iter().position(|why| *why == Refusal::ProxyProtocol).expect("known");
     assert_eq!(proxy.shared.stats().refused[at], 3 * PEERS as u64);
+}
+
+/// Grants all that can be granted, asks on so many streams, and reads nothing.
+fn greedy(proxy: &Proxy, streams: u32) -> Raw {
+    // SETTINGS_INITIAL_WINDOW_SIZE: 2^31 - 1.
+    let mut client = Raw::begun(proxy, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    client.send(&frame(WINDOW_UPDATE, NONE, 0, &0x7fff_0000_u32.to_be_bytes()));
+    client.send(&(0..streams).flat_map(|number| get(1 + 2 * number)).collect::<Vec<_>>());
+    client
+}
+
+/// Bytes that may be queued for a client that reads nothing: those of the connection, one read of each stream, and what
+/// sockets hold. All that it asks for is four times as much.
+const QUEUED_MAX: u64 = (256 + 128 + 120 * 20 + 10 * 1024) * 1024;
+
+#[test]
+fn an_http2_client_that_reads_nothing_has_little_kept_for_it() {
+    let origin = Origin::start(|peer| {
+        while peer.head().is_some() {
+            peer.answer(&"x".repeat(400_000));
+        }
+    });
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
+    let mut client = greedy(&proxy, 120);
+    wait_until("all are asked", || origin.heads().len() == 120);
+    wait_settled("no more is taken of the pod", || proxy.count(1).bytes_out);
+    let queued = proxy.count(1).bytes_out;
+    assert!(queued <= QUEUED_MAX, "{queued}");
+    assert_eq!(proxy.client().get("a.test", "/").status, 200);
+    // What was held back comes once it reads, whole.
+    let (mut ended, mut bytes) = (0, 0);
+    while ended < 120 {
+        let frame = client.next().expect("more");
+        if frame.kind == crate::frames::DATA {
+            bytes += frame.payload.len();
+            ended += u32::from(frame.flags & crate::frames::END_STREAM);
+        }
+    }
+    assert_eq!(bytes, 120 * 400_000);
 }

@@ -4,11 +4,11 @@ use std::{
     io::Read,
     net::Shutdown,
     sync::{Mutex, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ingress_common::HostL7;
-use ingress_userspace::model::Settings;
+use ingress_userspace::model::{Forwarding, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
@@ -251,4 +251,22 @@ fn a_client_that_takes_nothing_is_cut_off_in_time() {
     wait_until("it is counted", || proxy.shared.stats().timed_out == 1);
     wait_until("the request is over", || proxy.count(1).requests.aborted == 1);
     drop(client);
+}
+
+#[test]
+fn a_websocket_in_which_nobody_speaks_ends_in_time() {
+    const SHORT: Duration = Duration::from_millis(500);
+    let origin = Origin::start(echo);
+    let forwarding = Forwarding { read_timeout: SHORT, ..Forwarding::default() };
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding));
+    let (mut client, _) = open(&proxy, b"");
+    assert_eq!(client.at_least(5), b"hello");
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * SHORT {
+        assert_eq!(client.send("ping").at_least(4), b"ping");
+        std::thread::sleep(SHORT / 5);
+    }
+    assert!(client.is_closed());
+    assert_eq!(proxy.shared.stats().timed_out, 1);
+    proxy.wait_count(1, HostL7 { requests: [0, 0, 0, 0, 1].into(), ..proxy.count(1) });
 }

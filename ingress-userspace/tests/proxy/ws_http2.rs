@@ -241,3 +241,19 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
     assert_eq!((proxy.count(1).active, proxy.count(1).requests.aborted), (1, 1));
     drop(silent);
 }
+
+#[tokio::test]
+async fn a_websocket_in_which_nobody_speaks_loses_its_stream_alone() {
+    let origin = Origin::start(echo);
+    let forwarding = model::Forwarding { read_timeout: Duration::from_millis(500), ..model::Forwarding::default() };
+    let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]).forwarding("a.test", forwarding));
+    let mut client = client(&proxy).await;
+    let (silent, _silent) = send(&mut client, handshake("websocket")).await;
+    let mut silent = silent.into_body();
+    assert_eq!(read(&mut silent, Some(5)).await.expect("a greeting"), b"hello");
+    assert!(read(&mut silent, None).await.expect_err("no end in order").is_reset());
+    assert_eq!(proxy.shared.stats().timed_out, 1);
+    // The connection goes on.
+    let (other, _other) = send(&mut client, handshake("websocket")).await;
+    assert_eq!(read(&mut other.into_body(), Some(5)).await.expect("a greeting"), b"hello");
+}

@@ -31,17 +31,24 @@ pub struct ResponseBody<B> {
     keep_alive: bool,
     /// The last read filled its buffer: there is more where it came from.
     plenty: bool,
+    /// No large buffer is taken, however much is to come.
+    small: bool,
 }
 
 impl<B: Outgoing> ResponseBody<B> {
     pub(super) fn new(transfer: Box<Transfer<B>>, framing: Framing, keep_alive: bool) -> Self {
         let decoder = Decoder::new(framing, transfer.limits.headers_max);
-        let mut body = Self { transfer: Some(transfer), decoder, keep_alive, plenty: false };
+        let mut body = Self { transfer: Some(transfer), decoder, keep_alive, plenty: false, small: false };
         if body.decoder.is_end() {
             // Nobody polls a body that is empty.
             body.end(&mut Context::from_waker(std::task::Waker::noop()));
         }
         body
+    }
+
+    /// Whether no large buffer is taken from now on: somebody else may need the memory more.
+    pub(in crate::proxy) fn read_small(&mut self, small: bool) {
+        self.small = small;
     }
 
     /// Bytes that were read and are not handed out yet.
@@ -109,7 +116,7 @@ impl<B: Outgoing> ResponseBody<B> {
                 }
                 Decoded::More => {}
             }
-            let large = self.plenty || self.decoder.expected() >= LARGE_FROM;
+            let large = !self.small && (self.plenty || self.decoder.expected() >= LARGE_FROM);
             let read = ready!(transfer.poll_fill(cx, large, Waiting::Body))?;
             self.plenty = transfer.buffer.len() == transfer.buffer.capacity();
             if read == 0 && !self.decoder.close() {
@@ -151,7 +158,7 @@ impl<B: Outgoing> Body for ResponseBody<B> {
 
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { transfer: _, decoder, keep_alive, plenty: _ } = self;
+        let Self { transfer: _, decoder, keep_alive, plenty: _, small: _ } = self;
         f.debug_struct("ResponseBody").field("decoder", decoder).field("keep_alive", keep_alive).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,10 @@
 //! Bytes both ways between a client's stream and an endpoint's, once they speak another protocol. What the bytes mean
 //! is not looked at.
 //!
-//! Neither side is cut off for its silence: a WebSocket may say nothing for hours. Dead peers are found by TCP
-//! keep-alive; a side that does not take what is sent to it, and one that goes on after the other has ended but says
-//! nothing, have the time of a stalled exchange.
+//! A tunnel in which neither side says anything has the time in which an endpoint's response must go on, as nginx has
+//! it; whoever means to be silent for longer sends pings. Dead peers are found by TCP keep-alive; a side that does not
+//! take what is sent to it, and one that goes on after the other has ended but says nothing, have the time of a stalled
+//! exchange.
 
 use std::{
     io,
@@ -57,6 +58,8 @@ pub enum TunnelError {
     Blocked,
     #[error("one side has ended and the other did not go on")]
     HalfOpen,
+    #[error("neither side has sent anything in time")]
+    Silent,
 }
 
 #[derive(Default)]
@@ -128,7 +131,9 @@ impl Tunnel {
             (Waits::Write, _) => (limits.send_timeout, TunnelError::Blocked),
             (Waits::Nothing, _) => (limits.read_timeout, TunnelError::HalfOpen),
             (_, Waits::Nothing) => (limits.client_timeout, TunnelError::HalfOpen),
-            (Waits::Read, Waits::Read | Waits::Write) => {
+            (Waits::Read, Waits::Read) => (limits.read_timeout, TunnelError::Silent),
+            // The client's part.
+            (Waits::Read, Waits::Write) => {
                 timer.progress();
                 return Poll::Pending;
             }

@@ -151,9 +151,11 @@ pub(super) const KEYS: &[Key] = &[
         },
     )
     .or_refuse(),
-    key("proxy-read-timeout", "longest silence of a pod before and within a response, in seconds", |value, asked| {
-        seconds(value, &mut asked.forwarding.read_timeout)
-    })
+    key(
+        "proxy-read-timeout",
+        "longest silence of a pod before and within a response, and of both sides of a WebSocket, in seconds",
+        |value, asked| seconds(value, &mut asked.forwarding.read_timeout),
+    )
     .default("60"),
     key("proxy-send-timeout", "longest time that a pod takes no byte of a request, in seconds", |value, asked| {
         seconds(value, &mut asked.forwarding.send_timeout)

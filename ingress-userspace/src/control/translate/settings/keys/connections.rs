@@ -44,10 +44,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("65536"),
     setting(
         "max-connections-per-client",
-        "the same for one client, on one node; `0` for any number. Ours alone",
+        "the same for one client, on one node; a quarter of what one worker takes by default, as many clients may share \
+         an address; proxies that are trusted are no clients; `0` for any number. Ours alone",
         |value, globals| count(value, CONNECTIONS_MAX, &mut globals.settings.connections_per_client),
     )
-    .default("0"),
+    .default("16384"),
     setting(
         "ssl-protocols",
         "versions of TLS: `TLSv1.2`, `TLSv1.3` or both; older ones are not safe, and not there. Of new connections, as \

@@ -48,7 +48,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .default("3"),
     setting(
         "proxy-read-timeout",
-        "longest silence of an endpoint before and within a response, in seconds",
+        "longest silence of an endpoint before and within a response, and of both sides of a WebSocket, in seconds",
         |value, globals| seconds(value, &mut globals.asked.forwarding.read_timeout),
     )
     .default("60"),
