@@ -125,7 +125,7 @@ impl Lane {
             Self::Unit => {
                 &[&["--workspace", "--lib", "--bins"], &["--package", "ingress-userspace", "--test", "translate"]]
             }
-            Self::Proxy => &[&["--package", "ingress-userspace", "--test", "proxy"]],
+            Self::Proxy => &[&["--package", "ingress-userspace", "--test", "log", "--test", "proxy"]],
             Self::Kernel => {
                 &[&["--package", "ingress-userspace", "--no-fail-fast", "--test", "kernel", "--test", "namespaces"]]
             }

@@ -226,7 +226,9 @@ pub(crate) struct RunArgs {
           require_equals = true, action = ArgAction::Set, help_heading = "Operation")]
     pub(crate) metrics_per_host: bool,
 
-    /// What to log: a level, at most `debug`, or directives such as `info,ingress_userspace::proxy=debug`.
+    /// What to log: a level of our own parts, at most `debug`, or directives such as `info,ingress_userspace::proxy=debug`.
+    /// Libraries that speak with clients, pods and name servers log nothing, others only errors, unless a directive
+    /// names them (`info,h2=debug`).
     #[arg(long, value_name = "FILTER", env = "XDP_INGRESS_LOG", default_value = "info", help_heading = "Operation")]
     pub(crate) log: String,
 
