@@ -55,7 +55,7 @@ pub use passthrough::Passthrough;
 pub use path::{PathError, PathMatch};
 pub use pattern::{Pattern, PatternError};
 pub use rule::{Action, HostRoutes, Redirect, RouteTable, Rule, Unavailable};
-pub use settings::Settings;
+pub use settings::{RefusedPaths, Settings};
 pub use stream::{StreamPort, StreamRetry, StreamService, StreamSettings, Transport};
 pub use template::{Piece, Template, TemplateError, Variable};
 pub use tickets::{TicketKey, TicketKeyError, TicketKeys};

@@ -45,6 +45,18 @@ pub struct Settings {
     /// for new ones.
     pub trust: Trust,
     pub streams: StreamSettings,
+    pub refused_paths: RefusedPaths,
+    /// Whether pods get fields whose names have `_` in them. To many of them it is the same as `-`. Default false.
+    pub underscores: bool,
+}
+
+/// Paths that are refused by their text alone, wherever they lead. Default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusedPaths {
+    /// With `;`, escaped or not, which some pods cut away with what follows it.
+    pub parameters: bool,
+    /// With an escaped escape, which is another path to whoever decodes twice.
+    pub double_escapes: bool,
 }
 
 impl Default for Settings {
@@ -67,6 +79,8 @@ impl Default for Settings {
             escalation: None,
             trust: Trust::default(),
             streams: StreamSettings::default(),
+            refused_paths: RefusedPaths::default(),
+            underscores: false,
         }
     }
 }

@@ -55,7 +55,7 @@ impl Asking<'_> {
     pub(super) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
         let Self {
             conn: _,
-            snapshot: _,
+            snapshot,
             forwarding: _,
             version,
             authority,
@@ -66,7 +66,8 @@ impl Asking<'_> {
             request_id,
         } = *self;
         let identity = identity.map(|identity| identity.fields.as_bytes());
-        Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None }
+        let underscores = snapshot.settings.underscores;
+        Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None, underscores }
     }
 
     /// What bounds an exchange whose response is the client's.

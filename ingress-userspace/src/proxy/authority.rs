@@ -2,7 +2,8 @@
 //! It knows nothing of routes.
 //!
 //! Rules (RFC 9110, 7.2; RFC 9112, 3.2; RFC 9113, 8.3.1), each answered with 400 when broken:
-//! - HTTP/1.1 requests carry exactly one `Host`; HTTP/1.0 and HTTP/2 at most one; one source must name the host.
+//! - HTTP/1.1 requests carry exactly one `Host`; HTTP/1.0 and HTTP/2 at most one; one source must name the host, but in
+//!   HTTP/1.0, where none need to: such a request is for [`NAMELESS`].
 //! - A target in absolute form and `:authority` win, but must agree with `Host` where both are present.
 //! - No user information, no empty host, no port that is not a number of 16 bits, no character outside the grammar.
 
@@ -14,6 +15,10 @@ use super::fields::Field;
 
 /// Longest host, from RFC 1035, 2.3.4, in text form.
 const HOST_MAX: usize = 253;
+
+/// The host of requests of HTTP/1.0 that name none, which is valid there: as nginx calls its default server. No host in
+/// an API server has that name, so such requests are for rules without host, as those with `Host: _` are.
+const NAMELESS: &str = "_";
 
 /// A canonical authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,7 @@ impl<'r> Authority<'r> {
         match (target, host) {
             (Some(target), Some(host)) if target != host => Err(AuthorityError::Disagree),
             (Some(authority), _) | (None, Some(authority)) => Ok(authority),
+            (None, None) if version == Version::HTTP_10 => Self::parse(NAMELESS),
             (None, None) => Err(AuthorityError::Missing),
         }
     }
@@ -220,7 +226,9 @@ mod tests {
         for version in [Version::HTTP_10, Version::HTTP_2] {
             check(version, "http://a.test/", &[], Ok("a.test"));
             check(version, "/", &["a.test"], Ok("a.test"));
-            check(version, "/", &[], Err(AuthorityError::Missing));
+            let nameless = if version == Version::HTTP_10 { Ok("_") } else { Err(AuthorityError::Missing) };
+            check(version, "/", &[], nameless);
+            check(version, "/", &[""], Err(AuthorityError::Invalid));
             check(version, "http://a.test/", &["evil.test"], Err(AuthorityError::Disagree));
         }
     }

@@ -54,7 +54,7 @@ impl Peer {
     pub(super) fn new(address: IpAddr, secure: bool, port: u16) -> Self {
         let mut noted = String::with_capacity(ADDRESS_MAX);
         push_address(&mut noted, address);
-        Self { address, secure, port, is_proxied: false, forwarded: fields(&noted, &noted, secure, port) }
+        Self { address, secure, port, is_proxied: false, forwarded: fields(&noted, &noted, secure, port, "") }
     }
 
     /// The one that a header of the PROXY protocol names. Whoever was reached at 443 took TLS off.
@@ -91,8 +91,9 @@ impl Peer {
         });
         let mut own = String::with_capacity(ADDRESS_MAX);
         push_address(&mut own, client);
+        let original = chain().collect::<Vec<_>>().join(", ");
         let noted = if *believes_all && *keeps_chain {
-            let mut noted = chain().collect::<Vec<_>>().join(", ");
+            let mut noted = original.clone();
             if !noted.is_empty() {
                 noted.push_str(", ");
             }
@@ -101,7 +102,7 @@ impl Peer {
         } else {
             Cow::Borrowed(&own)
         };
-        let forwarded = fields(&noted, &own, secure, port);
+        let forwarded = fields(&noted, &own, secure, port, &original);
         Client { address: client, secure, forwarded: Cow::Owned(forwarded.into()), host: claims.host, hidden: None }
     }
 }
@@ -155,8 +156,9 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bracketed).map(|address| address.to_canonical())
 }
 
-/// What pods are told of a client. Whatever it sent under these names is dropped, or was read here.
-fn fields(noted: &str, client: &str, secure: bool, port: u16) -> Box<[u8]> {
+/// What pods are told of a client. Whatever it sent under these names is dropped, or was read here. `original` is the
+/// chain as a trusted hop sent it.
+fn fields(noted: &str, client: &str, secure: bool, port: u16, original: &str) -> Box<[u8]> {
     let scheme = if secure { "https" } else { "http" };
     let mut digits = itoa::Buffer::new();
     let fields = [
@@ -168,11 +170,19 @@ fn fields(noted: &str, client: &str, secure: bool, port: u16) -> Box<[u8]> {
         scheme,
         "\r\nx-forwarded-scheme: ",
         scheme,
+        "\r\nx-scheme: ",
+        scheme,
         "\r\nx-forwarded-port: ",
         digits.format(port),
         "\r\n",
     ];
-    fields.concat().into_bytes().into()
+    let mut fields = fields.concat();
+    if !original.is_empty() {
+        fields.push_str("x-original-forwarded-for: ");
+        fields.push_str(original);
+        fields.push_str("\r\n");
+    }
+    fields.into_bytes().into()
 }
 
 /// Appends what [`IpAddr`] shows, of IPv4 in a tenth of the instructions: that is written for each connection and each
@@ -259,7 +269,11 @@ mod tests {
         let headers = headers(fields);
         let Client { forwarded, host, secure, .. } = peer.client(trust, &headers);
         let told = String::from_utf8(forwarded.into_owned()).expect("text");
-        let value = |line: &str| line.split_once(": ").map(|(_, value)| value.to_owned());
+        let value = |line: &str| {
+            let (name, value) = line.split_once(": ")?;
+            // As the scheme before it, and as the hop sent it, which are looked at below.
+            (!matches!(name, "x-scheme" | "x-original-forwarded-for")).then(|| value.to_owned())
+        };
         let values: Vec<_> = told.lines().filter_map(value).collect();
         (values.join("|"), host.map(|host| text(host).to_owned()), secure)
     }
@@ -298,6 +312,29 @@ mod tests {
         // The address alone.
         let trust = Trust { forwarded: false, address: true, ..trust };
         assert_eq!(told(&trust, &hop(), &all), ("1.1.1.1|1.1.1.1|http|http|80".to_owned(), None, false));
+    }
+
+    #[test]
+    fn the_scheme_is_ours_and_the_original_chain_a_trusted_hops() {
+        let trust = trusting("10.0.0.0/8");
+        let sent = [
+            ("x-forwarded-for", "1.1.1.1, 192.0.2.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x-forwarded-proto", "https"),
+            ("x-scheme", "gopher"),
+            ("x-original-forwarded-for", "6.6.6.6"),
+        ];
+        for (peer, fields, scheme, original) in [
+            ([10, 0, 0, 1], &sent[..], "https", Some("1.1.1.1, 192.0.2.1, 10.0.0.2")),
+            ([10, 0, 0, 1], &sent[2..], "https", None),
+            ([10, 0, 0, 1], &[("x-forwarded-for", "")], "http", None),
+            ([192, 0, 2, 9], &sent, "http", None),
+        ] {
+            let (peer, headers) = (Peer::new(peer.into(), false, 80), headers(fields));
+            let told = String::from_utf8(peer.client(&trust, &headers).forwarded.into_owned()).expect("text");
+            let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            assert_eq!((value("x-scheme"), value("x-original-forwarded-for")), (Some(scheme), original), "{told}");
+        }
     }
 
     #[test]

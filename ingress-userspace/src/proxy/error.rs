@@ -47,6 +47,15 @@ pub(super) fn connect() -> Answer {
     malformed(closing(answer(StatusCode::BAD_REQUEST, "this is not a forward proxy")))
 }
 
+/// `TRACE` would show fields that the proxy has added, and cookies to scripts (RFC 9110, 9.3.8); 405 as in nginx.
+pub(super) fn trace() -> Answer {
+    let mut answer = closing(answer(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not allowed"));
+    answer
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH"));
+    answer
+}
+
 /// A WebSocket handshake that is none (RFC 6455, 4.2.2 and 4.4), or one of another protocol (RFC 9220, 3).
 pub(super) fn handshake(error: HandshakeError) -> Answer {
     if error == HandshakeError::Protocol {
@@ -98,7 +107,7 @@ pub(super) fn unproven(lack: Lack) -> Answer {
 
 /// A path that two readers take to be below different rules.
 pub(super) fn ambiguous_path() -> Answer {
-    malformed(answer(StatusCode::BAD_REQUEST, "an escaped slash stands where it could be meant for two routes"))
+    malformed(answer(StatusCode::BAD_REQUEST, "the path could be meant for two routes"))
 }
 
 /// A client, or what it says of itself, that no host lets in.

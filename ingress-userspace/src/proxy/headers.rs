@@ -31,6 +31,8 @@ pub(super) struct Head<'r> {
     pub(super) request_id: &'r RequestId,
     /// If it is one of WebSocket.
     pub(super) handshake: Option<&'r Handshake>,
+    /// Whether fields of the client whose names have `_` are passed on.
+    pub(super) underscores: bool,
 }
 
 impl Head<'_> {
@@ -40,7 +42,8 @@ impl Head<'_> {
 
     /// Appends request line and fields, without framing fields and the final line end.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { version, subject, fields, authority, edits, client, identity, request_id, handshake } = self;
+        let Self { version, subject, fields, authority, edits, client, identity, request_id, handshake, underscores } =
+            self;
         let Subject { method, target, headers, .. } = subject;
         write_request_line(out, method, edits.target.as_deref().unwrap_or(target));
         out.extend_from_slice(b"host: ");
@@ -62,7 +65,8 @@ impl Head<'_> {
                 Class::Pass if !nominated.holds(name) => write_header(out, name, value),
                 Class::Protected => write_header(out, name, value),
                 Class::Cookie => has_cookies = true,
-                Class::Pass | Class::Drop => {}
+                Class::Underscored if *underscores && !nominated.holds(name) => write_header(out, name, value),
+                Class::Pass | Class::Underscored | Class::Drop => {}
             }
         }
         if has_cookies {
@@ -136,6 +140,8 @@ enum Class {
     /// Not forwarded, or written anew.
     Drop,
     Cookie,
+    /// Forwarded as [`Class::Pass`] where names may have `_`.
+    Underscored,
 }
 
 /// `name` is in lower case. Sorted by length, so that most names are settled by one comparison of numbers.
@@ -144,9 +150,12 @@ fn class(name: &str) -> Class {
         2 if name == "te" => Class::Drop,
         3 if name == "via" => Class::Drop,
         4 if name == "host" => Class::Drop,
+        // To CGI it is `HTTP_PROXY`, by which many a library finds the proxy of its own requests (CVE-2016-5385).
+        5 if name == "proxy" => Class::Drop,
         6 if name == "cookie" => Class::Cookie,
         6 if name == "expect" => Class::Drop,
         7 if name == "upgrade" => Class::Drop,
+        8 if name == "x-scheme" => Class::Drop,
         9 if name == "forwarded" || name == "x-real-ip" => Class::Drop,
         10 if name == "connection" || name == "keep-alive" => Class::Drop,
         12 if name == "x-request-id" => Class::Drop,
@@ -160,6 +169,7 @@ fn class(name: &str) -> Class {
         19 if name == "proxy-authorization" => Class::Drop,
         20 if name == "ssl-client-issuer-dn" => Class::Drop,
         21 if name == "ssl-client-subject-dn" => Class::Drop,
+        24 if name == "x-original-forwarded-for" => Class::Drop,
         _ if name.starts_with("x-forwarded-") => Class::Drop,
         _ if name.contains('_') => class_of_alias(name),
         _ => Class::Pass,
@@ -186,7 +196,7 @@ pub(super) fn are_trimmed(headers: &HeaderMap) -> bool {
 #[cold]
 fn class_of_alias(name: &str) -> Class {
     match class(&name.replace('_', "-")) {
-        Class::Pass | Class::Protected => Class::Pass,
+        Class::Pass | Class::Protected | Class::Underscored => Class::Underscored,
         Class::Drop | Class::Cookie => Class::Drop,
     }
 }
@@ -240,7 +250,7 @@ mod tests {
 
     /// The forwarded fields of a request for `a.test` with these fields, without those that every request gets.
     fn check(fields: &[(&'static str, &str)], expect: &str) {
-        let written = write(fields, "");
+        let written = write(fields, "", true);
         let own = ["host: a.test", "x-forwarded-for: 192.0.2.7", "x-forwarded-host: a.test"];
         let made = |line: &str| own.contains(&line) || line.starts_with("x-request-id: ") || line.starts_with("via: ");
         let rest: Vec<_> = written.lines().skip(1).filter(|line| !made(line)).collect();
@@ -254,7 +264,7 @@ mod tests {
     }
 
     /// `edits` are changes as `request-headers` has them.
-    fn write(fields: &[(&'static str, &str)], edits: &str) -> String {
+    fn write(fields: &[(&'static str, &str)], edits: &str, underscores: bool) -> String {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).expect("valid value"));
@@ -292,6 +302,7 @@ mod tests {
             identity: None,
             request_id: &RequestId::of(fields.request_id),
             handshake: None,
+            underscores,
         };
         let mut out = Vec::new();
         head.write(&mut out);
@@ -332,6 +343,11 @@ mod tests {
             "x-forwarded-host",
             "x-forwarded-anything",
             "x-real-ip",
+            "x-scheme",
+            "x_scheme",
+            "x-original-forwarded-for",
+            "x_original_forwarded-for",
+            "proxy",
             "forwarded",
             "ssl-client-cert",
             "ssl-client-verify",
@@ -370,6 +386,18 @@ mod tests {
     }
 
     #[test]
+    fn names_with_underscores_pass_where_they_may() {
+        let fields = [("x_a", "1"), ("_", "y"), ("x_real_ip", "evil"), ("content_type", "x"), ("x-b", "2")];
+        for (underscores, expect) in
+            [(true, &["x_a: 1", "_: y", "content_type: x", "x-b: 2"][..]), (false, &["x-b: 2"])]
+        {
+            let written = write(&fields, "", underscores);
+            let is_sent = |line: &&str| fields.iter().any(|(name, _)| line.split(": ").next() == Some(name));
+            assert_eq!(written.lines().filter(is_sent).collect::<Vec<_>>(), expect);
+        }
+    }
+
+    #[test]
     fn rules_change_fields() {
         for (fields, edits, expect, gone) in [
             (&[("x-a", "1"), ("x-a", "2")][..], "X-A: 3", "x-a: 3", "x-a: 1"),
@@ -385,7 +413,7 @@ mod tests {
                 "x-forwarded-for: 192.0.2.7 ",
             ),
         ] {
-            let written = write(fields, edits).lines().skip(2).collect::<Vec<_>>().join(" ") + " ";
+            let written = write(fields, edits, true).lines().skip(2).collect::<Vec<_>>().join(" ") + " ";
             assert!(written.contains(expect) && !written.contains(gone), "{edits}: {written}");
             if expect.is_empty() {
                 assert!(!written.contains("authorization") && !written.contains("cookie"), "{written}");

@@ -7,11 +7,12 @@
 //! - Runs of `/` become one.
 //! - `%00` → 400, and so is a `%` that two hexadecimal digits do not follow.
 //! - Every other escape stays as it was sent. In particular `%2f` is data, never a separator: `/a%2fb` is one segment.
-//!   Many pods decode it, though, so a path that would be another rule's then is refused (400).
+//!   So are `\` and `%5c`, and a dot segment with parameters (`..;x`) is no dot segment. Many pods read some of these
+//!   otherwise, though, so a path that would be another rule's then is refused (400).
 
 use std::borrow::Cow;
 
-use crate::model::path::decode_unreserved;
+use crate::model::{RefusedPaths, path::decode_unreserved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
@@ -23,6 +24,12 @@ pub enum PathError {
     Nul,
     #[error("path holds an incomplete escape")]
     Escape,
+    #[error("path holds parameters of a segment, which are not allowed here")]
+    Parameters,
+    #[error("path holds an escaped escape, which is not allowed here")]
+    DoubleEscape,
+    #[error("path is rewritten to one that leads elsewhere")]
+    Rewritten,
 }
 
 /// The normal form of `path`; borrowed if it is that already.
@@ -41,21 +48,59 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     resolve(&path).map(Cow::Owned)
 }
 
-/// The normal form of `path`, and what is that to a pod that decodes escaped slashes, if it has any.
-pub(super) fn forms(path: &str) -> Result<(Cow<'_, str>, Option<String>), PathError> {
+/// The normal form of `path`, and what else it may be to a pod: see [`readings`].
+pub(super) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), PathError> {
     if is_plain(path) {
-        return Ok((path.into(), None));
+        return Ok((path.into(), Vec::new()));
     }
     let path = normalise(path)?;
-    let decoded = with_escaped_slashes(&path);
-    Ok((path, decoded))
+    // One that leads out of the root leads nowhere.
+    let others = readings(&path).map(|other| normalise(&other).map_or_else(|_outside| "/".to_owned(), Cow::into_owned));
+    let others = others.collect();
+    Ok((path, others))
+}
+
+/// Whether an operator refuses what is in `path`, which is normal.
+pub(super) fn check(path: &str, refused: RefusedPaths) -> Result<(), PathError> {
+    let RefusedPaths { parameters, double_escapes } = refused;
+    if parameters && [";", "%3B", "%3b"].iter().any(|mark| path.contains(mark)) {
+        return Err(PathError::Parameters);
+    }
+    let is_escape = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    if double_escapes && path.split("%25").skip(1).any(is_escape) {
+        return Err(PathError::DoubleEscape);
+    }
+    Ok(())
+}
+
+/// The normal form of a path and query that a rule has made of those of a request.
+///
+/// # Errors
+/// If what the client sent, put where the rule puts it, leads elsewhere than the rule says, to whoever may read it, or
+/// is none of a target: the rule was matched by another path.
+pub(super) fn rewritten(target: String) -> Result<String, PathError> {
+    if target.bytes().any(|byte| byte <= b' ' || matches!(byte, b'#' | 0x7f)) {
+        return Err(PathError::Rewritten);
+    }
+    let path = &target[..memchr::memchr(b'?', target.as_bytes()).unwrap_or(target.len())];
+    if is_plain(path) {
+        return Ok(target);
+    }
+    check_escapes(path.as_bytes())?;
+    let decoded = decode_unreserved(path);
+    let is_led = |path: &str| path.split('/').any(|segment| matches!(segment, "." | ".."));
+    if is_led(&decoded) || readings(&decoded).any(|other| is_led(&decode_unreserved(&other))) {
+        return Err(PathError::Rewritten);
+    }
+    let normal = normalise(path)?;
+    Ok(if *normal == *path { target } else { format!("{normal}{}", &target[path.len()..]) })
 }
 
 /// Whether there is nothing in it that has more than one form. It never stops half-way, so that the compiler looks at
 /// many bytes at once.
 fn is_plain(path: &str) -> bool {
     let [b'/', rest @ ..] = path.as_bytes() else { return false };
-    let is_odd = |before: u8, byte: u8| (byte == b'%') | ((before == b'/') & matches!(byte, b'/' | b'.'));
+    let is_odd = |before: u8, byte: u8| matches!(byte, b'%' | b'\\') | ((before == b'/') & matches!(byte, b'/' | b'.'));
     !path.bytes().zip(rest).fold(false, |odd, (before, &byte)| odd | is_odd(before, byte))
 }
 
@@ -103,15 +148,57 @@ fn resolve(path: &str) -> Result<String, PathError> {
     Ok(out)
 }
 
-/// `path` as a pod has it that decodes escaped slashes, of both kinds, and then makes it normal; `None` if it has none.
-fn with_escaped_slashes(path: &str) -> Option<String> {
-    let escapes = ["%2F", "%2f", "%5C", "%5c"];
-    if !path.contains('%') || !escapes.iter().any(|escape| path.contains(escape)) {
-        return None;
+/// A way of reading paths that some pods have, and we do not.
+#[derive(Clone, Copy)]
+enum Way {
+    /// `\` is a slash (WHATWG URL, 4.4).
+    Backslash,
+    EscapedBackslash,
+    EscapedSlash,
+    /// Parameters are cut off dot segments, which are resolved then.
+    Parameters,
+}
+
+impl Way {
+    /// Parameters come last: they may end at a slash that is one to the pod alone.
+    const ALL: [Self; 4] = [Self::Backslash, Self::EscapedBackslash, Self::EscapedSlash, Self::Parameters];
+
+    /// Whether `path` may be another then.
+    fn concerns(self, path: &str) -> bool {
+        let marks: &[&str] = match self {
+            Self::Backslash => &["\\"],
+            Self::EscapedBackslash => &["%5C", "%5c"],
+            Self::EscapedSlash => &["%2F", "%2f"],
+            Self::Parameters => &[".;", ".%3B", ".%3b"],
+        };
+        marks.iter().any(|mark| path.contains(mark))
     }
-    let decoded = escapes.iter().fold(path.to_owned(), |path, escape| path.replace(escape, "/"));
-    // One that leads out of the root leads nowhere.
-    Some(normalise(&decoded).map_or_else(|_outside| "/".to_owned(), Cow::into_owned))
+
+    fn read(self, path: &str) -> String {
+        match self {
+            Self::Backslash => path.replace('\\', "/"),
+            Self::EscapedBackslash => path.replace("%5C", "/").replace("%5c", "/"),
+            Self::EscapedSlash => path.replace("%2F", "/").replace("%2f", "/"),
+            Self::Parameters => path.split('/').map(without_parameters).collect::<Vec<_>>().join("/"),
+        }
+    }
+}
+
+/// What pods make of a path that is normal to us: by each of the ways that concern it, and by all sets of them, as
+/// nobody knows which of them a pod has. Not made normal.
+fn readings(path: &str) -> impl Iterator<Item = String> {
+    let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| way.concerns(path)).collect();
+    (1..1_usize << ways.len()).map(move |chosen| {
+        let chosen = ways.iter().enumerate().filter(|(place, _)| chosen & 1 << place != 0);
+        chosen.fold(path.to_owned(), |path, (_, way)| way.read(&path))
+    })
+}
+
+/// The dot segment that `segment` is without its parameters, which may be escaped; else itself.
+fn without_parameters(segment: &str) -> &str {
+    let (name, rest) = segment.split_at(segment.find([';', '%']).unwrap_or(segment.len()));
+    let has_parameters = [";", "%3B", "%3b"].iter().any(|mark| rest.starts_with(mark));
+    if has_parameters && matches!(name, "." | "..") { name } else { segment }
 }
 
 #[cfg(test)]
@@ -177,26 +264,95 @@ mod tests {
     }
 
     #[test]
-    fn escaped_slashes_are_seen_where_they_are() {
+    fn other_readings_are_seen_where_there_are_any() {
         for (path, expect) in [
-            ("/a/b.c", None),
-            ("/a%20b", None),
-            ("/a%2fb", Some("/a/b")),
-            ("/a%5C..%2f.%2fb", Some("/b")),
-            ("/x/../a%2Fb", Some("/a/b")),
-            ("/%2e%2e%2fa", Some("/")),
+            ("/a/b.c", &[][..]),
+            ("/a%20b", &[]),
+            ("/a;x/b;.;y", &[]),
+            ("/a/...;x", &["/a/...;x"]),
+            ("/a%2fb", &["/a/b"]),
+            ("/a%5Cb", &["/a/b"]),
+            (r"/a\b", &["/a/b"]),
+            (r"/x\..\admin", &["/admin"]),
+            ("/x/..;/admin", &["/admin"]),
+            ("/x/..;a=b;c/admin", &["/admin"]),
+            ("/x/%2e%2E%3bjsessionid=1/admin", &["/admin"]),
+            ("/x/.;y/admin", &["/x/admin"]),
+            ("/x/..;", &["/"]),
+            ("/..;/a", &["/"]),
+            ("/x/../a%2Fb", &["/a/b"]),
+            ("/%2e%2e%2fa", &["/"]),
+            ("/a%5C..%2f.%2fb", &["/a/..%2f.%2fb", r"/a%5C.././b", "/b"]),
+            // Who takes one for a slash, and not the other, gets elsewhere than who takes both.
+            (r"/x%2Fy\..\admin", &["/admin", r"/x/y\..\admin", "/x/admin"]),
+            ("/x%2f..;/admin", &["/x/..;/admin", "/x%2f..;/admin", "/admin"]),
         ] {
-            assert_eq!(forms(path).map(|(_, decoded)| decoded), Ok(expect.map(str::to_owned)), "{path}");
+            let got = forms(path).expect(path).1;
+            let expect: Vec<_> = expect.iter().map(|path| normalise(path).expect("a path").into_owned()).collect();
+            assert_eq!(got, expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_operator_refuses_parameters_and_double_escapes() {
+        use PathError::{DoubleEscape, Parameters};
+        for (path, parameters, double_escapes) in [
+            ("/a/b.c", Ok(()), Ok(())),
+            ("/a;x", Err(Parameters), Ok(())),
+            ("/a%3bx", Err(Parameters), Ok(())),
+            ("/a%3Bx", Err(Parameters), Ok(())),
+            ("/a%252fb", Ok(()), Err(DoubleEscape)),
+            ("/100%25", Ok(()), Ok(())),
+            ("/100%25/a", Ok(()), Ok(())),
+            ("/100%25of", Ok(()), Ok(())),
+            ("/%2525", Ok(()), Err(DoubleEscape)),
+            ("/%25%32%66", Ok(()), Err(DoubleEscape)),
+        ] {
+            let path = normalise(path).expect(path);
+            let both = RefusedPaths { parameters: true, double_escapes: true };
+            assert_eq!(super::check(&path, RefusedPaths::default()), Ok(()), "{path}");
+            assert_eq!(super::check(&path, RefusedPaths { double_escapes: false, ..both }), parameters, "{path}");
+            assert_eq!(super::check(&path, RefusedPaths { parameters: false, ..both }), double_escapes, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_rewritten_path_is_normal_and_leads_where_the_rule_says() {
+        use PathError::{Escape, Nul, Rewritten};
+        for (target, expect) in [
+            ("/files/a.b?x=../y", Ok("/files/a.b?x=../y")),
+            ("/files//a/?x//y", Ok("/files/a/?x//y")),
+            ("//evil.test", Ok("/evil.test")),
+            ("/files/%61%2fb", Ok("/files/a%2fb")),
+            ("/files/..a/b..", Ok("/files/..a/b..")),
+            ("/files/../secret", Err(Rewritten)),
+            ("/files/..", Err(Rewritten)),
+            ("/files/./secret", Err(Rewritten)),
+            ("/files/%2e%2E/secret", Err(Rewritten)),
+            ("/files/..%2fsecret", Err(Rewritten)),
+            ("/files/..%5csecret", Err(Rewritten)),
+            (r"/files/..\secret", Err(Rewritten)),
+            ("/files/..;/secret", Err(Rewritten)),
+            ("/files/.;x/secret", Err(Rewritten)),
+            ("/files/..;%2fsecret", Err(Rewritten)),
+            ("/files/a b", Err(Rewritten)),
+            ("/files?a b", Err(Rewritten)),
+            ("/files#a", Err(Rewritten)),
+            ("/files/%", Err(Escape)),
+            ("/files/%00", Err(Nul)),
+        ] {
+            assert_eq!(rewritten(target.to_owned()).as_deref(), expect.as_ref().map(|t| *t), "{target}");
         }
     }
 
     proptest! {
         #[test]
-        fn plain_paths_are_no_exception(path in "[/.%a2f]{0,40}|/[/.%a2f]{0,40}") {
+        fn plain_paths_are_no_exception(path in r"[/.%a2f;\\]{0,40}|/[/.%a2f;\\]{0,40}") {
             prop_assert_eq!(forms(&path).map(|(path, _)| path), normalise(&path));
             if is_plain(&path) {
                 prop_assert_eq!(normalise(&path), Ok(Cow::Borrowed(&*path)));
-                prop_assert_eq!(with_escaped_slashes(&path), None);
+                let others = readings(&path).map(|other| normalise(&other).map(Cow::into_owned));
+                prop_assert!(others.into_iter().all(|other| other.as_deref() == Ok(&*path)), "{}", path);
             }
         }
 

@@ -54,6 +54,22 @@ async fn http2_is_spoken_without_tls_by_prior_knowledge() {
     assert_eq!((proxy.count(1).requests.success, proxy.count(1).bytes_in), (20, 1_000_000));
 }
 
+#[tokio::test]
+async fn trace_is_not_allowed() {
+    let (proxy, origin) = proxy_with(Settings::default());
+    let response = proxy.client().send("TRACE / HTTP/1.1\r\nHost: a.test\r\nCookie: a=b\r\n\r\n").response();
+    assert_eq!(response.status, 405);
+    assert!(response.header("allow").is_some_and(|allow| !allow.contains("trace")) && !response.text().contains("a=b"));
+    let stream = tokio::net::TcpStream::connect(proxy.http).await.expect("connected");
+    let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut client, connection) = builder.handshake(TokioIo::new(stream)).await.expect("handshake");
+    tokio::spawn(async move { drop(connection.await) });
+    let request = Request::builder().method("TRACE").uri("http://a.test/").body(Full::new(Bytes::new()));
+    let response = client.send_request(request.expect("valid request")).await.expect("a response");
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(origin.connections(), 0);
+}
+
 #[test]
 fn the_first_bytes_may_come_one_by_one() {
     let (proxy, _origin) = proxy_with(Settings::default());

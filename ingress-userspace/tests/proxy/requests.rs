@@ -38,7 +38,7 @@ fn the_head_says_who_asked_and_drops_what_is_not_the_pods() {
     let port = proxy.http.port();
     let expect = format!(
         "get /x/z?q=//&r=.. http/1.1\r\nhost: a.test:81\r\nx-keep: 2\r\nx-forwarded-for: 127.0.0.1\r\nx-real-ip: 127.0.0.1\r\n\
-         x-forwarded-proto: http\r\nx-forwarded-scheme: http\r\nx-forwarded-port: {port}\r\nx-forwarded-host: a.test:81\r\n\
+         x-forwarded-proto: http\r\nx-forwarded-scheme: http\r\nx-scheme: http\r\nx-forwarded-port: {port}\r\nx-forwarded-host: a.test:81\r\n\
          x-request-id: id-1\r\nvia: 1.1 xdp-ingress-{via}\r\n\r\n"
     );
     assert_eq!(response.text(), expect);

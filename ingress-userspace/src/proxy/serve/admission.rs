@@ -17,6 +17,7 @@ use super::super::{
     error_pages,
     external::Cookies,
     in_flight::InFlight,
+    path,
     pick::UpstreamState,
     session,
 };
@@ -56,6 +57,9 @@ pub(super) async fn decide<'r>(
                 Box::pin(authenticate(authentication, asking, edits, cookies)).await?
             }
         }
+    }
+    if let Some(target) = edits.target.take() {
+        edits.target = Some(path::rewritten(target).map_err(error::path)?);
     }
     let is_ready = |id| snapshot.upstream(id).is_some_and(|upstream| !upstream.is_empty());
     let wanted = match action {

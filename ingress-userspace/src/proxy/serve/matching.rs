@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use http::{Method, Uri, Version, request::Parts};
 
-use crate::{model::HostId, route::Found};
+use crate::{
+    model::{HostId, RefusedPaths},
+    route::Found,
+};
 
 use super::super::{
     authority::Authority,
@@ -53,6 +56,9 @@ impl<'r> Matching<'r> {
         if !is_chunked_or_absent(fields.transfer_encoding) {
             return Err(host(error::transfer_encoding()));
         }
+        if *method == Method::TRACE {
+            return Err(host(error::trace()));
+        }
         if target_len(uri) > conn.worker.options.target_max {
             return Err(host(error::target_too_long()));
         }
@@ -61,16 +67,19 @@ impl<'r> Matching<'r> {
         }
         // `OPTIONS *` asks about the server as a whole: no rule names it, so it is for the fallback of its host, if
         // any.
-        let (path, decoded) = match uri.path() {
-            "*" if *method == Method::OPTIONS => (Cow::Borrowed("*"), None),
-            path => path::forms(path).map_err(|refused| host(error::path(refused)))?,
+        let refused = |refused| host(error::path(refused));
+        let (path, others) = match uri.path() {
+            "*" if *method == Method::OPTIONS => (Cow::Borrowed("*"), Vec::new()),
+            path => path::forms(path).map_err(refused)?,
         };
+        if snapshot.settings.refused_paths != RefusedPaths::default() {
+            path::check(&path, snapshot.settings.refused_paths).map_err(refused)?;
+        }
         let found = snapshot.routes.find(authority.host(), &path);
         // To us an escaped slash is none, to many a pod it is: where that leads by another rule, one of the two was
         // meant to be gone round.
-        if let Some(other) = decoded
-            && !found.matched.is_same(&snapshot.routes.find(authority.host(), &other).matched)
-        {
+        let is_other = |path: &String| !found.matched.is_same(&snapshot.routes.find(authority.host(), path).matched);
+        if others.iter().any(is_other) {
             return Err(host(error::ambiguous_path()));
         }
         let target = target(uri, path);

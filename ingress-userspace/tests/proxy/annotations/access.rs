@@ -20,7 +20,7 @@ fn networks_are_let_in_or_kept_out() {
 }
 
 #[test]
-fn an_escaped_slash_goes_round_no_rule() {
+fn no_reading_of_a_path_goes_round_a_rule() {
     let origin = Origin::answering("pod");
     let open = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: open, namespace: default}\nspec:\n  ingressClassName: xdp\n  \
                 rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]\n";
@@ -35,8 +35,46 @@ fn an_escaped_slash_goes_round_no_rule() {
         ("/x%2Fy", 200),
         ("/x?y=%2F", 200),
         ("/administrator%2Fx", 200),
+        (r"/admin\x", 400),
+        (r"/x\..\admin", 400),
+        (r"/x%2Fy\..\admin", 400),
+        (r"/x\y", 200),
+        ("/x/..;/admin", 400),
+        ("/x/..;a=b/admin", 400),
+        ("/x/%2e%2e%3b/admin", 400),
+        ("/.;x/admin", 400),
+        ("/admin/..;/x", 400),
+        ("/admin/.;/x", 403),
+        ("/x/..;/y", 200),
+        ("/x;y/z", 200),
+        // What is no dot segment is an operator's to refuse.
+        ("/admin;x", 200),
+        ("/x/%252e%252e/admin", 200),
     ] {
         assert_eq!(site.get(path).status, expect, "{path}");
+    }
+}
+
+#[test]
+fn an_operator_refuses_parameters_and_double_escapes_everywhere() {
+    let origin = Origin::answering("pod");
+    for (key, parameters, double_escapes) in
+        [("path-with-parameters-action", 400, 200), ("path-with-double-escapes-action", 200, 400)]
+    {
+        let settings = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\n\
+             data: {{{key}: reject-request}}\n"
+        );
+        let site = Ingress::with(&[]).beside(&settings).serve_with(&[origin.address], &configured()).in_order();
+        for (path, expect) in [
+            ("/x;y", parameters),
+            ("/x%3by", parameters),
+            ("/x%252fy", double_escapes),
+            ("/x%25%32%66y", double_escapes),
+            ("/x%25y?a;b%252f", 200),
+        ] {
+            assert_eq!(site.get(path).status, expect, "{key} {path}");
+        }
     }
 }
 

@@ -26,6 +26,28 @@ fn pods_get_other_fields() {
 }
 
 #[test]
+fn clients_do_not_say_what_ingress_nginx_says_itself() {
+    const SENT: &str = "Proxy: http://evil.test\r\nX-Scheme: https\r\nX-Original-Forwarded-For: 6.6.6.6\r\nX_Scheme: ftp\r\n\
+                        X-Original-URI: /a\r\nX-Original-URL: /b\r\nX-Rewrite-URL: /c\r\nX_Tenant: t\r\n";
+    let origin = Origin::mirror();
+    let response = Ingress::with(&[]).serve(&origin).in_order().ask("/", SENT);
+    let text = response.text();
+    for refused in ["evil", "6.6.6.6", "x-scheme: https", "ftp", "x-original-forwarded-for", "x_tenant"] {
+        assert!(!text.contains(refused), "{refused}: {text}");
+    }
+    // Those of the path are the client's in ingress-nginx, too.
+    for passed in ["x-scheme: http\r\n", "x-original-uri: /a", "x-original-url: /b", "x-rewrite-url: /c"] {
+        assert_eq!(text.matches(passed).count(), 1, "{passed}: {text}");
+    }
+    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\n\
+                    data: {enable-underscores-in-headers: 'true'}\n";
+    let site = Ingress::with(&[]).beside(settings).serve_with(&[origin.address], &configured()).in_order();
+    let response = site.ask("/", SENT);
+    let text = response.text();
+    assert!(text.contains("x_tenant: t\r\n") && !text.contains("ftp"), "{text}");
+}
+
+#[test]
 fn clients_get_other_fields_whoever_answers() {
     let origin = Origin::start(|peer| {
         while peer.request().is_some() {

@@ -32,6 +32,33 @@ fn groups_of_the_path_make_the_target() {
 }
 
 #[test]
+fn no_rewritten_target_leads_out_of_where_its_rule_puts_it() {
+    let ingress = Ingress::with(&[("rewrite-target", "/files/$1")]).path("/static(.*)", "ImplementationSpecific");
+    let origin = Origin::mirror();
+    let site = ingress.serve(&origin).in_order();
+    for (path, expect) in [
+        ("/static../secret", "400"),
+        ("/static..", "400"),
+        (r"/static..\secret", "400"),
+        ("/static..%2fsecret", "400"),
+        ("/static..%5Csecret", "400"),
+        ("/static..;/secret", "400"),
+        ("/static..;a=b%2fsecret", "400"),
+        ("/static./secret", "400"),
+        ("/static/a", "get /files/a http/1.1"),
+        ("/static/..a/b..?x=/../y", "get /files/..a/b..?x=/../y http/1.1"),
+        ("/statica%2fb;c", "get /files/a%2fb;c http/1.1"),
+    ] {
+        let response = site.get(path);
+        let seen = match response.status {
+            200 => response.text().lines().next().unwrap_or_default().to_owned(),
+            status => status.to_string(),
+        };
+        assert_eq!(seen, expect, "{path}");
+    }
+}
+
+#[test]
 fn paths_are_regular_expressions_where_that_is_asked_for() {
     let ingress = Ingress::with(&[("use-regex", "true")]).path("/v[0-9]+/.*", "ImplementationSpecific");
     assert_eq!(seen(&ingress, "/V12/x"), "get /v12/x http/1.1");

@@ -117,7 +117,6 @@ const LATER: &[(&str, &str)] = &[
     ("disable-ipv6", "false"),
     ("enable-access-log-for-default-backend", "false"),
     ("enable-syslog", "false"),
-    ("enable-underscores-in-headers", "false"),
     ("generate-request-id", "true"),
     ("http-access-log-path", ""),
     ("ignore-invalid-headers", "true"),

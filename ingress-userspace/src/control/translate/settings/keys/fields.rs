@@ -27,6 +27,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     )
     .default("false"),
     setting(
+        "enable-underscores-in-headers",
+        "whether pods get fields of clients whose names have `_` in them, which many pods take for `-`; those that would \
+         be taken for a field that only the proxy may set are dropped in any case",
+        |value, globals| boolean(value, &mut globals.settings.underscores),
+    )
+    .default("false"),
+    setting(
         "global-allowed-response-headers",
         "fields that `custom-headers` of an Ingress may set, separated by commas; all if there are none",
         |value, globals| {

@@ -13,6 +13,7 @@ mod compression;
 mod connections;
 mod escalation;
 mod fields;
+mod paths;
 mod pods;
 mod redirects;
 mod streams;
@@ -50,7 +51,7 @@ impl Setting {
 }
 
 /// A table for each topic.
-const TABLES: [&[Setting]; 14] = [
+const TABLES: [&[Setting]; 15] = [
     access::SETTINGS,
     access_log::SETTINGS,
     compression::BROTLI,
@@ -60,6 +61,7 @@ const TABLES: [&[Setting]; 14] = [
     connections::SETTINGS,
     escalation::SETTINGS,
     fields::SETTINGS,
+    paths::SETTINGS,
     pods::SETTINGS,
     redirects::SETTINGS,
     streams::SETTINGS,
@@ -150,6 +152,7 @@ mod tests {
                 "round_robin" => "ewma",
                 "node" => "cluster",
                 "error" => "off",
+                "keep-unchanged" => "reject-request",
                 MediaTypes::DEFAULT => "text/css",
                 "1" | "3" | "4" => "5",
                 "X-Forwarded-For" => "X-Client",
