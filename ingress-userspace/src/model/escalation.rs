@@ -13,4 +13,20 @@ pub struct Escalation {
     pub lasts: Duration,
     /// Whether it is only said who would be.
     pub dry_run: bool,
+    /// Which refusals count beside those of what no browser sends.
+    pub also: FurtherOffences,
+}
+
+/// Refusals that a web page can make its visitors' browsers ask for, and that count only where the operator says so.
+/// Default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FurtherOffences {
+    /// `block-…` of the settings: a script sets `User-Agent`, and every request from a page has its `Referer`.
+    pub blocked: bool,
+    /// Wrong passwords and tokens. Which are wrong, an Ingress says.
+    pub credentials: bool,
+    /// The lists of networks of Ingresses.
+    pub denied: bool,
+    /// The limits of Ingresses.
+    pub limit: bool,
 }

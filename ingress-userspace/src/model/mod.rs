@@ -40,7 +40,7 @@ pub use blocked::{Blocked, Texts};
 pub use canary::{Canary, CanaryRule, CanarySessions, CanaryValue, Split};
 pub use client_certificates::{ClientCertificates, Demand};
 pub use client_limits::{ClientLimits, PacketLimit};
-pub use escalation::Escalation;
+pub use escalation::{Escalation, FurtherOffences};
 pub use filter::{
     Access, AuthCache, AuthService, Authentication, Basic, CacheTimes, ClaimPath, Coding, Compression, Cors, Demanded,
     ErrorPages, External, Filter, HashError, HeaderEdit, HeaderEdits, HeaderText, KeyServer, KeySet, KeySource,

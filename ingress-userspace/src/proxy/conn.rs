@@ -170,7 +170,7 @@ impl Conn {
     /// Its peer did what counts against it, if refusals escalate and it is a client that speaks for itself alone.
     pub(super) fn offend(&self, offence: Offence) {
         let (settings, peer) = (self.worker.settings(), self.remote().ip());
-        let Some(escalation) = &settings.escalation else { return };
+        let Some(escalation) = settings.escalation.as_ref().filter(|asked| offence.counts(asked)) else { return };
         // As it was when the connection began, and as it is.
         let may_speak = self.settings.trust.may_speak(peer) || settings.trust.may_speak(peer);
         if self.ends.get().is_none() && !may_speak {

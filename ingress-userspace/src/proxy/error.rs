@@ -25,11 +25,17 @@ pub(super) const SERVER: HeaderValue = HeaderValue::from_static("xdp-ingress");
 // The texts of `AuthorityError`, `PathError` and `HandshakeError` are written for clients.
 
 pub(super) fn authority(error: AuthorityError) -> Answer {
-    malformed(closing(answer(StatusCode::BAD_REQUEST, &error.to_string())))
+    let answer = closing(answer(StatusCode::BAD_REQUEST, &error.to_string()));
+    match error {
+        // A page can be below any name that its owner's DNS answers for, of letters that we do not take.
+        AuthorityError::Invalid => answer,
+        AuthorityError::Missing | AuthorityError::Several | AuthorityError::Disagree => malformed(answer),
+    }
 }
 
+/// No offence, as with [`ambiguous_path`]: a page can have its visitors ask for any path.
 pub(super) fn path(error: PathError) -> Answer {
-    malformed(answer(StatusCode::BAD_REQUEST, &error.to_string()))
+    answer(StatusCode::BAD_REQUEST, &error.to_string())
 }
 
 /// A `Transfer-Encoding` other than one `chunked`: nobody can say where the body ends, so the connection ends.
@@ -107,7 +113,7 @@ pub(super) fn unproven(lack: Lack) -> Answer {
 
 /// A path that two readers take to be below different rules.
 pub(super) fn ambiguous_path() -> Answer {
-    malformed(answer(StatusCode::BAD_REQUEST, "the path could be meant for two routes"))
+    answer(StatusCode::BAD_REQUEST, "the path could be meant for two routes")
 }
 
 /// A client, or what it says of itself, that no host lets in.
@@ -276,7 +282,7 @@ fn malformed(answer: Answer) -> Answer {
     offending(Offence::Malformed, answer)
 }
 
-/// What is answered so counts against its client.
+/// What is answered so may count against its client: [`Offence::counts`].
 fn offending(offence: Offence, mut answer: Answer) -> Answer {
     answer.extensions_mut().insert(offence);
     answer

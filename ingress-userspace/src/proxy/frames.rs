@@ -38,6 +38,10 @@ pub(super) enum Refusal {
     Preface,
     #[error("too many frames that carry nothing")]
     Flood,
+    /// As [`Refusal::Flood`], mostly of requests that are given up at once: a page can have its visitors' browsers do
+    /// that (`AbortController`).
+    #[error("too many requests that are given up")]
+    Resets,
     /// What comes before it, so many of the bytes given, is in order.
     #[error("a frame is not as long as its kind must be")]
     Size { good: usize },
@@ -61,6 +65,9 @@ pub(super) struct Frames {
     received: Boundaries,
     sent: Boundaries,
     allowance: u32,
+    /// What frames drew of it: requests that were given up, and all others.
+    resets: u64,
+    others: u64,
     /// When it was filled up last.
     filled: Instant,
 }
@@ -106,6 +113,8 @@ impl Frames {
             received: Boundaries::default(),
             sent: Boundaries::default(),
             allowance: ALLOWANCE,
+            resets: 0,
+            others: 0,
             filled: now,
         }
     }
@@ -146,8 +155,14 @@ impl Frames {
             match kind {
                 Kind::Headers => self.earn(PER_REQUEST),
                 Kind::Data => {}
-                Kind::Reset => self.draw(RESET)?,
-                Kind::Settings | Kind::SettingsAck | Kind::Other => self.draw(1)?,
+                Kind::Reset => {
+                    self.resets += u64::from(RESET);
+                    self.draw(RESET)?;
+                }
+                Kind::Settings | Kind::SettingsAck | Kind::Other => {
+                    self.others += 1;
+                    self.draw(1)?;
+                }
             }
         }
         Ok(())
@@ -175,7 +190,8 @@ impl Frames {
     }
 
     fn draw(&mut self, frames: u32) -> Result<(), Refusal> {
-        self.allowance = self.allowance.checked_sub(frames).ok_or(Refusal::Flood)?;
+        let refusal = if self.resets > self.others { Refusal::Resets } else { Refusal::Flood };
+        self.allowance = self.allowance.checked_sub(frames).ok_or(refusal)?;
         Ok(())
     }
 }
@@ -251,7 +267,8 @@ mod tests {
 
     /// How many times `bytes` may come before it is too much, up to a limit far beyond the allowance.
     fn endures(frames: &mut Frames, now: Instant, bytes: &[u8]) -> Option<u32> {
-        (0..ALLOWANCE * 5).find(|_| frames.receive(bytes, now) == Err(Refusal::Flood))
+        let is_flood = |refused| matches!(refused, Err(Refusal::Flood | Refusal::Resets));
+        (0..ALLOWANCE * 5).find(|_| is_flood(frames.receive(bytes, now)))
     }
 
     #[test]
@@ -330,6 +347,15 @@ mod tests {
             let refused = flood.chunks(length).try_for_each(|piece| frames.receive(piece, now));
             assert_eq!(refused, Err(Refusal::Flood), "{length}");
         }
+    }
+
+    #[test]
+    fn requests_that_are_given_up_are_told_from_other_floods() {
+        let now = Instant::now();
+        let refused = |pieces: &[Vec<u8>]| begun(now).receive(&pieces.concat().repeat(ALLOWANCE as usize), now);
+        let given_up = [frame(HEADERS, 0, 20), frame(RST_STREAM, 0, 4)].concat();
+        assert_eq!(refused(&[given_up.clone(), frame(8, 0, 4)]), Err(Refusal::Resets));
+        assert_eq!(refused(&[given_up, frame(PING, 0, 8).repeat(11)]), Err(Refusal::Flood));
     }
 
     #[test]

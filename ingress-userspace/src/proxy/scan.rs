@@ -24,6 +24,8 @@ pub(super) struct Scanner {
     line_max: usize,
     framing: Framing,
     trailers: usize,
+    /// The first byte of all.
+    first: Option<u8>,
     /// Heads that have ended since somebody asked.
     heads: u32,
 }
@@ -75,8 +77,15 @@ impl Scanner {
             line_max: head_max.saturating_mul(4),
             framing: Framing::default(),
             trailers: 0,
+            first: None,
             heads: 0,
         }
+    }
+
+    /// Whether the stream begins as HTTP does. Browsers can be made to send TLS (`https://host:80/`) and STUN
+    /// (`turn:host:443?transport=tcp`) to any server, which begin with no letter of a method.
+    pub(super) fn is_http(&self) -> bool {
+        self.first.is_none_or(|first| first.is_ascii_graphic() || matches!(first, b'\r' | b'\n'))
     }
 
     pub(super) fn place(&self) -> Place {
@@ -117,6 +126,9 @@ impl Scanner {
     /// At the first line that is out of order; the final line end of its head is then not among the good bytes.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
         let mut at = 0;
+        if self.first.is_none() {
+            self.first = bytes.first().copied();
+        }
         while at < bytes.len() {
             let rest = &bytes[at..];
             at += match self.state {
@@ -359,6 +371,24 @@ mod tests {
         check("GET /#fragment HTTP/1.1\r\n", None);
         check("GET / HTTP/1.1\r\nHost: a\r\r\n", None);
         check("GET / HTTP/1.1\r\nHost: a\r\n\r\r\n", None);
+    }
+
+    #[test]
+    fn other_protocols_are_told_from_http_that_is_out_of_order() {
+        // A ClientHello, and an allocation of STUN (RFC 8489, 5), with line ends in them.
+        for (stream, expect) in [
+            (&b"\x16\x03\x01\x02\x00\x01\n"[..], false),
+            (b"\x00\x03\x00\x08\x21\x12\xa4\x42\r\nContent-Length: x\r\n", false),
+            (b"GET / HTTP/1.1\nHost: a.test\n\n", true),
+            (b"\r\nGET / HTTP/1.1\r\nContent-Length: x\r\n", true),
+        ] {
+            for length in [1, stream.len()] {
+                let mut scanner = Scanner::new(1024);
+                let refused = stream.chunks(length).try_for_each(|piece| scanner.scan(piece).map(drop));
+                assert!(refused.is_err(), "{stream:?}");
+                assert_eq!(scanner.is_http(), expect, "{stream:?}");
+            }
+        }
     }
 
     #[test]

@@ -24,7 +24,6 @@ use tokio::{
 use super::{
     backlog::STREAM_MAX,
     conn::{Conn, Order},
-    offence::Offence,
     outbox::Outbox,
     pipe::end_turn,
     serve::serve,
@@ -78,13 +77,6 @@ where
     }
     let http1::Parts { io, read_buf, .. } = hyper.into_parts();
     let mut wire = io.into_inner();
-    if ended == Ended::Unreadable {
-        // What the wire has refused it has counted, whatever hyper makes of what it got instead.
-        if !wire.has_refused() {
-            conn.offend(Offence::Malformed);
-        }
-        return None;
-    }
     if ended == Ended::Resting {
         let (stream, held) = wire.into_parts();
         // Between two requests there can be line ends alone, which mean nothing (RFC 9112, 2.2). Should there ever be
@@ -143,9 +135,7 @@ enum Ended {
     Whole,
     /// Not yet: it is to be parked.
     Resting,
-    /// By bytes that are no request.
-    Unreadable,
-    /// By another error or an order.
+    /// By an error or an order.
     Cut,
 }
 
@@ -198,9 +188,9 @@ where
                     error = &error as &dyn std::error::Error,
                     "connection ended with an error"
                 );
-                // A head that is too large may be an honest one.
-                let is_unreadable = error.is_parse() && !error.is_parse_too_large();
-                Poll::Ready(if is_unreadable { Ended::Unreadable } else { Ended::Cut })
+                // No offence, even where hyper cannot read the head: a script can have a browser send control bytes in
+                // a field. What the wire refuses it counts.
+                Poll::Ready(Ended::Cut)
             }
             Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
             Poll::Pending => {

@@ -94,11 +94,6 @@ impl<IO> Wire<IO> {
         self.phase == Phase::Other
     }
 
-    /// Whether something that the client sent was out of order here, so that hyper got something else.
-    pub(super) fn has_refused(&self) -> bool {
-        matches!(self.phase, Phase::Refused | Phase::Broken | Phase::Closed)
-    }
-
     /// The stream itself, and what was read of it but not delivered.
     pub(super) fn into_parts(self) -> (IO, Vec<u8>) {
         (self.io, self.held)
@@ -126,7 +121,9 @@ impl<IO> Wire<IO> {
             Err(Violation { good }) => good,
         };
         self.conn.worker.shared.stats.refused_framing.fetch_add(1, Relaxed);
-        self.conn.offend(Offence::Malformed);
+        if scanner.is_http() {
+            self.conn.offend(Offence::Malformed);
+        }
         // What is in order, perhaps the head of the body that is not, still goes to hyper.
         buf.set_filled(before + good);
         self.phase = if scanner.place() == Place::Body { Phase::Broken } else { Phase::Refused };
@@ -139,11 +136,14 @@ impl<IO> Wire<IO> {
         if let Err(refusal) = frames.receive(&buf.filled()[before..], now) {
             let stats = &self.conn.worker.shared.stats;
             let (count, offence) = match refusal {
-                Refusal::Preface | Refusal::Size { .. } => (&stats.refused_framing, Offence::Malformed),
-                Refusal::Flood => (&stats.flooded, Offence::Flood),
+                Refusal::Preface | Refusal::Size { .. } => (&stats.refused_framing, Some(Offence::Malformed)),
+                Refusal::Flood => (&stats.flooded, Some(Offence::Flood)),
+                Refusal::Resets => (&stats.flooded, None),
             };
             count.fetch_add(1, Relaxed);
-            self.conn.offend(offence);
+            if let Some(offence) = offence {
+                self.conn.offend(offence);
+            }
             if let Refusal::Size { good } = refusal {
                 buf.set_filled(before + good);
                 // In the room of the header that it stands for.

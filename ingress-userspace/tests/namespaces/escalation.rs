@@ -29,7 +29,8 @@ const OFFENDER: IpAddr = IpAddr::V4(BLOCKED_V4);
 const OFFENDER_V6: IpAddr = IpAddr::V6(BLOCKED_V6);
 
 const BLOCK: &str = "block-user-agents: evil";
-const ESCALATE: &str = "escalate-after: \"3\", escalate-within: \"3600\", escalate-for: \"3600\"";
+const ESCALATE: &str =
+    "escalate-also: blocked, escalate-after: \"3\", escalate-within: \"3600\", escalate-for: \"3600\"";
 const DRY_RUN: &str = "escalate-dry-run: \"true\"";
 
 /// A request that is refused.

@@ -62,7 +62,7 @@ impl Kernel {
 }
 
 fn denial(offender: &Offender) -> Denial {
-    let Offender { network, offence, escalation: Escalation { after, within, lasts, dry_run: _ } } = offender;
+    let Offender { network, offence, escalation: Escalation { after, within, lasts, dry_run: _, also: _ } } = offender;
     let reason = format!("refused {after} times in {} s: {}", within.as_secs(), offence.as_str());
     let (network, lasts) = (*network, Some(*lasts));
     Denial { network, origin: Origin::Escalation, lasts, reason: Reason::new(&reason).unwrap_or_default() }
@@ -77,7 +77,7 @@ fn result(entered: Entered) -> Escalated {
 }
 
 fn tell(offender: &Offender, result: Escalated) {
-    let Offender { network, offence, escalation: Escalation { after, within, lasts, dry_run: _ } } = offender;
+    let Offender { network, offence, escalation: Escalation { after, within, lasts, dry_run: _, also: _ } } = offender;
     let (last, within, lasts) = (offence.as_str(), within.as_secs(), lasts.as_secs());
     match result {
         Escalated::Denied => {
@@ -103,7 +103,7 @@ fn tell(offender: &Offender, result: Escalated) {
 mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
-    use ingress_userspace::proxy::Offence;
+    use ingress_userspace::{model::FurtherOffences, proxy::Offence};
 
     use super::*;
 
@@ -115,6 +115,7 @@ mod tests {
                 within: Duration::from_secs(604_800),
                 lasts: Duration::from_secs(600),
                 dry_run: false,
+                also: FurtherOffences::default(),
             };
             let network = "192.0.2.1/32".parse().expect("a network");
             let Denial { reason, lasts, .. } = denial(&Offender { network, offence, escalation });

@@ -18,7 +18,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::model::Escalation;
+use crate::model::{Escalation, FurtherOffences};
 
 mod table;
 
@@ -27,11 +27,12 @@ use table::Table;
 /// Offenders that wait to be denied, at most; those beyond that begin to count anew.
 const PENDING_MAX: usize = 1024;
 
-/// What a client is refused for, of what counts against it. Not what may happen to anybody: a route or a pod that is
-/// not there, credentials that are missing, a head or body that is too large.
+/// What a client is refused for, of what may count against it. Not what may happen to anybody: a route or a pod that is
+/// not there, credentials that are missing, a head or body that is too large. Nor what a web page makes its visitors'
+/// browsers send: any path, a host of odd letters, another protocol than HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offence {
-    /// Bytes that are no request, or one that two servers could read differently; 400.
+    /// A request that two servers could read differently, or frames that are none: no browser sends it; 400.
     Malformed,
     /// A flood of HTTP/2 frames that carry nothing.
     Flood,
@@ -93,6 +94,18 @@ impl Offence {
     pub const ALL: [Self; 6] =
         [Self::Malformed, Self::Flood, Self::Blocked, Self::Denied, Self::Credentials, Self::Limit];
 
+    /// Whether it counts against its client.
+    pub(super) const fn counts(self, escalation: &Escalation) -> bool {
+        let FurtherOffences { blocked, credentials, denied, limit } = escalation.also;
+        match self {
+            Self::Malformed | Self::Flood => true,
+            Self::Blocked => blocked,
+            Self::Denied => denied,
+            Self::Credentials => credentials,
+            Self::Limit => limit,
+        }
+    }
+
     /// The value of the metric's label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -138,7 +151,7 @@ impl Offences {
     pub(super) fn note(&self, offence: Offence, peer: IpAddr, escalation: &Escalation, now: Duration) {
         self.offences[offence as usize].fetch_add(1, Relaxed);
         let network = client(peer);
-        let Escalation { after, within, lasts: _, dry_run: _ } = *escalation;
+        let Escalation { after, within, lasts: _, dry_run: _, also: _ } = *escalation;
         if !self.table.count(self.key(network), after, within, now) {
             return;
         }
@@ -201,6 +214,7 @@ mod tests {
             within: Duration::from_secs(10),
             lasts: Duration::from_secs(60),
             dry_run: false,
+            also: FurtherOffences::default(),
         }
     }
 

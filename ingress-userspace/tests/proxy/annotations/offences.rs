@@ -12,6 +12,8 @@ const EVIL: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab";
 
 const BLOCK: (&str, &str) = ("block-user-agents", "evil");
+/// Whatever may count.
+const ALL: (&str, &str) = ("escalate-also", "blocked, credentials, denied, limit");
 const LOCAL: (&str, &str) = ("proxy-real-ip-cidr", "127.0.0.0/8");
 
 /// `ann` with "secret".
@@ -45,13 +47,13 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
         (&[][..], &[GET, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"][..], &[200, 404][..], None),
         (&[], &["GET / HTTP/1.1\r\n\r\n"], &[400], Some(("malformed", 1))),
         (&[], &["GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n"], &[400], Some(("malformed", 1))),
-        // Whether the scanner, hyper or the routes find it out, it counts once.
+        // Whether the scanner or the routes find it out, it counts once.
         (
             &[],
             &[
                 "GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-                "GET / HTTP/1.1\r\nHost : a.test\r\n\r\n",
-                "GET / HTTP/3.0\r\nHost: a.test\r\n\r\n",
+                "GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                "GET / HTTP/1.1\nHost: a.test\n\n",
             ],
             &[400, 400, 400],
             Some(("malformed", 3)),
@@ -73,7 +75,7 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
         ),
         (&[("proxy-body-size", "1")], &[POST], &[413], None),
     ] {
-        let site = serve(annotations, &[BLOCK, ("escalate-after", "1000")], &origin);
+        let site = serve(annotations, &[BLOCK, ALL, ("escalate-after", "1000")], &origin);
         assert_eq!(ask(&site, requests), statuses, "{requests:?}");
         assert_eq!(counted(&site), Vec::from_iter(expect), "{requests:?}");
     }
@@ -88,10 +90,56 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
     assert!(counted(&site).is_empty());
 }
 
+/// A page with thirty images has its visitors dropped otherwise.
+#[test]
+fn what_a_page_makes_a_browser_send_never_counts() {
+    let origin = Origin::answering("pod");
+    let site = serve(&[], &[ALL, ("escalate-after", "1000")], &origin);
+    let requests = [
+        "GET /%00 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        "GET /%zz HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        "GET /%2e%2e/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        // Below a name of the page's owner, who answers for any name there.
+        "GET / HTTP/1.1\r\nHost: a!b.a.test\r\n\r\n",
+        // From a script: `fetch("/", {headers: {"X-A": "\x01"}})`.
+        "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \x01\r\n\r\n",
+        // `https://a.test:80/`, and `turn:a.test:80?transport=tcp`.
+        "\x16\x03\x01\x00\x05\n\n\n\n\n",
+        "\x00\x03\x00\x00\x21\x12\n\r\nContent-Length: x\r\n\r\n",
+    ];
+    let statuses = ask(&site, &requests);
+    assert!(statuses.iter().all(|status| matches!(status, 400 | 0)), "{statuses:?}");
+    assert_eq!(&statuses[..5], [400; 5]);
+    assert!(counted(&site).is_empty(), "{:?}", counted(&site));
+}
+
+/// A tenant would have visitors dropped for the hosts of all others.
+#[test]
+fn what_tenants_refuse_counts_only_where_the_operator_says_so() {
+    let origin = Origin::answering("pod");
+    let basic = [("auth-type", "basic"), ("auth-secret", "users")];
+    let wrong = "GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic YW5uOndyb25n\r\n\r\n";
+    for (annotations, request, status, reason) in [
+        (&[("denylist-source-range", "127.0.0.0/8")][..], GET, 403, "denied"),
+        (&[("limit-rpm", "1"), ("limit-burst-multiplier", "1")], GET, 503, "limit"),
+        (&basic, wrong, 401, "credentials"),
+        (&[], EVIL, 403, "blocked"),
+    ] {
+        for (also, expect) in [("", vec![]), ("denied", vec!["denied"]), (ALL.1, vec![reason])] {
+            let expect: Vec<_> = expect.into_iter().filter(|counted| *counted == reason).collect();
+            let site = serve(annotations, &[BLOCK, ("escalate-after", "1000"), ("escalate-also", also)], &origin);
+            // The limit lets two requests pass.
+            assert_eq!(ask(&site, &[request; 3]).last(), Some(&status), "{reason}");
+            let counted: Vec<_> = counted(&site).into_iter().map(|(reason, _)| reason).collect();
+            assert_eq!(counted, expect, "{reason} with {also:?}");
+        }
+    }
+}
+
 #[test]
 fn who_is_refused_so_often_within_the_time_is_an_offender() {
     let origin = Origin::answering("pod");
-    let data = [BLOCK, ("escalate-after", "3"), ("escalate-within", "3600"), ("escalate-for", "60")];
+    let data = [BLOCK, ALL, ("escalate-after", "3"), ("escalate-within", "3600"), ("escalate-for", "60")];
     let site = serve(&[], &data, &origin);
     ask(&site, &[EVIL, EVIL, GET]);
     assert!(site.proxy.shared.take_offenders().is_empty());
@@ -108,7 +156,7 @@ fn who_is_refused_so_often_within_the_time_is_an_offender() {
 #[test]
 fn who_may_speak_for_others_is_not_counted_nor_is_who_it_speaks_for() {
     let origin = Origin::answering("pod");
-    let escalate = [BLOCK, ("escalate-after", "1")];
+    let escalate = [BLOCK, ALL, ("escalate-after", "1")];
     let forwarded = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
     let proxied = format!("PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n{EVIL}");
     let unknown = format!("PROXY UNKNOWN\r\n{EVIL}");

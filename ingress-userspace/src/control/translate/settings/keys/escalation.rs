@@ -1,7 +1,10 @@
 //! When refusals of the proxy become a denial.
 
 use super::{
-    super::super::values::{boolean, count, seconds},
+    super::{
+        super::values::{boolean, count, seconds},
+        escalation::further_offences,
+    },
     Setting, setting,
 };
 
@@ -14,6 +17,14 @@ pub(super) const SETTINGS: &[Setting] = &[
         |value, globals| count(value, 1_000_000, &mut globals.escalation.after),
     )
     .default("0"),
+    setting(
+        "escalate-also",
+        "further refusals that count: some of `blocked`, `credentials`, `denied` and `limit`. A web page can make its \
+         visitors' browsers ask for each of them, and the last three are what Ingresses say: name those whose owners may \
+         have a client dropped for all hosts",
+        |value, globals| further_offences(value, &mut globals.escalation.also),
+    )
+    .default(""),
     setting(
         "escalate-dry-run",
         "whether who would be dropped is only logged and counted",

@@ -161,6 +161,7 @@ mod tests {
                 "" => match *name {
                     "add-headers" | "proxy-set-headers" => "a/b",
                     "custom-http-errors" => "404,503",
+                    "escalate-also" => "credentials, limit",
                     "gzip-disable" => "MSIE",
                     "global-auth-cache-key" => "$http_x",
                     "global-auth-request-redirect" | "global-auth-signin" | "global-auth-url" => "https://$host/x",
