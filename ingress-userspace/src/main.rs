@@ -48,6 +48,8 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => {
+            // Before anything is read that may be a key.
+            privileges::hide_memory()?;
             let settings = Settings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
             raise_descriptor_limit();

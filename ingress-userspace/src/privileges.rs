@@ -13,6 +13,10 @@
 use std::{io, thread};
 
 use anyhow::Context as _;
+use nix::sys::{
+    prctl,
+    resource::{Resource, setrlimit},
+};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 use tracing::{info, warn};
 
@@ -23,6 +27,17 @@ const MAIN: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::NET_BIND_SERVICE);
 const CONTROL: CapabilitySet =
     CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::BPF);
+
+/// Keeps private keys where they are: no crash writes them to a core file, and no other process of this user without
+/// `CAP_SYS_PTRACE` reads them from `/proc` or attaches to this one.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn hide_memory() -> anyhow::Result<()> {
+    // The limit alone does not hold where `core_pattern` names a program (core(5)).
+    prctl::set_dumpable(false).context("cannot make the process undumpable")?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).context("cannot forbid core files")
+}
 
 /// Runs `start` with no capability at all, so that neither have the threads that it starts, nor can they get one by running
 /// another program. `works` says whether maps can be used; where they cannot without it, the threads keep `CAP_BPF`.
@@ -84,6 +99,14 @@ fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_gets_a_core_of_a_process_with_keys() {
+        // For all tests of this process from now on, which read no more of it than it may itself.
+        hide_memory().expect("the kernel allows to have less");
+        assert!(!prctl::get_dumpable().expect("readable"));
+        assert_eq!(nix::sys::resource::getrlimit(Resource::RLIMIT_CORE).expect("readable"), (0, 0));
+    }
 
     fn permitted() -> CapabilitySet {
         capabilities(None).expect("readable").permitted

@@ -97,6 +97,20 @@ fn without_descriptors_it_sheds_does_not_spin_and_recovers() {
     assert!(rounds.iter().all(|(ticks, _)| *ticks < 50), "{rounds:?}");
 }
 
+#[test]
+fn a_process_that_serves_may_write_no_core() {
+    let manifests = tempfile::tempdir().expect("a directory");
+    let product = Product::start(manifests.path());
+    wait_until("it serves", || product.serves());
+    let limits = fs::read_to_string(format!("/proc/{}/limits", product.child.id())).expect("a process");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit of core files");
+    let (soft, hard) = {
+        let mut values = core.split_whitespace().skip(4);
+        (values.next(), values.next())
+    };
+    assert_eq!((soft, hard), (Some("0"), Some("0")), "{core}");
+}
+
 /// Takes all descriptors of `product` for a second. What of the CPU it used meanwhile, and how soon after that it serves again.
 fn starve(product: &Product) -> (u64, Duration) {
     // More than it can have; those that it has it keeps open for as long as their head may take.

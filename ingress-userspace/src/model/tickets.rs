@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use zeroize::Zeroizing;
+
 /// What seals tickets and opens them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketKeys {
@@ -11,9 +13,9 @@ pub struct TicketKeys {
     pub keys: Vec<TicketKey>,
 }
 
-/// A secret from which a key is derived.
+/// A secret from which a key is derived. Its memory is wiped when it is given back.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TicketKey(Box<[u8]>);
+pub struct TicketKey(Zeroizing<Box<[u8]>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("has {length} bytes; make one of 80 random bytes, as `openssl rand 80` does, or of 48")]
@@ -33,7 +35,7 @@ impl TicketKey {
     /// If there are neither 48 nor 80 of them.
     pub fn new(secret: &[u8]) -> Result<Self, TicketKeyError> {
         match secret.len() {
-            48 | 80 => Ok(Self(secret.into())),
+            48 | 80 => Ok(Self(Zeroizing::new(secret.into()))),
             length => Err(TicketKeyError { length }),
         }
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
+use zeroize::Zeroizing;
 
 /// A certificate chain and its private key.
 ///
@@ -19,7 +20,8 @@ pub struct Certificate {
     pub origin: Arc<str>,
     /// Leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    pub key: Arc<PrivateKeyDer<'static>>,
+    /// Wiped when it is given back.
+    pub key: Arc<Zeroizing<PrivateKeyDer<'static>>>,
     /// What its issuer says of it.
     pub staple: Option<Staple>,
 }
@@ -65,7 +67,7 @@ impl Certificate {
             rustls_pki_types::pem::Error::NoItemsFound => CertificateError::NoKey { field: "tls.key" },
             other => CertificateError::Pem { field: "tls.key", reason: describe(&other) },
         })?;
-        Ok(Self { origin: origin.into(), chain, key: Arc::new(key), staple: None })
+        Ok(Self { origin: origin.into(), chain, key: Arc::new(Zeroizing::new(key)), staple: None })
     }
 }
 

@@ -23,6 +23,7 @@ use aws_lc_rs::{
 };
 use rustls::{crypto::aws_lc_rs::Ticketer, server::ProducesTickets};
 use rustls_pki_types::UnixTime;
+use zeroize::Zeroizing;
 
 use crate::model::{Handshakes, TicketKey, TicketKeys};
 
@@ -143,10 +144,10 @@ impl Seal {
             }
         }
         let secret = hkdf::Salt::new(HKDF_SHA256, SALT).extract(key.secret());
-        let (mut name, mut bytes) = ([0; NAME_LEN], [0; KEY_LEN]);
+        let (mut name, mut bytes) = ([0; NAME_LEN], Zeroizing::new([0; KEY_LEN]));
         secret.expand(&[b"name"], Length(NAME_LEN))?.fill(&mut name)?;
-        secret.expand(&[b"key"], Length(KEY_LEN))?.fill(&mut bytes)?;
-        Ok(Self { name, key: RandomizedNonceKey::new(&AES_256_GCM_SIV, &bytes)? })
+        secret.expand(&[b"key"], Length(KEY_LEN))?.fill(&mut *bytes)?;
+        Ok(Self { name, key: RandomizedNonceKey::new(&AES_256_GCM_SIV, &*bytes)? })
     }
 }
 
