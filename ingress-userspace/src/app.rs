@@ -28,6 +28,7 @@ use anyhow::Context;
 use ingress_common::HostL7Cell;
 use ingress_userspace::{
     control::{self, status::FAREWELL},
+    panics::vital,
     proxy::{self, Drained, ListenMode, ListenOptions, Memory, Options, Pressure, Pulse, Server, Shared, Sink},
 };
 use tokio::{
@@ -126,7 +127,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     privileges::keep_for_main();
 
     let mut watches = JoinSet::new();
-    watches.spawn(watch_memory(Arc::clone(&shared)));
+    watches.spawn(vital(watch_memory(Arc::clone(&shared))));
 
     let mut server = None;
     // Writes what is left of the access log when it is dropped.
@@ -312,11 +313,11 @@ impl Admin {
         let (answers, mut tasks) = (Arc::new(answers), JoinSet::new());
         if let Some(socket) = probe_socket {
             let answers = Arc::clone(&answers);
-            tasks.spawn(async move {
+            tasks.spawn(vital(async move {
                 let _never = socket.serve(answers).await;
-            });
+            }));
         }
-        tasks.spawn(admin::serve(address, answers, wanted));
+        tasks.spawn(vital(admin::serve(address, answers, wanted)));
         Self(tasks)
     }
 

@@ -17,6 +17,9 @@ pub mod control;
 pub mod datapath;
 #[forbid(unsafe_code)]
 pub mod model;
+#[cfg(any(feature = "control", feature = "proxy"))]
+#[forbid(unsafe_code)]
+pub mod panics;
 #[cfg(feature = "proxy")]
 #[forbid(unsafe_code)]
 pub mod proxy;

@@ -19,7 +19,7 @@ mod telemetry;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ingress_userspace::datapath;
+use ingress_userspace::{datapath, panics};
 use mimalloc::MiMalloc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -28,6 +28,9 @@ use crate::config::{
     inspect::PinArgs,
     settings::{Settings, SettingsError},
 };
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic would end every connection of the node; see `ingress_userspace::panics`");
 
 /// Half the instructions of the C library's on the request path, whose lists of free memory are too short for the
 /// requests that a worker has under way (ADR 0033).
@@ -52,6 +55,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             privileges::hide_memory()?;
             let settings = Settings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
+            panics::install();
             raise_descriptor_limit();
             app::run(settings)
         }

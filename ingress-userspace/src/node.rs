@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt};
+use ingress_userspace::panics::vital;
 use rtnetlink::{
     Handle, MulticastGroup, RouteMessageBuilder, new_multicast_connection,
     packet_core::NetlinkPayload,
@@ -89,7 +90,7 @@ impl Node {
         let (connection, handle, messages) =
             new_multicast_connection(&groups).context("cannot open a netlink socket to read the node's addresses")?;
         // Ends with `self`: the connection stops when its handle and receiver are gone.
-        tokio::spawn(connection);
+        tokio::spawn(vital(connection));
         let changes = messages.filter_map(|(message, _)| std::future::ready(change(&message.payload)));
         Ok(Self { handle, changes: changes.boxed(), seen: None })
     }

@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 use ingress_common::StatusClass;
 use ingress_userspace::{
     control::status::WriteResult,
+    panics,
     proxy::{
         CheckResult, DURATION_BOUNDS, DatagramStatsView, Dropped, DurationsView, Escalated, Full, LimitStats, Offence,
         OffenceStats, PortStatsView, Refusal, SpanFate, StatsView, UpstreamView,
@@ -42,6 +43,7 @@ pub(super) fn encode(source: &dyn Source, metrics: Metrics) -> Result<String, fm
         status: source.status(),
         proxy: source.proxy(),
         ready: source.ready().is_ok(),
+        panics: panics::count(),
     }));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
@@ -63,6 +65,7 @@ struct Scrape {
     status: Option<StatusState>,
     proxy: StatsView,
     ready: bool,
+    panics: u64,
 }
 
 /// A metric with one label for the host: name, meaning, value.
@@ -340,6 +343,8 @@ impl Scrape {
             let help = "Seconds since the API server last confirmed each part of the configuration";
             gauge(encoder, "configuration_age_seconds", help, age.as_secs_f64())?;
         }
+        let help = "Panics, each of which has cost a connection, a stream, a session or a check";
+        counter(encoder, "panics", help, self.panics)?;
         for (name, help, value) in [
             (
                 "ready",

@@ -207,11 +207,58 @@ fn runtime_with(listeners: WorkerListeners) -> io::Result<(LocalRuntime, Vec<(En
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, net, os::fd::OwnedFd};
+    use std::{
+        fs::File,
+        io::{Read as _, Write as _},
+        net,
+        os::fd::OwnedFd,
+    };
 
     use ingress_common::HostL7Cell;
 
     use super::*;
+    use crate::panics;
+
+    #[test]
+    fn a_panic_costs_the_connection_and_no_other() {
+        assert!(panics::in_own_process("proxy::server::tests::one_connection_of_two_panics").success());
+    }
+
+    #[test]
+    #[ignore = "run by `a_panic_costs_the_connection_and_no_other`"]
+    fn one_connection_of_two_panics() {
+        panics::install_for_test();
+        let bound = || net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        let listeners = WorkerListeners { http: bound(), https: bound(), streams: None };
+        let address = listeners.http.local_addr().expect("an address");
+        let cells = Box::leak(Box::new([HostL7Cell::default()]));
+        let shared = Arc::new(Shared::new(cells, None).expect("shared state"));
+        let server = Server::start(shared, vec![listeners], &Options::default()).expect("started");
+        let connect = || {
+            let stream = net::TcpStream::connect(address).expect("connected");
+            stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+            stream
+        };
+        let ask = |mut stream: &net::TcpStream| {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").expect("sent");
+            let mut answer = [0; 1024];
+            let length = stream.read(&mut answer).expect("an answer");
+            // Whatever it is: there are no rules.
+            let answer = String::from_utf8_lossy(&answer[..length]);
+            assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+        };
+        let (good, mut bad) = (connect(), connect());
+        ask(&good);
+        ask(&bad);
+        bad.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nX-Provoke-Panic: 1\r\n\r\n").expect("sent");
+        // Closed or reset, with no byte before.
+        assert!(matches!(bad.read(&mut [0]), Ok(0) | Err(_)));
+        assert_eq!(panics::count(), 1);
+        let another = connect();
+        ask(&good);
+        ask(&another);
+        assert_eq!(server.shared().stats().connections, 2, "the lost one is not counted any more");
+    }
 
     #[test]
     fn a_worker_that_cannot_be_set_up_fails_the_start() {

@@ -20,7 +20,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use crate::model::Settings;
+use crate::{model::Settings, panics::vital};
 
 use super::{
     accept::{self, Reserve},
@@ -318,7 +318,8 @@ async fn serve(
     // Ports of TCP services that are bound, each with what accepts its connections.
     let mut open: BTreeMap<u16, AbortHandle> = BTreeMap::new();
     for (entrance, listener) in listeners {
-        accepting.spawn_local(accept::run(Rc::clone(&worker), listener, entrance, signal.clone()));
+        let run = accept::run(Rc::clone(&worker), listener, entrance, signal.clone());
+        accepting.spawn_local(vital(run));
     }
     let deadline = loop {
         tokio::select! {
@@ -327,10 +328,10 @@ async fn serve(
                 Change::Open { port, socket, held } => match TcpListener::from_std(socket) {
                     Ok(listener) => {
                         let run = accept::run(Rc::clone(&worker), listener, Entrance::Streams, signal.clone());
-                        let task = accepting.spawn_local(async move {
+                        let task = accepting.spawn_local(vital(async move {
                             run.await;
                             drop(held);
-                        });
+                        }));
                         open.insert(port, task);
                     }
                     // For lack of memory or descriptors. Another worker's listener serves, or the port is opened again.

@@ -26,6 +26,7 @@ use super::{
     cluster::Cluster,
     source,
 };
+use crate::panics::vital;
 
 mod access;
 mod addresses;
@@ -168,7 +169,7 @@ impl Task {
         let (facts, receiver) = watch::channel(Arc::default());
         let manager = manager(&options.controller).into();
         let mut running = JoinSet::new();
-        running.spawn(run(client, options, receiver));
+        running.spawn(vital(run(client, options, receiver)));
         Self { manager, facts: Some(facts), running }
     }
 

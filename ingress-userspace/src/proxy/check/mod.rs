@@ -9,8 +9,9 @@
 //! Nobody is known to be ill: an endpoint gets requests until as many checks in a row as its threshold says have
 //! failed.
 
-use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, thread, time::Duration};
+use std::{collections::HashMap, io, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::watch,
     task::{AbortHandle, LocalSet},
@@ -77,7 +78,8 @@ async fn watch_over(checked: Arc<Checked>) {
     // Endpoints that came together are not asked together.
     sleep(checked.check.interval.mul_f64(fastrand::f64())).await;
     loop {
-        let result = ask::ask(&checked).await;
+        // A panic, which has been told, says as little of the endpoint as silence.
+        let result = AssertUnwindSafe(ask::ask(&checked)).catch_unwind().await.unwrap_or(CheckResult::Unanswered);
         checked.count(result);
         if let Some(is_well) = streak.add(result == CheckResult::Passed, &checked) {
             checked.judge(is_well);

@@ -36,6 +36,7 @@ pub(super) use stats::DatagramStats;
 pub use stats::{DatagramStatsView, Dropped};
 
 use super::{ports::Change, server::Signal, worker::Worker};
+use crate::panics::vital;
 
 /// The longest datagram of IPv4 and IPv6 (jumbograms apart).
 const DATAGRAM_MAX: usize = 65_535;
@@ -96,7 +97,7 @@ struct Running {
 impl Running {
     fn start(port: Rc<Port>) -> Self {
         let serving = Serving::new(Rc::clone(&port));
-        Self { port, task: tokio::task::spawn_local(serving.run()).abort_handle() }
+        Self { port, task: tokio::task::spawn_local(vital(serving.run())).abort_handle() }
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) fn serve(
     // is given once more.
     let (mut parts, incoming) = request.into_parts();
     conn.take_head();
+    #[cfg(test)]
+    crate::panics::provoke(&parts.headers);
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;

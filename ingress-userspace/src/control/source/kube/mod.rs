@@ -53,6 +53,7 @@ use crate::control::{
     slice::SERVICE_NAME,
     translate,
 };
+use crate::panics::vital;
 
 mod client;
 mod connections;
@@ -265,7 +266,8 @@ impl Watches<'_> {
         selection: Selection,
         convert: fn(K) -> Object,
     ) -> AbortHandle {
-        self.tasks.spawn(watching::watch(id, api, selection, convert, self.events.clone()))
+        // Without it, what is served would no longer follow the cluster.
+        self.tasks.spawn(vital(watching::watch(id, api, selection, convert, self.events.clone())))
     }
 }
 
