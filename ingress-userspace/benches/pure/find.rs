@@ -30,6 +30,7 @@ const TEAMS: usize = 50;
 
 pub(crate) fn bench(criterion: &mut Criterion) {
     normal_forms(criterion);
+    patterns(criterion);
     let mut group = criterion.benchmark_group("find");
     for &count in counts() {
         let routes = LazyCell::new(|| compile(count));
@@ -96,4 +97,34 @@ fn compile(count: usize) -> Routes {
     let paths = |team: usize| [format!("/team{team}/v1/items"), format!("/team{team}/v1/items/of/every/single/year")];
     add("paths.bench.test", &(0..TEAMS).flat_map(paths).collect::<Vec<_>>());
     Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)))
+}
+
+/// Regular expressions of one host: whatever their number, a request costs about the same.
+fn patterns(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("find");
+    for count in [1_usize, 1_000] {
+        let mut table = RouteTable::default();
+        let text = |number| format!("/a-{number}/[0-9]+");
+        let pattern = |text: &str| PathMatch::pattern_within(text, usize::MAX).expect("a pattern");
+        let mut paths: Vec<_> = (0..count).map(|number| PathMatch::Pattern(Arc::new(pattern(&text(number))))).collect();
+        paths.sort();
+        let rules = paths.into_iter().map(rule).collect();
+        let any = Arc::new(HostRoutes { rules, ..HostRoutes::default() });
+        table.hosts.insert(HostPattern::parse("h.bench.test").expect("a pattern"), any);
+        let routes = Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)));
+        let paths: Vec<_> = (0..count).map(|turn| format!("/a-{}/12345", scattered(turn, count))).collect();
+        group.bench_function(BenchmarkId::new("regular expression", count), |bencher| {
+            let mut paths = paths.iter().cycle();
+            bencher.iter(|| {
+                let found = routes.find("h.bench.test", paths.next().expect("another one")).matched;
+                assert!(matches!(found, Matched::Route(_)));
+            });
+        });
+    }
+    group.finish();
+}
+
+fn rule(path: PathMatch) -> Rule {
+    let action = Action::Forward(UpstreamKey::new("bench", "s", "80"));
+    Rule { path, owner: "bench/i".into(), filters: Vec::new(), action, forwarding: Arc::default() }
 }

@@ -91,6 +91,7 @@ impl Settings {
             tls_ticket_secret,
             disable_svc_external_name,
             disable_catch_all,
+            max_references,
             annotations_prefix,
             node_name,
             update_status,
@@ -220,6 +221,7 @@ impl Settings {
                         ExternalNames::Allow
                     },
                     catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
+                    max_references,
                     annotations_prefix,
                 },
                 saved: snapshot_file.map(|path| control::saved::File {

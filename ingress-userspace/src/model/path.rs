@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cmp::Reverse, fmt, sync::Arc};
 
-use super::{Pattern, PatternError};
+use super::{PathPattern, PatternError};
 
 /// Below this, certificate authorities ask for answers to challenges (RFC 8555, 8.3).
 pub const ACME_CHALLENGE: &str = "/.well-known/acme-challenge/";
@@ -19,7 +19,7 @@ pub enum PathMatch {
     Prefix(Arc<str>),
     /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix
     /// goes before expressions that are shorter than its elements.
-    Pattern(Box<Pattern>),
+    Pattern(Arc<PathPattern>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,10 +54,19 @@ impl PathMatch {
     /// # Errors
     /// If it does not begin with `/`, or is no regular expression that can be taken.
     pub fn pattern(text: &str) -> Result<Self, PathError> {
+        let pattern = Self::pattern_within(text, usize::MAX)?.with_groups()?;
+        Ok(Self::Pattern(Arc::new(pattern)))
+    }
+
+    /// The regular expression `text`, of at most `budget` bytes of memory.
+    ///
+    /// # Errors
+    /// As for [`PathMatch::pattern`], or if it needs more.
+    pub fn pattern_within(text: &str, budget: usize) -> Result<PathPattern, PathError> {
         if !text.starts_with('/') {
             return Err(PathError::NotAbsolute(text.to_owned()));
         }
-        Ok(Self::Pattern(Box::new(Pattern::of_path(text)?)))
+        Ok(PathPattern::parse(text, budget)?)
     }
 
     /// Whether a request for `path` (in normal form, without query) fits.

@@ -14,11 +14,11 @@ pub struct Pattern {
 }
 
 /// Memory that one compiled expression may take, in bytes.
-const SIZE_MAX: usize = 256 * 1024;
+pub(super) const SIZE_MAX: usize = 256 * 1024;
 /// Memory that a thread may spend on making one expression faster, in bytes.
 const CACHE_MAX: usize = 256 * 1024;
 /// Depth of groups within groups.
-const NEST_MAX: u32 = 50;
+pub(super) const NEST_MAX: u32 = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
@@ -102,18 +102,24 @@ fn regex_syntax_of(text: &str) -> Result<(), PatternError> {
 }
 
 fn describe(text: &str, error: &regex::Error) -> PatternError {
-    let text = text.to_owned();
     match error {
-        regex::Error::CompiledTooBig(_) => PatternError::TooLarge(text),
-        regex::Error::Syntax(message) if message.contains("look-around") || message.contains("backreferences") => {
-            PatternError::Unbounded(text)
+        regex::Error::CompiledTooBig(_) => PatternError::TooLarge(text.to_owned()),
+        error => PatternError::of_syntax(text, &error.to_string()),
+    }
+}
+
+// === impl PatternError ===
+
+impl PatternError {
+    /// What a parser's `message` says of `text`.
+    pub(super) fn of_syntax(text: &str, message: &str) -> Self {
+        let text = text.to_owned();
+        if message.contains("look-around") || message.contains("backreferences") {
+            return Self::Unbounded(text);
         }
         // The first lines show the place with a caret, which only a fixed-width font keeps there.
-        error => {
-            let message = error.to_string();
-            let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            PatternError::Syntax { text, reason }
-        }
+        let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        Self::Syntax { text, reason }
     }
 }
 

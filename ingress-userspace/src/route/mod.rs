@@ -4,7 +4,7 @@
 //!
 //! Cost of a lookup: one hash for the host (another if that is none's and there are wildcards), one for exact paths, and one per
 //! `/` within the longest prefix of that host, whatever the length of the request's path; where a host has few paths,
-//! comparisons in place of a hash. Regular expressions are tried one after the other, each in time linear to the path.
+//! comparisons in place of a hash. The regular expressions of a host are matched together, in one pass over the path.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,19 +13,21 @@ use std::{
 
 use crate::model::{
     Action, Canary, CanaryRule, ClientCertificates, Filter, Forwarding, HostId, HostPattern, HostRoutes, Passthrough,
-    PathMatch, Pattern, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
+    PathMatch, Redirect, RouteTable, Rule, Split, Tree, Unavailable, UpstreamKey, host, path,
 };
 
 mod hashing;
 mod meter;
 mod names;
 mod paths;
+mod patterns;
 
 use hashing::{Hashing, hashing};
 
 pub use meter::{Meter, MeterView};
 pub use names::Names;
 use paths::Paths;
+use patterns::{Patterns, Sets};
 
 /// All hosts, arranged for [`Routes::find`].
 #[derive(Clone, Debug, Default)]
@@ -60,8 +62,7 @@ pub struct HostEntry {
     prefix: Paths,
     /// Length of the longest key of `prefix`.
     longest_prefix: usize,
-    /// Longest expression first.
-    patterns: Vec<(Pattern, Route)>,
+    patterns: Patterns,
     fallback: Option<Box<Route>>,
     clients: Option<Arc<ClientCertificates>>,
     passing: Option<Passing>,
@@ -165,6 +166,7 @@ impl Routes {
         let source = std::mem::replace(&mut routes.source, hosts.clone());
         let changed = source.differences(hosts).into_iter().map(|difference| difference.key);
         let unasked = std::mem::take(&mut routes.unasked);
+        let mut sets = Sets::new();
         for pattern in changed.collect::<BTreeSet<_>>().union(&unasked.keys().collect()) {
             let previous = routes.of(pattern).map(Arc::clone);
             let entry = hosts.get(*pattern).map(|rules| {
@@ -173,7 +175,7 @@ impl Routes {
                     routes.unasked.insert((*pattern).clone(), ());
                 }
                 let id = answer.unwrap_or(HostId::UNATTRIBUTED);
-                Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut upstream))
+                Arc::new(HostEntry::compile(pattern, id, rules, previous.as_deref(), &mut sets, &mut upstream))
             });
             routes.unnumbered += usize::from(entry.as_deref().is_some_and(HostEntry::is_unnumbered));
             routes.unnumbered -= usize::from(previous.as_deref().is_some_and(HostEntry::is_unnumbered));
@@ -279,6 +281,7 @@ impl HostEntry {
         id: HostId,
         routes: &HostRoutes,
         previous: Option<&Self>,
+        sets: &mut Sets,
         upstream: &mut impl FnMut(&UpstreamKey) -> UpstreamId,
     ) -> Self {
         let HostRoutes { rules, fallback, clients, passthrough } = routes;
@@ -301,7 +304,7 @@ impl HostEntry {
         for rule in rules {
             let (map, key) = match &rule.path {
                 PathMatch::Pattern(pattern) => {
-                    patterns.push((Pattern::clone(pattern), route(rule)));
+                    patterns.push((Arc::clone(pattern), route(rule)));
                     continue;
                 }
                 PathMatch::Exact(text) => (&mut exact, &**text),
@@ -326,7 +329,7 @@ impl HostEntry {
             exact: exact.into(),
             prefix: prefix.into(),
             longest_prefix,
-            patterns,
+            patterns: Patterns::compile(patterns, previous.map(|entry| &entry.patterns), sets),
             fallback: fallback_route,
             clients: clients.clone(),
             passing,
@@ -340,8 +343,7 @@ impl HostEntry {
 
     fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
         let Self { exact, prefix, patterns, fallback, .. } = self;
-        let patterns = patterns.iter().map(|(_, route)| route);
-        let routes = exact.values().chain(prefix.values()).chain(patterns).chain(fallback.as_deref());
+        let routes = exact.values().chain(prefix.values()).chain(patterns.routes()).chain(fallback.as_deref());
         routes.filter_map(|route| route.meter.as_ref())
     }
 
@@ -364,8 +366,8 @@ impl HostEntry {
         let prefix = self.find_prefix(path);
         // An expression that is as long as the prefix, or longer, goes before it.
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
-        let mut patterns = self.patterns.iter().take_while(|(pattern, _)| pattern.as_str().len() >= shortest);
-        let pattern = patterns.find(|(pattern, _)| pattern.is_match(path)).map(|(_, route)| route);
+        let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path) };
+        let pattern = pattern.filter(|(length, _)| *length >= shortest).map(|(_, route)| route);
         pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref())
     }
 

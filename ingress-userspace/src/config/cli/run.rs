@@ -95,6 +95,11 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_catch_all: bool,
 
+    /// Secrets and ConfigMaps that one Ingress may name; it is not served if it names more. Each is followed by a watch
+    /// of its own, on every node.
+    #[arg(long, value_name = "COUNT", default_value_t = 256, help_heading = "Routing")]
+    pub(crate) max_references: usize,
+
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`.
     #[arg(long, value_name = "PREFIX", default_value = "nginx.ingress.kubernetes.io", help_heading = "Routing")]
     pub(crate) annotations_prefix: String,

@@ -17,6 +17,7 @@ use super::{
     Options,
     address::Machinery,
     destination::{self, Destination, Gathered},
+    expressions,
     records::Part,
     secret::{self, Content},
     settings::Globals,
@@ -72,6 +73,7 @@ pub(super) struct Memo {
     pub(super) upstreams: HashMap<UpstreamKey, (Destination, Arc<Gathered>)>,
     /// By the Secret that holds them.
     pub(super) certificates: HashMap<ObjectName, Arc<Content>>,
+    pub(super) expressions: expressions::Known,
 }
 
 /// What all parts of one translation share.

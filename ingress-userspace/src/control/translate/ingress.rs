@@ -10,8 +10,10 @@ use k8s_openapi::api::networking::v1::{
 };
 
 use super::{
-    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Precedence, RulesClaim, alias,
+    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Options, Precedence, RulesClaim, alias,
     annotations::{self, Clients, Policy, Redirect, Service},
+    expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
+    named::named,
     options::CatchAll,
     protocol::{Speech, Wanted},
     service,
@@ -33,6 +35,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         canary: None,
         clients: Clients::Any,
         passes: false,
+        expressions: 0,
         hosts: Vec::new(),
         object,
     };
@@ -41,7 +44,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         context.report(object, Reason::NoBackend, "there is no `spec`; add rules or a default backend".into());
         return claims;
     };
-    if let Some(message) = too_large(ingress, spec) {
+    if let Some(message) = too_large(ingress, spec, context.options) {
         context.report(object, Reason::TooLarge, message);
         return claims;
     }
@@ -54,10 +57,20 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
     let IngressSpec { default_backend, ingress_class_name: _, rules, tls } = spec;
     let rules = rules.as_deref().unwrap_or_default();
     let tls = tls.as_deref().unwrap_or_default();
+    let expressions = rules.iter().flat_map(|rule| rule.http.iter().flat_map(|http| &http.paths));
+    let expressions = expressions.filter(|path| policy.has_patterns(&path.path_type)).count();
+    if expressions > MAX_COUNT {
+        let message = format!(
+            "rules hold {expressions} regular expressions, allowed are {MAX_COUNT}; split the Ingress or use prefixes"
+        );
+        context.report(object, Reason::TooLarge, message);
+        return claims;
+    }
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
     claims.canary = policy.canary.clone().map(Box::new);
-    let mut builder = Builder { name, owner: name.to_string().into(), policy, object, context };
+    let allowance = Allowance::new();
+    let mut builder = Builder { name, owner: name.to_string().into(), policy, allowance, object, context };
     let mut hosts = Vec::new();
     if rules.is_empty() {
         match default_backend {
@@ -73,6 +86,15 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         }
     }
     hosts.extend(rules.iter().filter_map(|rule| builder.host(rule, default_backend.as_ref())));
+    if builder.allowance.is_exhausted {
+        let message = format!(
+            "the regular expressions of its paths need more than the {} KiB allowed; it is not served, split the Ingress or write shorter ones",
+            MAX_OF_INGRESS / 1024
+        );
+        builder.context.report(object, Reason::TooLarge, message);
+        return claims;
+    }
+    claims.expressions = builder.allowance.used();
     let first = hosts.iter().map(|(pattern, _)| pattern).find(|pattern| **pattern != HostPattern::Any).cloned();
     let mut by_host = by_host(hosts, &tls_hosts, certificates);
     if builder.context.options.catch_all == CatchAll::Refuse
@@ -127,7 +149,8 @@ fn is_covered(pattern: &HostPattern, tls: &BTreeSet<HostPattern>) -> bool {
     })
 }
 
-fn too_large(ingress: &Ingress, spec: &IngressSpec) -> Option<String> {
+/// What is too much of `ingress`, whatever it says.
+pub(super) fn too_large(ingress: &Ingress, spec: &IngressSpec, options: &Options) -> Option<String> {
     let annotations = ingress.metadata.annotations.iter().flatten();
     let bytes: usize = annotations.map(|(key, value)| key.len() + value.len()).sum();
     if bytes > MAX_ANNOTATION_BYTES {
@@ -140,7 +163,17 @@ fn too_large(ingress: &Ingress, spec: &IngressSpec) -> Option<String> {
     }
     let hosts: usize =
         spec.tls.iter().flatten().map(|tls| tls.hosts.as_ref().map_or(1, |hosts| hosts.len().max(1))).sum();
-    (hosts > MAX_PATHS).then(|| format!("`spec.tls` holds {hosts} hosts, allowed are {MAX_PATHS}; split the Ingress"))
+    if hosts > MAX_PATHS {
+        return Some(format!("`spec.tls` holds {hosts} hosts, allowed are {MAX_PATHS}; split the Ingress"));
+    }
+    let limit = options.max_references;
+    let at_most = spec.tls.iter().flatten().count() + ingress.metadata.annotations.iter().flatten().count();
+    let named = if at_most > limit { named(ingress, spec, options).len() } else { at_most };
+    (named > limit).then(|| {
+        format!(
+            "it names {named} Secrets and ConfigMaps, allowed are {limit}, and none of them is read; split the Ingress, or raise `--max-references`"
+        )
+    })
 }
 
 /// The hosts that `tls` names, and the Secrets meant for them.
@@ -207,6 +240,7 @@ pub(super) struct Builder<'b, 'c> {
     name: &'b ObjectName,
     pub(super) owner: Arc<str>,
     pub(super) policy: Policy,
+    allowance: Allowance,
     pub(super) object: &'b ObjectRef,
     pub(super) context: &'b mut Context<'c>,
 }
@@ -252,7 +286,13 @@ impl Builder<'_, '_> {
             "" if path_type == "ImplementationSpecific" => "/",
             path => path,
         };
-        let Some(parsed) = self.policy.path(path, path_type) else {
+        let parsed = if self.policy.has_patterns(path_type) {
+            let groups = self.policy.wants_groups();
+            Some(self.allowance.read(path, groups, &mut self.context.memo.expressions)?)
+        } else {
+            Policy::path(path, path_type)
+        };
+        let Some(parsed) = parsed else {
             let other = annotations::shorten(path_type);
             let message = format!(
                 "path type `{other}` of host `{pattern}` is not one of `Exact`, `Prefix`, `ImplementationSpecific`; the path is skipped"

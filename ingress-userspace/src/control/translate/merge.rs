@@ -166,8 +166,16 @@ impl MergedHost {
         claims: &Claims,
         context: &mut Context<'_>,
     ) {
-        let Claims { object, precedence: Precedence { standing, .. }, redirect, clients, passes, canary: _, hosts: _ } =
-            claims;
+        let Claims {
+            object,
+            precedence: Precedence { standing, .. },
+            redirect,
+            clients,
+            passes,
+            canary: _,
+            expressions: _,
+            hosts: _,
+        } = claims;
         let RulesClaim { rules, fallback } = claim;
         let passes = *passes && alias != Some(AliasKind::Www);
         let merged = |rule: &Rule| MergedRule {

@@ -40,9 +40,11 @@ mod class;
 mod context;
 mod destination;
 mod endpoints;
+mod expressions;
 mod external;
 mod ingress;
 mod merge;
+mod named;
 mod options;
 mod protocol;
 mod records;
@@ -61,6 +63,7 @@ use annotations::{Clients, Redirect};
 pub(in crate::control) use annotations::{references as annotation_references, service_of_url, services_of};
 pub use class::Classes;
 use context::Context;
+pub(in crate::control) use named::Namer;
 pub use options::{CatchAll, ExternalNames, Options};
 pub(in crate::control) use settings::references as settings_references;
 use solver::Standing;
@@ -109,6 +112,8 @@ struct Claims {
     passes: bool,
     /// Which requests its rules take from those of others, if they are no rules of their own.
     canary: Option<Box<CanaryRule>>,
+    /// Memory of the regular expressions of its paths, in bytes.
+    expressions: usize,
     /// Sorted by host, each once.
     hosts: Vec<(HostPattern, HostClaim)>,
 }

@@ -28,6 +28,9 @@ pub struct Options {
     pub ticket_secret: Option<ObjectName>,
     pub external_names: ExternalNames,
     pub catch_all: CatchAll,
+    /// How many Secrets and ConfigMaps an Ingress may name; each is followed by a watch of its own, on every node.
+    /// Default 256.
+    pub max_references: usize,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
     pub annotations_prefix: String,
 }
@@ -64,6 +67,7 @@ impl Default for Options {
             ticket_secret: None,
             external_names: ExternalNames::default(),
             catch_all: CatchAll::default(),
+            max_references: 256,
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),
         }
     }

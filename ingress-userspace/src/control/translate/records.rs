@@ -28,6 +28,8 @@ pub(super) enum Part {
     /// The stream services of one ConfigMap.
     Streams(Transport),
     TicketKeys,
+    /// Whose regular expressions are more than is allowed.
+    Expressions,
     /// What all claims on a host come to.
     Host(HostPattern),
     /// What hosts for challenges borrow.

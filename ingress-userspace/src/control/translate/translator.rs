@@ -10,6 +10,7 @@
 //! ```
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
@@ -19,7 +20,9 @@ use super::{
     address::Machinery,
     class,
     context::{Context, Dependency, Memo},
-    destination, ingress,
+    destination,
+    expressions::Expressions,
+    ingress,
     merge::{self, Merged, MergedHost},
     records::{Part, Records},
     secret::{self, Content},
@@ -51,6 +54,7 @@ pub struct Translator {
     claims: HashMap<ObjectName, Arc<Claims>>,
     /// Who claims a host, in order of precedence.
     claimants: HashMap<HostPattern, Vec<Arc<Claims>>>,
+    pub(super) expressions: Expressions,
     /// Hosts for challenges alone, which are settled together.
     borrowers: BTreeMap<HostPattern, MergedHost>,
     /// Hosts that they may borrow from: those that are not exact.
@@ -85,6 +89,7 @@ impl Translator {
             served: Tree::new(),
             claims: HashMap::new(),
             claimants: HashMap::new(),
+            expressions: Expressions::default(),
             borrowers: BTreeMap::new(),
             lenders: BTreeMap::new(),
             uses: HashMap::new(),
@@ -256,9 +261,19 @@ impl Translator {
                 self.table.ticket_keys = keys;
                 trace
             }
+            Part::Expressions => {
+                let (changed, trace) = context.traced(|context| self.expressions.judge(context));
+                let claims = changed.iter().filter_map(|name| self.claims.get(name));
+                let hosts = claims.flat_map(|claims| &claims.hosts);
+                work.stale.extend(hosts.map(|(pattern, _)| Part::Host(pattern.clone())));
+                trace
+            }
             Part::Host(pattern) => {
-                let claims = self.claimants.get(pattern).map(Vec::as_slice).unwrap_or_default();
-                let (merged, trace) = context.traced(|context| merge::merge(pattern, claims, context));
+                let mut claims = Cow::from(self.claimants.get(pattern).map(Vec::as_slice).unwrap_or_default());
+                if claims.iter().any(|claims| self.expressions.refuses(&claims.precedence.name)) {
+                    claims.to_mut().retain(|claims| !self.expressions.refuses(&claims.precedence.name));
+                }
+                let (merged, trace) = context.traced(|context| merge::merge(pattern, &claims, context));
                 self.settle(pattern, merged, &context.globals, work);
                 trace
             }
@@ -281,6 +296,10 @@ impl Translator {
         }
         let before = self.claims.remove(name);
         let claims = claims.map(Arc::new);
+        let sizes = claims.as_deref().map(|claims| (&claims.precedence, &claims.object, claims.expressions));
+        if self.expressions.set(before.as_deref().map(|claims| &claims.precedence), sizes) {
+            work.stale.insert(Part::Expressions);
+        }
         for (pattern, _) in before.iter().flat_map(|claims| &claims.hosts) {
             if let Some(claimants) = self.claimants.get_mut(pattern) {
                 claimants.retain(|claims| claims.precedence.name != *name);

@@ -19,7 +19,8 @@
 //!
 //! The first batch is sent when every watch has its first list. Later, what has come is told at once; but an Ingress that
 //! names another Secret is told together with the Secret, and with the end of the one it named before, so that its hosts
-//! always have a certificate.
+//! always have a certificate. Nothing else waits for that. What is named by an Ingress that is not ours, or is too large
+//! to be served, is not watched.
 //!
 //! An error removes nothing: objects go when the server says so, or when a complete later list is without them (see
 //! `watching`).
@@ -27,7 +28,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    time::Duration,
 };
 
 use k8s_openapi::{
@@ -57,10 +57,12 @@ use crate::panics::vital;
 
 mod client;
 mod connections;
+mod held;
 mod tracker;
 mod watching;
 
 pub use client::connect;
+use held::{Held, MAX_HOLD};
 use tracker::{Event, Need, Tracker, WatchId};
 use watching::Selection;
 
@@ -75,10 +77,6 @@ pub struct KubernetesConfig {
 
 /// Events under way from the watches. A watch that gets ahead waits, and with it the server's stream.
 const QUEUED_EVENTS: usize = 1024;
-
-/// How long changes wait for the first lists of Secrets that Ingresses have begun to name. An answer usually takes some
-/// ms; a server that gives none must not keep endpoints from being told.
-const MAX_HOLD: Duration = Duration::from_secs(2);
 
 /// Sends what the API server tells, until the receiver goes.
 ///
@@ -108,38 +106,45 @@ pub(crate) async fn follow_client(
     let (tasks, by_name) = (JoinSet::new(), BTreeMap::new());
     let may_have_ended = BTreeSet::new();
     let mut watches = Watches { client, namespace, events: sender, tasks, by_name, may_have_ended };
-    let mut tracker = Tracker::new(&options.classes.controller, &options.annotations_prefix, named(options));
+    let mut tracker = Tracker::new(options, named(options));
     watches.start(&mut tracker, options.default_backend.as_ref());
     watches.begin_references(&mut tracker);
-    let mut batch = Batch::default();
+    let (mut batch, mut held) = (Batch::default(), Held::default());
     let mut is_first = true;
     let mut held_until = None;
     loop {
+        let mut changes = Vec::new();
         tokio::select! {
             // `watches` keeps a sender, so the channel does not end before this loop does.
             Some((id, event)) = events.recv() => {
-                batch.changes.extend(tracker.on(id, event));
+                changes.extend(tracker.on(id, event));
                 // Nothing is waited for here: whether what is told is published at once is another's to decide.
                 for _ in 0..QUEUED_EVENTS {
                     let Ok((id, event)) = events.try_recv() else { break };
-                    batch.changes.extend(tracker.on(id, event));
+                    changes.extend(tracker.on(id, event));
                 }
             }
-            () = expiry(held_until) => batch.unread.extend(tracker.give_up_waiting()),
+            () = expiry(held_until) => if is_first { batch.unread.extend(tracker.give_up_waiting()) },
             () = batches.closed() => return,
         }
         watches.begin_references(&mut tracker);
-        if !tracker.is_settled() {
-            // One Secret that is not answered for must not keep all others from being served, at the start as little as
-            // later.
-            if tracker.has_what_is_required() {
-                held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
+        if is_first {
+            batch.changes.extend(changes);
+            tracker.release_all();
+            if !tracker.is_settled() {
+                // One Secret that is not answered for must not keep all others from being served.
+                if tracker.has_what_is_required() {
+                    held_until.get_or_insert_with(|| Instant::now() + MAX_HOLD);
+                }
+                continue;
             }
-            continue;
+        } else {
+            held.pass(changes, &mut tracker, Instant::now(), &mut batch);
         }
-        held_until = None;
+        held_until = held.deadline();
+        watches.begin_references(&mut tracker);
         watches.end_references(&mut tracker, &mut batch);
-        if !is_first && batch.changes.is_empty() {
+        if !is_first && batch.changes.is_empty() && batch.unread.is_empty() {
             continue;
         }
         is_first = false;

@@ -1,13 +1,16 @@
 //! Turns the events of watches into changes. Pure: it waits for nothing and asks nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use k8s_openapi::api::networking::v1::{IngressClass, IngressClassParametersReference};
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressClassParametersReference};
 
 use crate::control::{
     change::{Change, Kind, Object, ObjectId, ObjectName},
     outcome::Origin,
-    translate::{annotation_references, settings_references},
+    translate::{Namer, Options, settings_references},
 };
 
 /// Number of a watch; never used again for another.
@@ -46,16 +49,18 @@ pub(super) enum Need {
 
 /// What each watch has told, and which Secrets and ConfigMaps are named by Ingresses, by their classes, by ConfigMaps,
 /// and by the operator.
-#[derive(Debug, Default)]
 pub(super) struct Tracker {
     next: u64,
     watches: BTreeMap<WatchId, Watch>,
-    /// `spec.controller` of the IngressClasses whose parameters matter.
-    controller: String,
-    /// Of annotations, beside our own.
-    annotations_prefix: String,
+    /// Those of single objects.
+    by_object: BTreeMap<ObjectId, WatchId>,
+    namer: Namer,
+    /// Ingresses that name anything, whosever they are: which are ours, their classes may say later.
+    ingresses: BTreeMap<ObjectId, Arc<Ingress>>,
     /// Objects by the object that names them.
     references: BTreeMap<ObjectId, BTreeSet<ObjectId>>,
+    /// What objects named before a change that nobody has been told yet, and which counts until then.
+    leaving: BTreeMap<ObjectId, Vec<ObjectId>>,
     /// By how many objects each is named, the operator being one.
     named: BTreeMap<ObjectId, usize>,
     /// What has come to be named, or is named no more, since it was last asked.
@@ -99,12 +104,20 @@ impl Version {
 // === impl Tracker ===
 
 impl Tracker {
-    /// A tracker that also wants `fixed`, the parameters of IngressClasses of `controller`, and what annotations with
-    /// `annotations_prefix` or our own name.
-    pub(super) fn new(controller: &str, annotations_prefix: &str, fixed: BTreeSet<ObjectId>) -> Self {
-        let (controller, annotations_prefix) = (controller.to_owned(), annotations_prefix.to_owned());
-        let named = fixed.iter().map(|id| (id.clone(), 1)).collect();
-        Self { controller, annotations_prefix, named, changed: fixed, ..Self::default() }
+    /// A tracker that also wants `fixed`.
+    pub(super) fn new(options: &Options, fixed: BTreeSet<ObjectId>) -> Self {
+        Self {
+            next: 0,
+            watches: BTreeMap::new(),
+            by_object: BTreeMap::new(),
+            namer: Namer::new(options),
+            ingresses: BTreeMap::new(),
+            references: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            named: fixed.iter().map(|id| (id.clone(), 1)).collect(),
+            changed: fixed,
+            unsettled: Unsettled::default(),
+        }
     }
 
     pub(super) fn open(&mut self, need: Need) -> WatchId {
@@ -113,7 +126,9 @@ impl Tracker {
 
     /// Opens the watch of one object, which is not required.
     pub(super) fn open_by_name(&mut self, object: ObjectId) -> WatchId {
-        self.insert(Watch { need: Need::Optional, object: Some(object), ..Watch::default() })
+        let id = self.insert(Watch { need: Need::Optional, object: Some(object.clone()), ..Watch::default() });
+        self.by_object.insert(object, id);
+        id
     }
 
     fn insert(&mut self, watch: Watch) -> WatchId {
@@ -126,13 +141,19 @@ impl Tracker {
 
     /// Forgets a watch; its objects go, and name nothing any more.
     pub(super) fn close(&mut self, id: WatchId) -> Vec<Change> {
-        let Some(Watch { need, known, is_settled, .. }) = self.watches.remove(&id) else { return Vec::new() };
+        let Some(Watch { need, known, is_settled, object, .. }) = self.watches.remove(&id) else { return Vec::new() };
+        if let Some(object) = object {
+            self.by_object.remove(&object);
+        }
         if !is_settled {
             *self.unsettled.of(need) -= 1;
         }
         let changes: Vec<_> = known.into_keys().map(Change::Remove).collect();
         for change in &changes {
             self.refer(change);
+            if let Some(owner) = owner(change) {
+                self.release(&owner);
+            }
         }
         changes
     }
@@ -180,35 +201,84 @@ impl Tracker {
         self.named.contains_key(id)
     }
 
+    /// Whether `owner` names something that has not been answered for.
+    pub(super) fn awaits(&self, owner: &ObjectId) -> bool {
+        self.references.get(owner).into_iter().flatten().any(|id| self.unanswered(id).is_some())
+    }
+
+    /// Waits no more for what `owner` names, and says what is not read for that.
+    pub(super) fn give_up_on(&mut self, owner: &ObjectId) -> Vec<ObjectId> {
+        let named = self.references.get(owner).into_iter().flatten();
+        let unanswered: Vec<_> = named.filter_map(|id| self.unanswered(id)).collect();
+        let mut unread = Vec::new();
+        for id in unanswered {
+            if let Some(watch) = self.watches.get_mut(&id) {
+                *self.unsettled.of(watch.need) -= 1;
+                unread.extend(watch.give_up_waiting());
+            }
+        }
+        unread
+    }
+
+    fn unanswered(&self, id: &ObjectId) -> Option<WatchId> {
+        let id = self.by_object.get(id)?;
+        self.watches.get(id).is_some_and(|watch| !watch.is_settled).then_some(*id)
+    }
+
+    /// Counts no more what `owner` named before: what it names now is told.
+    pub(super) fn release(&mut self, owner: &ObjectId) {
+        for id in self.leaving.remove(owner).into_iter().flatten() {
+            let Some(uses) = self.named.get_mut(&id) else { continue };
+            *uses -= 1;
+            if *uses == 0 {
+                self.named.remove(&id);
+                self.changed.insert(id);
+            }
+        }
+    }
+
+    /// As [`Tracker::release`], of all.
+    pub(super) fn release_all(&mut self) {
+        while let Some((owner, _)) = self.leaving.first_key_value() {
+            let owner = owner.clone();
+            self.release(&owner);
+        }
+    }
+
     fn refer(&mut self, change: &Change) {
-        let (id, named) = match change {
-            Change::Apply { object: object @ Object::Ingress(ingress), origin: _ } => {
-                let id = object.id();
-                let tls = ingress.spec.iter().flat_map(|spec| spec.tls.iter().flatten());
-                let secrets = tls.filter_map(|tls| tls.secret_name.as_deref()).filter(|secret| !secret.is_empty());
-                let secret =
-                    |name: &str| ObjectId { kind: Kind::Secret, name: ObjectName::new(&id.name.namespace, name) };
-                let mut named: BTreeSet<_> = secrets.map(secret).collect();
-                named.extend(annotation_references(ingress, &self.annotations_prefix));
-                (id, named)
+        if self.namer.learn(change) {
+            for (id, ingress) in self.ingresses.clone() {
+                self.name(&id, self.namer.named(&ingress));
+                self.release(&id);
             }
-            Change::Apply { object: object @ Object::IngressClass(class), origin: _ } => {
-                (object.id(), parameters(class, &self.controller).into_iter().collect())
+        }
+        let Some(id) = owner(change) else { return };
+        let named = match change {
+            Change::Apply { object: Object::Ingress(ingress), origin: _ } => {
+                if names_anything(ingress) {
+                    self.ingresses.insert(id.clone(), Arc::clone(ingress));
+                } else {
+                    self.ingresses.remove(&id);
+                }
+                self.namer.named(ingress)
             }
-            Change::Apply { object: object @ Object::ConfigMap(config_map), origin: _ } => {
-                let named = settings_references(config_map).map(|name| ObjectId { kind: Kind::ConfigMap, name });
-                (object.id(), named.collect())
+            Change::Apply { object: Object::IngressClass(class), origin: _ } => {
+                parameters(class, &self.namer.options().classes.controller).into_iter().collect()
             }
-            Change::Remove(id @ ObjectId { kind: Kind::Ingress | Kind::IngressClass | Kind::ConfigMap, name: _ }) => {
-                (id.clone(), BTreeSet::new())
+            Change::Apply { object: Object::ConfigMap(config_map), origin: _ } => {
+                settings_references(config_map).map(|name| ObjectId { kind: Kind::ConfigMap, name }).collect()
             }
-            _ => return,
+            _ => {
+                self.ingresses.remove(&id);
+                BTreeSet::new()
+            }
         };
-        let before = if named.is_empty() {
-            self.references.remove(&id).unwrap_or_default()
-        } else {
-            self.references.insert(id, named.clone()).unwrap_or_default()
-        };
+        self.name(&id, named);
+    }
+
+    /// Sets what `owner` names. What it named before counts until [`Tracker::release`].
+    fn name(&mut self, owner: &ObjectId, named: BTreeSet<ObjectId>) {
+        let before = self.references.remove(owner).unwrap_or_default();
         for id in named.difference(&before) {
             let uses = self.named.entry(id.clone()).or_default();
             *uses += 1;
@@ -216,15 +286,30 @@ impl Tracker {
                 self.changed.insert(id.clone());
             }
         }
-        for id in before.difference(&named) {
-            let Some(uses) = self.named.get_mut(id) else { continue };
-            *uses -= 1;
-            if *uses == 0 {
-                self.named.remove(id);
-                self.changed.insert(id.clone());
-            }
+        let mut gone = before.difference(&named).cloned().peekable();
+        if gone.peek().is_some() {
+            self.leaving.entry(owner.clone()).or_default().extend(gone);
+        }
+        if !named.is_empty() {
+            self.references.insert(owner.clone(), named);
         }
     }
+}
+
+/// The object that `change` is about, if it may name others.
+pub(super) fn owner(change: &Change) -> Option<ObjectId> {
+    let id = match change {
+        Change::Apply { object, origin: _ } => object.id(),
+        Change::Remove(id) => id.clone(),
+        Change::Resolve { .. } | Change::Forget { .. } => return None,
+    };
+    matches!(id.kind, Kind::Ingress | Kind::IngressClass | Kind::ConfigMap).then_some(id)
+}
+
+/// Whether there is anything in `ingress` by which it could name other objects.
+fn names_anything(ingress: &Ingress) -> bool {
+    let has_tls = ingress.spec.as_ref().is_some_and(|spec| spec.tls.iter().flatten().next().is_some());
+    has_tls || ingress.metadata.annotations.iter().flatten().next().is_some()
 }
 
 /// The ConfigMap that `spec.parameters` of a class of `controller` names.

@@ -303,15 +303,21 @@ impl Policy {
         Self { redirect: Redirect::Never, ..Self::default() }
     }
 
-    /// The match that a path of kind `path_type` stands for; without a kind, the controller chooses.
-    pub(in crate::control::translate) fn path(
-        &self,
-        path: &str,
-        path_type: &str,
-    ) -> Option<Result<PathMatch, PathError>> {
+    /// Whether paths of kind `path_type` are regular expressions.
+    pub(in crate::control::translate) fn has_patterns(&self, path_type: &str) -> bool {
+        self.uses_patterns && matches!(path_type, "Prefix" | "ImplementationSpecific")
+    }
+
+    /// Whether its filters want the groups of expressions.
+    pub(in crate::control::translate) const fn wants_groups(&self) -> bool {
+        self.rewrite.is_some()
+    }
+
+    /// The match that a path of kind `path_type` stands for, which is no regular expression; without a kind, the
+    /// controller chooses.
+    pub(in crate::control::translate) fn path(path: &str, path_type: &str) -> Option<Result<PathMatch, PathError>> {
         Some(match path_type {
             "Exact" => PathMatch::exact(path),
-            "Prefix" | "ImplementationSpecific" if self.uses_patterns => PathMatch::pattern(path),
             "Prefix" | "ImplementationSpecific" => PathMatch::prefix(path),
             _ => return None,
         })
@@ -336,7 +342,7 @@ impl Policy {
     pub(in crate::control::translate) fn filters(&self, path: &PathMatch) -> Vec<Filter> {
         let rewrite = self.rewrite.clone().map(|target| {
             let pattern = match path {
-                PathMatch::Pattern(pattern) => Some((**pattern).clone()),
+                PathMatch::Pattern(pattern) => pattern.alone().cloned(),
                 PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
             };
             Filter::Rewrite(Arc::new(Rewrite { pattern, target }))

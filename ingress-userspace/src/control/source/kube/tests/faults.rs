@@ -26,7 +26,7 @@ async fn check_after_the_first_list(act: impl Fn(&Server), expect: &[&str]) {
     server.answer("stream ingresses", 422, status(422)).answer("list ingresses", 200, list("Ingress", &both));
     act(&server);
     let (sender, mut batches) = crate::control::source::queue();
-    let options = translate::Options::default();
+    let options = options();
     let follow = follow_client(server.client(), None, &options, sender);
     let compare = async {
         let mut told = Vec::new();
@@ -130,7 +130,7 @@ async fn bookmarks_are_no_changes_but_signs_of_life() {
     let notes = client::Notes { contact: contact.clone() };
     let client = kube::client::ClientBuilder::new(inner, "default").with_layer(&notes).build();
     let (sender, mut batches) = crate::control::source::queue();
-    let options = translate::Options::default();
+    let options = options();
     let compare = async {
         sleep(Duration::from_secs(5)).await;
         assert!(batches.recv().await.expect("the first").changes.is_empty());
@@ -166,7 +166,7 @@ fn plain_bookmark(plural: &str) -> String {
 
 #[test]
 fn events_that_come_twice_or_out_of_order_change_nothing() {
-    let mut tracker = Tracker::default();
+    let mut tracker = Tracker::new(&options(), BTreeSet::new());
     let id = tracker.open(Need::Required);
     let a = || parse(&object("Ingress", "a", ""));
     let b = || parse(&object("Ingress", "b", ""));

@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use http::{Request, Response};
@@ -128,6 +129,12 @@ fn parse(text: &str) -> Object {
     strip::ingress(serde_json::from_str(text).expect("an Ingress"))
 }
 
+/// Ingresses are ours without a class.
+fn options() -> translate::Options {
+    let classes = translate::Classes { watch_without_class: true, ..translate::Classes::default() };
+    translate::Options { classes, ..translate::Options::default() }
+}
+
 /// A server whose other kinds are empty.
 fn server() -> Arc<Server> {
     let server = Server::default();
@@ -151,7 +158,7 @@ fn describe(change: Change) -> String {
 /// matter of time, except that `first` come at once.
 async fn check(server: &Arc<Server>, first: usize, expect: &[&str]) {
     let (sender, mut batches) = crate::control::source::queue();
-    let options = translate::Options::default();
+    let options = options();
     let follow = follow_client(server.client(), None, &options, sender);
     let compare = async {
         let mut told: Option<Vec<String>> = None;
@@ -200,7 +207,7 @@ async fn a_secret_that_may_not_be_read_holds_nothing_up() {
 /// The changes of each batch, against those expected; `act` is called with the number of batches so far.
 async fn check_batches(server: &Arc<Server>, expect: &[&[&str]], act: impl AsyncFn(usize)) {
     let (sender, mut batches) = crate::control::source::queue();
-    let options = translate::Options::default();
+    let options = options();
     let follow = follow_client(server.client(), None, &options, sender);
     let compare = async {
         for (number, expect) in expect.iter().enumerate() {
@@ -304,7 +311,7 @@ async fn a_secret_that_is_not_answered_does_not_keep_the_rest_from_being_served_
     let ingress = event("ADDED", &naming("silent")) + &bookmark("Ingress", "networking.k8s.io/v1");
     server.answer("stream ingresses", 200, ingress);
     let (sender, mut batches) = crate::control::source::queue();
-    let (started, options) = (Instant::now(), translate::Options::default());
+    let (started, options) = (Instant::now(), options());
     let compare = async {
         let Batch { changes, remarks: _, unread } = batches.recv().await.expect("a batch");
         let waited = started.elapsed();
@@ -423,5 +430,36 @@ async fn what_the_settings_of_a_class_name_goes_with_them() {
         &["+IngressClass c", "+ConfigMap n/settings", "+ConfigMap n/fields"],
         &["+IngressClass c", "-ConfigMap n/settings", "-ConfigMap n/fields"],
     ];
+    check_batches(&server, &expect, act).await;
+}
+
+fn naming_secrets(ingress: &str, class: &str, count: usize) -> String {
+    let tls: Vec<_> = (0..count).map(|number| format!(r#"{{"secretName":"{ingress}{number}"}}"#)).collect();
+    object("Ingress", ingress, &format!(r#","spec":{{"ingressClassName":"{class}","tls":[{}]}}"#, tls.join(",")))
+}
+
+fn class(name: &str, controller: &str) -> String {
+    let text = object("IngressClass", name, &format!(r#","spec":{{"controller":"{controller}"}}"#));
+    text.replace(r#""namespace":"n","resource"#, r#""resource"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_object_names_that_is_not_answered_holds_up_no_other() {
+    let server = server_with_secret();
+    let began = Mutex::new(None);
+    let act = async |number| {
+        if number == 1 {
+            server.answer("watch ingresses", 200, event("MODIFIED", &naming("silent")));
+            sleep(MAX_HOLD / 4).await;
+            *began.lock().expect("no panic") = Some(Instant::now());
+            server.answer("watch services", 200, event("ADDED", &object("Service", "web", "")));
+        }
+        if number == 2 {
+            let waited = began.lock().expect("no panic").expect("it began").elapsed();
+            assert!(waited < Duration::from_millis(1), "{waited:?}");
+        }
+    };
+    let expect: [&[&str]; 3] =
+        [&["+Ingress n/a", "+Secret n/s"], &["+Service n/web"], &["+Ingress n/a", "-Secret n/s"]];
     check_batches(&server, &expect, act).await;
 }

@@ -133,7 +133,7 @@ fn answer(
 /// Follows `remote` until it has told so many changes; then `act`, until it has told of `news`.
 async fn follow(remote: &Remote, patience: Patience, count: usize, act: impl FnOnce()) {
     let (sender, mut batches) = crate::control::source::queue();
-    let options = translate::Options::default();
+    let options = options();
     let compare = async {
         let mut told = 0;
         while told < count {
@@ -168,7 +168,7 @@ async fn many_watches_share_few_connections() {
     let began = std::time::Instant::now();
     let first = async {
         let (sender, mut batches) = crate::control::source::queue();
-        let options = translate::Options::default();
+        let options = translate::Options { max_references: 500, ..options() };
         // On a machine that is busy the first batch does not wait for all of them.
         let told = async {
             let mut told = 0;

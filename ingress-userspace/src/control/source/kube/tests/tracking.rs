@@ -2,11 +2,15 @@
 
 use super::*;
 
+fn tracker(fixed: BTreeSet<ObjectId>) -> Tracker {
+    Tracker::new(&options(), fixed)
+}
+
 #[test]
 fn a_secret_goes_with_the_last_ingress_that_names_it() {
     let version = Version::default();
     let without = object("Ingress", "a", "");
-    let mut tracker = Tracker::default();
+    let mut tracker = tracker([].into());
     let (ingresses, secrets) = (tracker.open(Need::Required), tracker.open(Need::Optional));
     let secret = strip::secret(serde_json::from_str(&object("Secret", "s", "")).expect("a Secret"));
     let id = secret.id();
@@ -15,9 +19,10 @@ fn a_secret_goes_with_the_last_ingress_that_names_it() {
     tracker.on(ingresses, Event::Applied(parse(&with), version));
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), true));
     tracker.on(ingresses, Event::Applied(parse(&without), version));
+    assert!(tracker.take_changed_references().is_empty() && tracker.is_named(&id), "until it is told");
+    tracker.release(&parse(&without).id());
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), false));
-    let annotated =
-        r#"{"metadata":{"name":"a","namespace":"NS","annotations":{"xdp-ingress.io/proxy-ssl-secret":"NS/s"}}}"#;
+    let annotated = r#"{"metadata":{"name":"a","namespace":"NS","annotations":{"xdp-ingress.io/proxy-ssl-secret":"NS/s"}},"spec":{}}"#;
     let annotated = annotated.replace("NS", &id.name.namespace);
     tracker.on(ingresses, Event::Applied(parse(&annotated), version));
     assert_eq!((tracker.take_changed_references(), tracker.is_named(&id)), (BTreeSet::from([id.clone()]), true));
@@ -34,7 +39,7 @@ fn a_secret_stays_while_anything_names_it() {
         Event::Applied(parse(&text), version)
     };
     let id = |name| ObjectId { kind: Kind::Secret, name: ObjectName::new("n", name) };
-    let mut tracker = Tracker::new("", "", [id("fixed")].into());
+    let mut tracker = tracker([id("fixed")].into());
     let ingresses = tracker.open(Need::Required);
     assert_eq!(tracker.take_changed_references(), BTreeSet::from([id("fixed")]));
     for (ingress, secret, changed) in [
@@ -46,6 +51,7 @@ fn a_secret_stays_while_anything_names_it() {
         ("b", "t", &[]),
     ] {
         tracker.on(ingresses, naming(ingress, secret));
+        tracker.release_all();
         let expect: BTreeSet<_> = changed.iter().copied().map(id).collect();
         assert_eq!(tracker.take_changed_references(), expect, "{ingress} {secret}");
     }
@@ -58,7 +64,7 @@ fn a_config_map_names_nothing_once_its_watch_is_closed() {
     let id = |name| ObjectId { kind: Kind::ConfigMap, name: ObjectName::new("n", name) };
     let settings = object("ConfigMap", "settings", r#","data":{"add-headers":"n/h"}"#);
     let settings = strip::config_map(serde_json::from_str(&settings).expect("a ConfigMap"));
-    let mut tracker = Tracker::default();
+    let mut tracker = tracker([].into());
     let watch = tracker.open_by_name(id("settings"));
     tracker.on(watch, Event::ListBegins);
     tracker.on(watch, Event::Listed(settings, Version::default()));
@@ -71,7 +77,7 @@ fn a_config_map_names_nothing_once_its_watch_is_closed() {
 
 #[test]
 fn nothing_is_told_while_a_required_list_is_refused() {
-    let mut tracker = Tracker::default();
+    let mut tracker = tracker([].into());
     let (services, secret) = (tracker.open(Need::Required), tracker.open(Need::Optional));
     tracker.on(secret, Event::Refused);
     tracker.on(services, Event::Refused);
@@ -86,4 +92,34 @@ fn nothing_is_told_while_a_required_list_is_refused() {
     assert!(!tracker.is_settled() && tracker.has_what_is_required());
     tracker.close(another);
     assert!(tracker.is_settled());
+}
+
+#[test]
+fn nothing_is_watched_for_ingresses_of_other_classes_or_beyond_their_bounds() {
+    let version = Version::default();
+    let ours = translate::Classes::default().controller;
+    let mut tracker = Tracker::new(&translate::Options::default(), BTreeSet::new());
+    let (ingresses, classes) = (tracker.open(Need::Required), tracker.open(Need::Required));
+    let apply_class = |tracker: &mut Tracker, name: &str, controller: &str| {
+        let class = serde_json::from_str(&class(name, controller)).expect("an IngressClass");
+        tracker.on(classes, Event::Applied(strip::ingress_class(class), version));
+        tracker.take_changed_references()
+    };
+    let apply = |tracker: &mut Tracker, name: &str, class: &str, count| {
+        tracker.on(ingresses, Event::Applied(parse(&naming_secrets(name, class, count)), version));
+        tracker.release_all();
+        tracker.take_changed_references().len()
+    };
+    assert_eq!(apply(&mut tracker, "early", "ours", 2), 0, "whose it is, its class has not said");
+    apply_class(&mut tracker, "other", "another");
+    assert_eq!(apply_class(&mut tracker, "ours", &ours).len(), 2);
+    assert_eq!(apply(&mut tracker, "foreign", "other", 20_000), 0);
+    assert_eq!(apply(&mut tracker, "large", "ours", 20_000), 0);
+    assert_eq!(apply(&mut tracker, "over", "ours", 257), 0);
+    assert_eq!(apply(&mut tracker, "most", "ours", 256), 256);
+    for number in 0..10_000 {
+        assert_eq!(apply(&mut tracker, &format!("host{number}-"), "ours", 1), 1);
+    }
+    // What is ours by its class is so no more when the class is another's.
+    assert_eq!(apply_class(&mut tracker, "ours", "another").len(), 2 + 256 + 10_000);
 }
