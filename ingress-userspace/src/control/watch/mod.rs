@@ -70,14 +70,15 @@ pub async fn run(
     let status = status::Task::begin(&source, options.status.as_ref()).await?;
     // A directory of manifests is its own saved configuration.
     let file = options.saved.clone().filter(|_| matches!(source, SourceConfig::Kubernetes(_)));
-    let source = async {
+    // Boxed, as the trackers of an API server are large, and nobody else waits for them.
+    let source = Box::pin(async {
         match source {
             SourceConfig::Manifests(root) => manifests::follow(root, sender).await,
             SourceConfig::Kubernetes(config) => {
                 kube::follow(config, &options.translate, &options.contact, sender).await
             }
         }
-    };
+    });
     let mut state = State::new(options);
     let mut keeper = Keeper::new(file);
     let result = tokio::select! {
