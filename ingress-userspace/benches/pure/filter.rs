@@ -141,7 +141,7 @@ fn access() -> Access {
 }
 
 fn authentication() -> Filter {
-    let basic = Basic::new("shop", Arc::default());
+    let basic = Basic::new("shop", "default", Arc::default());
     Filter::Authentication(Arc::new(Authentication {
         basic,
         token: None,

@@ -122,9 +122,9 @@ pub(super) async fn authenticate(
 }
 
 async fn verify(basic: &Basic, worker: &Worker, headers: &HeaderMap) -> Result<(), Answer> {
-    let Basic { challenge, users } = basic;
+    let challenge = &basic.challenge;
     let Some((name, password)) = credentials(headers) else { return Err(error::unauthorized(challenge)) };
-    match worker.shared.passwords.verify(users, &name, &password).await {
+    match worker.shared.passwords.verify(basic, &name, &password).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(error::wrong_password(challenge)),
         Err(Busy) => Err(error::busy()),

@@ -82,6 +82,7 @@ mod tls;
 mod tokens;
 mod traces;
 mod tunnel;
+mod turns;
 pub mod upstream;
 mod via;
 mod warm;

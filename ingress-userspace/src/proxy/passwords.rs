@@ -1,14 +1,14 @@
 //! Verifies passwords, aside from the workers, and remembers those that were right. It reads no requests.
 //!
-//! To compute a hash takes up to some tenths of a second, so only so many are computed at one time, only so many wait,
-//! and of these one Secret has half at most. What was found right is remembered as "this password has this hash", under
+//! To compute a hash takes up to some tenths of a second, so only so many are computed at one time, and `turns` says
+//! whose is next. What was found right is remembered as "this password has this hash", under
 //! a key that this process alone knows: that stays true whatever becomes of the Secret, and a hash that is changed is
 //! another. What was wrong is not remembered, and a name without a user costs what one with a user costs.
 
 use std::{
-    collections::HashMap,
+    hash::BuildHasher,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -20,17 +20,17 @@ use aws_lc_rs::{
     error::Unspecified,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use foldhash::quality::FixedState;
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
-use crate::model::{PasswordHash, Scheme, Users};
+use crate::model::{Basic, PasswordHash, Scheme};
 
-use super::{md5_crypt, remembered::Remembered};
-
-/// Most verifications that wait or run. At a tenth of a second each, on one core, the last one waits for 6 s.
-const ADMITTED_MAX: usize = 64;
-/// Most of them for one Secret, so that guesses at one do not keep the users of others out.
-const ADMITTED_PER_SECRET: usize = ADMITTED_MAX / 2;
+use super::{
+    md5_crypt,
+    remembered::Remembered,
+    turns::{Asker, Turns},
+};
 
 /// Right passwords that are remembered; 1.5 MB.
 const REMEMBERED_MAX: usize = 16 * 1024;
@@ -38,14 +38,12 @@ const REMEMBERED_MAX: usize = 16 * 1024;
 /// Shared by all workers.
 pub(super) struct Passwords {
     right: Remembered<()>,
-    /// A permit for each hash that may be computed at one time.
-    running: Arc<Semaphore>,
-    /// Verifications that wait or run, by their Secret.
-    admitted: Mutex<HashMap<u64, usize>>,
+    /// To compute a hash.
+    turns: Arc<Turns>,
     computed: AtomicU64,
 }
 
-/// Too many verifications wait already.
+/// Too many verifications wait already, or this one has waited too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many passwords wait to be verified")]
 pub(super) struct Busy;
@@ -60,8 +58,7 @@ impl Passwords {
         let running = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         Ok(Self {
             right: Remembered::new(REMEMBERED_MAX)?,
-            running: Arc::new(Semaphore::new(running)),
-            admitted: Mutex::default(),
+            turns: Arc::new(Turns::new(running)),
             computed: AtomicU64::new(0),
         })
     }
@@ -75,7 +72,8 @@ impl Passwords {
     ///
     /// # Errors
     /// If nobody has time to find out.
-    pub(super) async fn verify(self: &Arc<Self>, users: &Users, name: &str, password: &[u8]) -> Result<bool, Busy> {
+    pub(super) async fn verify(&self, basic: &Basic, name: &str, password: &[u8]) -> Result<bool, Busy> {
+        let Basic { challenge: _, namespace, users } = basic;
         let known = users.find(name);
         // "This password has this hash".
         let tag = known.map(|hash| self.right.tag(&[hash.as_str().as_bytes(), password]));
@@ -83,52 +81,22 @@ impl Passwords {
             return Ok(true);
         }
         let Some(hash) = known.or_else(|| users.decoy(name)) else { return Ok(false) };
-        let admitted = Admitted::new(self, users).ok_or(Busy)?;
-        let permit = Arc::clone(&self.running).acquire_owned().await.map_err(|_closed| Busy)?;
+        // Names are not chosen to meet: a namespace that shares the number of another shares its turns, no more.
+        let asker = Asker { namespace: FixedState::default().hash_one(&**namespace), secret: users.fingerprint() };
+        let turn = self.turns.wait(asker).await.ok_or(Busy)?;
         // A browser asks for many things at once: the first request has answered for all.
         if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
         }
         self.computed.fetch_add(1, Relaxed);
         let (hash, password) = (hash.clone(), password.to_vec());
-        // The thread gives back its permit with its answer, so that it is held until the thread is done if nobody waits
+        // The thread gives back its turn with its answer, so that it is held until the thread is done if nobody waits
         // for it any more, and else until the answer is remembered.
-        let computed = spawn_blocking(move || (is_right(&hash, &password), permit, admitted)).await;
-        let Ok((is_right, _permit, _admitted)) = computed else { return Ok(false) };
+        let computed = spawn_blocking(move || (is_right(&hash, &password), turn)).await;
+        let Ok((is_right, _turn)) = computed else { return Ok(false) };
         let Some(tag) = tag.filter(|_| is_right) else { return Ok(false) };
         self.right.insert(tag, ());
         Ok(true)
-    }
-}
-
-/// The place of one verification among those that wait or run, until it is dropped.
-struct Admitted {
-    passwords: Arc<Passwords>,
-    secret: u64,
-}
-
-impl Admitted {
-    fn new(passwords: &Arc<Passwords>, users: &Users) -> Option<Self> {
-        let secret = users.fingerprint();
-        let mut admitted = passwords.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_secret = admitted.get(&secret).copied().unwrap_or_default();
-        if of_secret >= ADMITTED_PER_SECRET || admitted.values().sum::<usize>() >= ADMITTED_MAX {
-            return None;
-        }
-        admitted.insert(secret, of_secret + 1);
-        Some(Self { passwords: Arc::clone(passwords), secret })
-    }
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        let mut admitted = self.passwords.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = admitted.get_mut(&self.secret) {
-            *count -= 1;
-            if *count == 0 {
-                admitted.remove(&self.secret);
-            }
-        }
     }
 }
 
@@ -163,7 +131,10 @@ fn is_sha1(encoded: &str, password: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Mutex;
+
+    use super::{super::turns::Turn, *};
+    use crate::model::Users;
 
     /// Of `htpasswd`, `openssl passwd`, `crypt` of glibc, and the specification of SHA-crypt.
     #[test]
@@ -190,8 +161,12 @@ mod tests {
         }
     }
 
-    fn users(text: &str) -> Arc<Users> {
-        Arc::new(Users::of_file(text).0)
+    fn basic(namespace: &str, text: &str) -> Arc<Basic> {
+        Arc::new(Basic::new("realm", namespace, Arc::new(Users::of_file(text).0)).expect("a realm"))
+    }
+
+    fn users(text: &str) -> Arc<Basic> {
+        basic("a", text)
     }
 
     fn passwords() -> Arc<Passwords> {
@@ -231,9 +206,9 @@ mod tests {
     #[tokio::test]
     async fn requests_of_one_browser_compute_once() {
         let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
-        let permits = passwords.running.available_permits();
-        let first = u32::try_from(permits).expect("few");
-        let held = passwords.running.acquire_many(first).await.expect("open");
+        let first = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+        // As many as may run at one time.
+        let held = turns(&passwords, &basic("b", "ann:{SHA}x"), first).await;
         let all: Vec<_> = (0..8)
             .map(|_| {
                 let (passwords, users) = (Arc::clone(&passwords), Arc::clone(&users));
@@ -244,22 +219,57 @@ mod tests {
         for one in all {
             assert_eq!(one.await.expect("ended"), Ok(true));
         }
-        assert!(passwords.computed() <= u64::from(first), "{}", passwords.computed());
+        assert!(passwords.computed() <= first as u64, "{}", passwords.computed());
     }
 
-    #[tokio::test]
-    async fn one_secret_has_half_of_the_places() {
-        let (passwords, guessed, other) = (passwords(), users(&format!("ann:{SHA}")), users(&format!("bob:{SHA}")));
-        let places: Vec<_> = (0..ADMITTED_PER_SECRET).map(|_| Admitted::new(&passwords, &guessed)).collect();
-        assert!(places.iter().all(Option::is_some));
-        assert_eq!(passwords.verify(&guessed, "ann", b"secret").await, Err(Busy));
-        assert_eq!(passwords.verify(&guessed, "nobody", b"secret").await, Err(Busy), "whether or not there is a user");
-        assert_eq!(passwords.verify(&other, "bob", b"secret").await, Ok(true));
-        let third = users(&format!("carl:{SHA}"));
-        let rest: Vec<_> = (0..ADMITTED_PER_SECRET).map(|_| Admitted::new(&passwords, &other)).collect();
-        assert!(rest.iter().all(Option::is_some) && Admitted::new(&passwords, &third).is_none());
-        drop((places, rest));
-        assert_eq!(passwords.verify(&guessed, "ann", b"secret").await, Ok(true));
-        assert!(passwords.admitted.lock().expect("unpoisoned").is_empty());
+    /// So many turns, of `basic`, that are not over.
+    async fn turns(passwords: &Passwords, basic: &Basic, count: usize) -> Vec<Turn> {
+        let asker = Asker { namespace: 1, secret: basic.users.fingerprint() };
+        let mut turns = Vec::new();
+        for _ in 0..count {
+            turns.push(passwords.turns.wait(asker).await.expect("a turn"));
+        }
+        turns
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guesses_at_one_secret_delay_the_login_at_another_by_one_hash() {
+        let (passwords, guessed) = (passwords(), basic("evil", &format!("ann:{SHA}")));
+        let cores = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+        let held = turns(&passwords, &basic("other", "ann:{SHA}x"), cores).await;
+        let answered = Arc::new(Mutex::new(Vec::new()));
+        let ask = |basic: &Arc<Basic>, name: &'static str| {
+            let (passwords, basic, answered) = (Arc::clone(&passwords), Arc::clone(basic), Arc::clone(&answered));
+            tokio::spawn(async move {
+                let verdict = passwords.verify(&basic, name, b"secret").await;
+                answered.lock().expect("unpoisoned").push((name, verdict));
+            })
+        };
+        let mut asked: Vec<_> = (0..40).map(|_| ask(&guessed, "nobody")).collect();
+        tokio::task::yield_now().await;
+        asked.push(ask(&basic("good", &format!("bob:{SHA}")), "bob"));
+        tokio::task::yield_now().await;
+        drop(held);
+        for one in asked {
+            one.await.expect("ended");
+        }
+        let answered = answered.lock().expect("unpoisoned");
+        let (computed, busy): (Vec<_>, Vec<_>) = answered.iter().partition(|(_, verdict)| *verdict != Err(Busy));
+        assert!(busy.len() >= 8 && busy.iter().all(|(name, _)| *name == "nobody"), "{answered:?}");
+        let login = computed.iter().position(|answer| *answer == ("bob", Ok(true)));
+        // As many guesses as run at one time have their turns before it.
+        assert!(computed.len() > cores + 8 && login.is_some_and(|place| place <= cores), "{computed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_too_long_is_told_so_whether_or_not_there_is_a_user() {
+        let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
+        let cores = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+        let held = turns(&passwords, &users, cores).await;
+        for name in ["ann", "nobody"] {
+            assert_eq!(passwords.verify(&users, name, b"secret").await, Err(Busy));
+        }
+        drop(held);
+        assert_eq!(passwords.verify(&users, "ann", b"secret").await, Ok(true));
     }
 }

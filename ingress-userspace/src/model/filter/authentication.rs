@@ -30,6 +30,8 @@ pub enum Satisfy {
 pub struct Basic {
     /// `WWW-Authenticate` of a 401.
     pub challenge: HeaderValue,
+    /// Of the rule. Those who wait for hashes are taken in turn by it.
+    pub namespace: Arc<str>,
     pub users: Arc<Users>,
 }
 
@@ -48,12 +50,12 @@ impl Authentication {
 }
 
 impl Basic {
-    /// Asks for a user of `realm`; `None` if that holds characters that no field may have.
+    /// Asks for a user of `realm`, for a rule of `namespace`; `None` if that holds characters that no field may have.
     #[must_use]
-    pub fn new(realm: &str, users: Arc<Users>) -> Option<Self> {
+    pub fn new(realm: &str, namespace: &str, users: Arc<Users>) -> Option<Self> {
         let realm = realm.replace('\\', r"\\").replace('"', r#"\""#);
         let challenge = HeaderValue::from_str(&format!(r#"Basic realm="{realm}", charset="UTF-8""#)).ok()?;
-        Some(Self { challenge, users })
+        Some(Self { challenge, namespace: namespace.into(), users })
     }
 }
 
@@ -62,7 +64,7 @@ impl fmt::Display for Authentication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { basic, token, external, satisfy } = self;
         f.write_str("authentication(")?;
-        if let Some(Basic { challenge: _, users }) = basic {
+        if let Some(Basic { challenge: _, namespace: _, users }) = basic {
             write!(f, "basic, {} users", users.len())?;
         }
         if let Some(token) = token {
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_realm_cannot_leave_its_quotes() {
-        let challenge = |realm| Some(Basic::new(realm, Arc::default())?.challenge.to_str().ok()?.to_owned());
+        let challenge = |realm| Some(Basic::new(realm, "default", Arc::default())?.challenge.to_str().ok()?.to_owned());
         assert_eq!(challenge("Admin area").as_deref(), Some(r#"Basic realm="Admin area", charset="UTF-8""#));
         assert_eq!(challenge(r#"a"b\c"#).as_deref(), Some(r#"Basic realm="a\"b\\c", charset="UTF-8""#));
         assert_eq!(challenge("a\r\nx: y"), None);

@@ -157,7 +157,7 @@ fn basic(asked: &AskedBasic, ingress: &ObjectName, context: &mut Context<'_>) ->
         return Err((Reason::InvalidCredentials, message));
     }
     let malformed = || (Reason::InvalidAnnotation, "annotation `auth-realm` is no text for a header field".to_owned());
-    Basic::new(realm, Arc::new(users)).ok_or_else(malformed)
+    Basic::new(realm, &ingress.namespace, Arc::new(users)).ok_or_else(malformed)
 }
 
 /// Most things that are said of one Secret: whoever names a file that is none at all needs not read of every line.
