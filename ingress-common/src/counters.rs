@@ -199,7 +199,7 @@ totals! {
     /// Verdict: neither IPv4 nor IPv6 (ARP, more than two VLAN tags, …); passed.
     NotIp = 1 "not_ip",
     /// Verdict: too short for the headers it announces, or headers that contradict themselves; passed to the stack,
-    /// which drops it.
+    /// which drops it, or puts it together with others of its datagram ([`Total::HiddenPort`]).
     Malformed = 2 "malformed",
     /// Verdict: a fragment other than the first; it names no port. Passed.
     Fragment = 3 "fragment",
@@ -218,6 +218,11 @@ totals! {
     /// Verdict: SYN for a port that packets get on this node in the place of another
     /// ([`crate::steer::PORT_REWRITTEN`]), which no client may ask for; dropped.
     RewrittenPort = 10 "rewritten_port",
+    /// Verdict: for a node address, its port not within reach of the program, and its client limited; dropped. A first
+    /// fragment without all of its TCP or UDP header, or more extension headers than are followed: the stack puts the
+    /// fragments together and follows them all. Without limits it is [`Total::Malformed`], from a denied sender
+    /// [`Total::Denied`].
+    HiddenPort = 11 "hidden_port",
     /// Event: SYN for which XDP chose a worker.
     Decided = 16 "decided",
     /// Event: SYN while the heartbeat was older than [`crate::steer::HEARTBEAT_STALE_NS`]; XDP neither chose nor
@@ -250,6 +255,9 @@ totals! {
     /// Event: lookup by the default rule because XDP's choice is older than [`crate::steer::HANDOFF_FRESH_NS`] (packets
     /// only): a segment that comes after its connection is gone.
     LookupLate = 37 "lookup_late",
+    /// Event: lookup for a sender on the deny list, which the stack then refuses (packets only): one that no program of
+    /// an interface saw, or could not see through.
+    LookupDenied = 38 "lookup_denied",
     /// Event: packet that a steered port of a node address sends, as `ingress_tc_out` saw it: segments, and their bytes
     /// together. Σ over hosts of `host_net.tx` equals this.
     Transmitted = 48 "transmitted",

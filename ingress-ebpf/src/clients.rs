@@ -60,6 +60,13 @@ pub(crate) fn limited(flow: &FlowKey, is_request: bool, now_ns: u64, bytes: u64)
     }
 }
 
+/// Whether clients are limited, and not only counted.
+#[inline(always)]
+pub(crate) fn are_limited() -> bool {
+    let Some(limits) = LIMITS.get(LIMITS_ALL) else { return false };
+    (limits.syns.is_limit() || limits.packets.is_limit()) && limits.flags & LIMITS_DRY_RUN == 0
+}
+
 /// Gives a client that is not known full buckets, and takes what this packet needs of them: its first one always
 /// passes.
 ///

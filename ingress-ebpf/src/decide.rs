@@ -12,7 +12,7 @@ use ingress_common::{
 
 use crate::{
     choose::choose,
-    parse::{Quoted, Segment},
+    parse::{Ends, Quoted, Segment},
 };
 
 /// What decisions rest on. Asked lazily, cheapest question first; every answer is of this moment.
@@ -38,7 +38,7 @@ pub trait Node {
 pub enum Decision {
     /// Its sender may not talk to us: count as denied, for this rule and for no host, and drop.
     Deny(DenyRule),
-    /// Its sender has sent too much, or asks for what no client may ask for: count the verdict, for no host, and drop.
+    /// Its sender has sent too much, hides its port, or asks for what no client may ask for: count the verdict, for no host, and drop.
     Drop(Total),
     /// Count as accepted, for its host, and pass.
     Accept,
@@ -71,6 +71,8 @@ pub struct Sent {
 pub enum Route {
     /// Not ours: the stack's own lookup decides.
     Leave,
+    /// To nobody: the deny list has its sender.
+    Deny,
     /// XDP's choice.
     Chosen(u32),
     /// By the default rule, for XDP's choice is too old, or not within the rule. Nothing is to come of it in most
@@ -136,6 +138,26 @@ pub fn decide(
     Decision::Steer(choice(rule, worker, CHOSEN_BY_XDP, now))
 }
 
+/// What becomes of a packet whose port cannot be told; `None`: it is for somebody else, or nothing is decided by its
+/// sender, and the stack makes of it what it can. `are_limited` is asked whether clients are limited at all.
+///
+/// Nobody who means well sends such to a port of ours (RFC 1858, 3; RFC 7112, 5): so whoever is limited and does is
+/// dropped, for the limits would have to let pass what they cannot count.
+#[inline(always)]
+pub fn decide_hidden(node: &impl Node, ends: &Ends, are_limited: impl FnOnce() -> bool) -> Option<Decision> {
+    if !node.holds(&ends.local_addr) {
+        return None;
+    }
+    match node.deny_entry(&ends.remote_addr) {
+        Some(DENY_PASS) => None,
+        Some(rule) => Some(Decision::Deny(rule)),
+        None => {
+            let is_limited = are_limited() && fresh(node.now_ns(), node.heartbeat_ns(), HEARTBEAT_STALE_NS);
+            is_limited.then_some(Decision::Drop(Total::HiddenPort))
+        }
+    }
+}
+
 /// What a packet that leaves is; `None` unless a steered port of this node sends it.
 #[inline(always)]
 pub fn sent(node: &impl Node, segment: &Segment) -> Option<Sent> {
@@ -157,15 +179,25 @@ pub fn rewritten(node: &impl Node, quoted: &Quoted) -> Option<u16> {
 }
 
 /// Where the lookup for `flow` goes, which is given the port that its client knows; `handoff` is asked only for a
-/// connection that is ours.
+/// connection that is ours, and `deny_entry` as [`Node::deny_entry`], which is not asked here: a lookup can run in the
+/// middle of another program of the same CPU.
 #[inline(always)]
-pub fn route(node: &impl Node, flow: &mut FlowKey, handoff: impl FnOnce(&FlowKey) -> Option<Handoff>) -> Route {
+pub fn route(
+    node: &impl Node,
+    flow: &mut FlowKey,
+    deny_entry: impl FnOnce(&[u8; 16]) -> Option<DenyRule>,
+    handoff: impl FnOnce(&FlowKey) -> Option<Handoff>,
+) -> Route {
     if flow.proto != PROTO_TCP {
         return Route::Leave;
     }
     let Some(rule) = node.rule(&port_key(flow)) else { return Route::Leave };
     if !steers(&rule) || !node.holds(&flow.local_addr) {
         return Route::Leave;
+    }
+    // Once more, for what no program of an interface saw, or could not see through.
+    if rule.flags & PORT_DENIES != 0 && deny_entry(&flow.remote_addr).is_some_and(|entry| entry != DENY_PASS) {
+        return Route::Deny;
     }
     if let Some(port_be) = rule.public() {
         flow.local_port_be = port_be;

@@ -36,8 +36,9 @@ fn changed_ns() -> u64 {
     unsafe { changed_ns.read_volatile() }
 }
 
+/// As [`entry`], with nothing remembered.
 #[inline(always)]
-fn asked(addr: &[u8; 16]) -> Option<DenyRule> {
+pub(crate) fn asked(addr: &[u8; 16]) -> Option<DenyRule> {
     match unmapped(addr) {
         Some(addr) => {
             let Key4 { key } = &Key4 { key: Key::new(32, addr) };

@@ -2,7 +2,7 @@
 
 use aya_ebpf::programs::TcContext;
 use ingress_common::Total;
-use ingress_ebpf::parse::{self, Frame, Quoted, Segment, parse};
+use ingress_ebpf::parse::{self, Ends, Frame, Quoted, Segment, parse};
 
 /// Bytes that are brought into the linear part of a packet whose headers are not in it: two VLAN tags, an IP header
 /// with more options or extensions than anybody sends, and a TCP header.
@@ -40,11 +40,17 @@ impl Frame for Linear {
 pub(crate) fn segment(ctx: &TcContext) -> Result<Segment, Total> {
     match parse(&Linear::new(ctx.data(), ctx.data_end())) {
         // The stack writes headers into the linear part, and drivers mostly leave them there; others may not.
-        Err(Total::Malformed) if ctx.pull_data(ctx.len().min(HEADERS)).is_ok() => {
+        Err(Total::Malformed | Total::HiddenPort) if ctx.pull_data(ctx.len().min(HEADERS)).is_ok() => {
             parse(&Linear::new(ctx.data(), ctx.data_end()))
         }
         parsed => parsed,
     }
+}
+
+/// Whom a packet of the stack is from and to.
+#[inline(always)]
+pub(crate) fn ends(ctx: &TcContext) -> Option<Ends> {
+    parse::ends(&Linear::new(ctx.data(), ctx.data_end()))
 }
 
 /// What an ICMP error of the stack says of a segment. ICMP is rare, so what it quotes is always brought into the linear

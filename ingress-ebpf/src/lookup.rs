@@ -4,7 +4,10 @@
 //! Linux 5.9 to 5.17 have `ingress_lookup_blind` in its place, which is not told by which interface a packet came.
 
 use aya_ebpf::{
-    bindings::{bpf_sk_lookup, sk_action::SK_PASS},
+    bindings::{
+        bpf_sk_lookup,
+        sk_action::{SK_DROP, SK_PASS},
+    },
     macros::sk_lookup,
     programs::SkLookupContext,
 };
@@ -13,7 +16,7 @@ use ingress_common::{FlowKey, Total, flow::v4_mapped};
 use ingress_ebpf::decide::{Choice, Node as _, Route, route};
 
 use crate::{
-    count, handoffs,
+    count, deny, handoffs,
     maps::{LISTENERS, NICS},
     node::{Maps, count_choice},
 };
@@ -31,18 +34,18 @@ fn ingress_lookup_blind(ctx: SkLookupContext) -> u32 {
 /// `SEES_NIC`: the context has the interface (from kernel commit f89315650ba3 on, Linux 5.17).
 #[inline(always)]
 fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
-    if let Some(mut flow) = flow(ctx) {
-        deliver::<SEES_NIC>(ctx, &mut flow);
-    }
-    // Also for an empty slot: the stack finds no socket and refuses the connection at once, where SK_DROP would be
-    // silent.
-    SK_PASS
+    let Some(mut flow) = flow(ctx) else { return SK_PASS };
+    deliver::<SEES_NIC>(ctx, &mut flow)
 }
 
 #[inline(always)]
-fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) {
-    let (slot, event) = match route(&Maps, flow, handoffs::find) {
-        Route::Leave => return,
+fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u32 {
+    let (slot, event) = match route(&Maps, flow, deny::asked, handoffs::find) {
+        Route::Leave => return SK_PASS,
+        Route::Deny => {
+            count::total(Total::LookupDenied, 0);
+            return SK_DROP;
+        }
         Route::Chosen(slot) => (slot, Total::LookupDecided),
         Route::Late(slot) => (slot, Total::LookupLate),
         Route::Kept(slot) => (slot, by_default::<SEES_NIC>(ctx, flow)),
@@ -67,6 +70,8 @@ fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) {
         slot,
         event as u32
     );
+    // Also for an empty slot: the stack finds no socket and refuses the connection at once.
+    SK_PASS
 }
 
 /// Which lookup by the default rule this is; of one whose interface is not known it is not said that XDP saw it.

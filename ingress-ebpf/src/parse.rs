@@ -7,7 +7,7 @@ use ingress_common::{
 
 /// Most VLAN tags before the frame counts as [`Total::NotIp`] (802.1ad: one service tag, one customer tag).
 const VLAN_TAGS_MAX: usize = 2;
-/// Most IPv6 extension headers before the frame counts as [`Total::Malformed`]: RFC 8200, 4.1 lists six that may stand
+/// Most IPv6 extension headers before the frame counts as [`Total::HiddenPort`]: RFC 8200, 4.1 lists six that may stand
 /// before TCP or UDP (hop-by-hop, destination, routing, fragment, authentication, destination).
 const EXTENSIONS_MAX: usize = 6;
 
@@ -25,6 +25,14 @@ pub struct Segment {
     pub tcp_flags: u8,
     /// Where in the frame the TCP or UDP header begins.
     pub offset: usize,
+}
+
+/// Whom a packet is from and to, IPv4 as v4-mapped. Aligned for the verifier, which wants that of what is on the stack.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    pub remote_addr: [u8; 16],
+    pub local_addr: [u8; 16],
 }
 
 /// Where a port stands in a frame, and the checksum that covers it.
@@ -96,17 +104,33 @@ const UNANNOUNCED: usize = usize::MAX;
 /// Reads the headers of `frame`.
 ///
 /// # Errors
-/// The verdict for a frame that belongs to no TCP or UDP flow: [`Total::NotIp`], [`Total::Malformed`],
-/// [`Total::Fragment`] or [`Total::OtherProtocol`].
+/// The verdict for a frame that belongs to no TCP or UDP flow, [`Total::NotIp`], [`Total::Malformed`],
+/// [`Total::Fragment`] or [`Total::OtherProtocol`]. [`Total::HiddenPort`] if it may belong to one, of which the stack
+/// may learn where the program cannot: from further fragments, behind further extension headers, or beyond the bytes
+/// that the program is shown.
 #[inline(always)]
 pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
     let (ethertype, offset) = link(frame)?;
     let transport = match ethertype {
         IPV4 => ipv4(frame, offset)?,
         IPV6 => ipv6(frame, offset)?,
-        _ => return Err(Total::NotIp),
+        _ => return Err(Total::NotIp.into()),
     };
     segment(frame, &transport)
+}
+
+/// Whom a frame of IP is from and to.
+#[inline(always)]
+pub fn ends(frame: &impl Frame) -> Option<Ends> {
+    let (ethertype, offset) = link(frame).ok()?;
+    match ethertype {
+        IPV4 => {
+            let &[a, b, c, d, e, f, g, h] = frame.bytes(offset + 12)?;
+            Some(Ends { remote_addr: v4_mapped([a, b, c, d]), local_addr: v4_mapped([e, f, g, h]) })
+        }
+        IPV6 => Some(Ends { remote_addr: *frame.bytes(offset + 8)?, local_addr: *frame.bytes(offset + 24)? }),
+        _ => None,
+    }
 }
 
 /// Whether a frame is of ICMP at all: what tells others apart before more of them is read.
@@ -262,21 +286,23 @@ fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
             FRAGMENT => None,
             _ => break,
         };
-        let extension: &[u8; 8] = frame.bytes(at).ok_or(Total::Malformed)?;
+        let extension: &[u8; 8] = frame.bytes(at).ok_or(Total::HiddenPort)?;
         let rest = match shift {
             Some(shift) => usize::from(extension[1]) << shift,
-            None if u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 != 0 => return Err(Total::Fragment),
+            None if u16::from_be_bytes([extension[2], extension[3]]) & 0xfff8 != 0 => {
+                return Err(Total::Fragment);
+            }
             None => 0,
         };
         proto = extension[0];
         extensions += 8 + rest;
     }
     if matches!(proto, HOP_BY_HOP | ROUTING | DESTINATION | AUTHENTICATION | FRAGMENT) {
-        return Err(Total::Malformed);
+        return Err(Total::HiddenPort);
     }
     let length = match payload_length {
         0 => UNANNOUNCED,
-        _ if payload_length < extensions => return Err(Total::Malformed),
+        _ if payload_length < extensions => return Err(Total::HiddenPort),
         _ => payload_length - extensions,
     };
     Ok(Transport {
@@ -296,21 +322,21 @@ fn segment(frame: &impl Frame, transport: &Transport) -> Result<Segment, Total> 
     let &Transport { proto, offset, length, remote_addr, local_addr } = transport;
     let (ports, tcp_flags) = match proto {
         PROTO_TCP => {
-            let header: &[u8; TCP_HEADER_MIN] = frame.bytes(offset).ok_or(Total::Malformed)?;
+            let header: &[u8; TCP_HEADER_MIN] = frame.bytes(offset).ok_or(Total::HiddenPort)?;
             let header_length = usize::from(header[12] >> 4) * 4;
             if header_length < TCP_HEADER_MIN || header_length > length {
-                return Err(Total::Malformed);
+                return Err(Total::HiddenPort);
             }
             ([header[0], header[1], header[2], header[3]], header[13])
         }
         PROTO_UDP => {
-            let header: &[u8; UDP_HEADER] = frame.bytes(offset).ok_or(Total::Malformed)?;
+            let header: &[u8; UDP_HEADER] = frame.bytes(offset).ok_or(Total::HiddenPort)?;
             if length < UDP_HEADER {
-                return Err(Total::Malformed);
+                return Err(Total::HiddenPort);
             }
             ([header[0], header[1], header[2], header[3]], 0)
         }
-        _ => return Err(Total::OtherProtocol),
+        _ => return Err(Total::OtherProtocol.into()),
     };
     let flow = FlowKey {
         remote_addr,

@@ -1,14 +1,14 @@
 //! What becomes of a packet that an interface receives, whichever program sees it: counts it once, for its host if it
 //! is for a steered port, and chooses the worker of a new connection. Has dropped what the deny list denies, what is
-//! above a client's limits and who asks for a rewritten port, nothing else, and changes nothing but ports that are to
+//! above a client's limits or hides from them, and who asks for a rewritten port, nothing else, and changes nothing but ports that are to
 //! be rewritten.
 
 use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;
 use ingress_common::{FlowKey, Total};
 use ingress_ebpf::{
-    decide::{Choice, Decision, decide, ours, rewritten},
-    parse::{Place, Quoted, Segment},
+    decide::{Choice, Decision, decide, decide_hidden, ours, rewritten},
+    parse::{Ends, Place, Quoted, Segment},
 };
 
 use crate::{
@@ -25,6 +25,8 @@ pub(crate) trait Received: EbpfContext {
     fn bytes(&self) -> u64;
     /// What it is about, or the verdict on one that is of no TCP or UDP.
     fn segment(&self) -> Result<Segment, Total>;
+    /// Whom it is from and to.
+    fn ends(&self) -> Option<Ends>;
     /// What it says of a segment, if it is an ICMP error.
     fn quoted(&self) -> Option<Quoted>;
     /// Whether ports are rewritten in what comes by this interface.
@@ -40,7 +42,7 @@ pub(crate) trait Received: EbpfContext {
 #[derive(Clone, Copy)]
 pub(crate) enum Fate {
     Pass,
-    /// The deny list denies its sender, or that has sent too much, or asks for what no client may ask for.
+    /// The deny list denies its sender, or that has sent too much, hides its port, or asks for what no client may ask for.
     Drop,
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn receive(packet: &impl Received) -> Fate {
     let bytes = packet.bytes();
     match packet.segment() {
         Ok(segment) => act(packet, &segment, bytes),
+        Err(Total::HiddenPort) => act_hidden(packet, bytes),
         Err(verdict) => {
             if verdict == Total::OtherProtocol && packet.is_rewritten() {
                 rewrite_quoted(packet);
@@ -99,6 +102,23 @@ fn act(packet: &impl Received, segment: &Segment, bytes: u64) -> Fate {
     }
     count::accepted(packet.nic(), host(flow), bytes);
     Fate::Pass
+}
+
+/// Carries out the decision on a packet whose port cannot be told.
+#[inline(always)]
+fn act_hidden(packet: &impl Received, bytes: u64) -> Fate {
+    let Some(ends) = packet.ends() else { return leave(Total::Malformed, bytes) };
+    match decide_hidden(&Maps, &ends, clients::are_limited) {
+        Some(Decision::Deny(rule)) => {
+            count::denied(rule, bytes);
+            Fate::Drop
+        }
+        Some(Decision::Drop(verdict)) => {
+            count::total(verdict, bytes);
+            Fate::Drop
+        }
+        _ => leave(Total::Malformed, bytes),
+    }
 }
 
 /// Counts what is not for this ingress, and lets it go its way.

@@ -11,7 +11,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Place, Quoted, Segment};
+use ingress_ebpf::parse::{Ends, Place, Quoted, Segment};
 
 use crate::{
     linear,
@@ -45,6 +45,11 @@ impl Received for TcContext {
     #[inline(always)]
     fn segment(&self) -> Result<Segment, Total> {
         linear::segment(self)
+    }
+
+    #[inline(always)]
+    fn ends(&self) -> Option<Ends> {
+        linear::ends(self)
     }
 
     #[inline(always)]

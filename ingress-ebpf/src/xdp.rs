@@ -11,7 +11,7 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use ingress_common::Total;
-use ingress_ebpf::parse::{Place, Quoted, Segment, parse, quoted};
+use ingress_ebpf::parse::{Ends, Place, Quoted, Segment, ends, parse, quoted};
 
 use crate::{
     linear::Linear,
@@ -61,6 +61,11 @@ impl Received for XdpContext {
     }
 
     #[inline(always)]
+    fn ends(&self) -> Option<Ends> {
+        ends(&Linear::new(self.data(), self.data_end()))
+    }
+
+    #[inline(always)]
     fn quoted(&self) -> Option<Quoted> {
         quoted(&Linear::new(self.data(), self.data_end()))
     }
@@ -97,6 +102,12 @@ impl Received for OneBuffer {
     fn segment(&self) -> Result<Segment, Total> {
         let Self(ctx) = self;
         ctx.segment()
+    }
+
+    #[inline(always)]
+    fn ends(&self) -> Option<Ends> {
+        let Self(ctx) = self;
+        ctx.ends()
     }
 
     #[inline(always)]

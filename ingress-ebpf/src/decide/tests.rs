@@ -88,7 +88,7 @@ fn check_packet(node: &Fake, tcp_flags: u8, expected: Decision) {
 
 #[track_caller]
 fn check_lookup(node: &Fake, proto: u8, handoff: Option<Handoff>, expected: Route) {
-    assert_eq!(route(node, &mut flow(proto), |_| handoff), expected);
+    assert_eq!(route(node, &mut flow(proto), |addr| node.deny_entry(addr), |_| handoff), expected);
 }
 
 const SYN: u8 = 0x02;
@@ -241,7 +241,45 @@ fn what_no_rule_denies_goes_on_as_ever() {
     check_packet(&Fake { deny_entry: Some(1), ..serving() }, SYN, steer(0));
     check_fate(&Fake { rule, holds: false, deny_entry: Some(1), ..serving() }, SYN, Err(Total::Transit));
     let default = by_default(default_worker(&flow(PROTO_TCP), 4));
-    check_lookup(&Fake { rule, deny_entry: Some(1), ..serving() }, PROTO_TCP, None, default);
+    for deny_entry in [None, Some(DENY_PASS)] {
+        check_lookup(&Fake { rule, deny_entry, ..serving() }, PROTO_TCP, None, default);
+    }
+    // The fake refuses to be asked.
+    check_lookup(&Fake { deny_entry: Some(1), ..serving() }, PROTO_TCP, None, default);
+}
+
+#[test]
+fn lookup_asks_the_deny_list_once_more_whatever_xdp_has_chosen() {
+    let chosen = Some(Handoff { slot: 8, chosen_by: CHOSEN_BY_XDP, time_ns: NOW });
+    let denying = PortRule { flags: PORT_DENIES, ..RULE };
+    for rule in [denying, PortRule { flags: PORT_DENIES | PORT_REWRITTEN, rewrite_be: 80_u16.to_be(), ..RULE }] {
+        let node = Fake { rule: Some(rule), deny_entry: Some(7), ..serving() };
+        check_lookup(&node, PROTO_TCP, None, Route::Deny);
+        check_lookup(&node, PROTO_TCP, chosen, Route::Deny);
+        check_lookup(&node, PROTO_UDP, None, Route::Leave);
+        check_lookup(&Fake { holds: false, ..node }, PROTO_TCP, None, Route::Leave);
+        check_lookup(&Fake { deny_entry: Some(DENY_PASS), ..node }, PROTO_TCP, chosen, Route::Chosen(8));
+    }
+}
+
+#[test]
+fn who_hides_a_port_is_dropped_where_its_sender_decides() {
+    let ends = Ends { remote_addr: flow(PROTO_TCP).remote_addr, local_addr: flow(PROTO_TCP).local_addr };
+    let rule = Some(PortRule { flags: PORT_DENIES, ..RULE });
+    let ours = Fake { rule, ..serving() };
+    let hung = Fake { heartbeat_ns: 1, ..ours };
+    let hidden = Some(Decision::Drop(Total::HiddenPort));
+    for (node, are_limited, expected) in [
+        (ours, false, None),
+        (ours, true, hidden),
+        (hung, true, None),
+        (Fake { deny_entry: Some(3), ..ours }, false, Some(Decision::Deny(3))),
+        (Fake { deny_entry: Some(3), ..hung }, true, Some(Decision::Deny(3))),
+        (Fake { deny_entry: Some(DENY_PASS), ..ours }, true, None),
+        (Fake { deny_entry: Some(3), holds: false, ..ours }, true, None),
+    ] {
+        assert_eq!(decide_hidden(&node, &ends, || are_limited), expected, "{are_limited}");
+    }
 }
 
 #[test]
@@ -291,7 +329,7 @@ fn connections_are_named_by_the_port_that_their_clients_know() {
     let expected = Handoff { slot: 9, chosen_by: CHOSEN_BY_XDP, time_ns: NOW };
     let mut looked_up = at_rewritten_port();
     let asked = |flow: &FlowKey| (*flow == self::flow(PROTO_TCP)).then_some(expected);
-    assert_eq!(route(&inner, &mut looked_up, asked), Route::Chosen(9));
+    assert_eq!(route(&inner, &mut looked_up, |_| None, asked), Route::Chosen(9));
     assert_eq!(looked_up, flow(PROTO_TCP));
 
     let answer = Segment { flow: at_rewritten_port().reversed(), ..segment(PROTO_TCP, ACK) };

@@ -25,6 +25,19 @@ fn check(what: &str, frame: &[u8], expected: Result<(&str, &str, u8), Total>) {
     assert_eq!(found, expected, "{what}");
 }
 
+/// That the port of a frame from and to the usual ones cannot be told.
+#[track_caller]
+fn check_hidden(what: &str, frame: &[u8]) {
+    let (remote_addr, local_addr) = if frame[14] >> 4 == 4 {
+        (v4_mapped([192, 0, 2, 1]), v4_mapped([198, 51, 100, 7]))
+    } else {
+        let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        (octets("2001:db8::1"), octets("2001:db8::7"))
+    };
+    check(what, frame, Err(Total::HiddenPort));
+    assert_eq!(ends(&frame), Some(Ends { remote_addr, local_addr }), "{what}");
+}
+
 const V4: Result<(&str, &str, u8), Total> = Ok(("[::ffff:192.0.2.1]:40000", "[::ffff:198.51.100.7]:80", 0x02));
 const V4_UDP: Result<(&str, &str, u8), Total> = Ok(("[::ffff:192.0.2.1]:40000", "[::ffff:198.51.100.7]:80", 0));
 const V6: Result<(&str, &str, u8), Total> = Ok(("[2001:db8::1]:40000", "[2001:db8::7]:80", 0x02));
@@ -167,7 +180,7 @@ fn six_extension_headers_are_skipped_in_any_order() {
     ];
     check("all six", &v6(&all), V6);
     let seven: Vec<_> = all.iter().cloned().chain([(60, options(0))]).collect();
-    check("seven", &v6(&seven), Err(Total::Malformed));
+    check_hidden("seven", &v6(&seven));
 }
 
 #[test]
@@ -190,19 +203,37 @@ fn headers_that_contradict_themselves_are_malformed() {
     check("version 6 under the EtherType of 4", &change(14, 0x65), Err(Total::Malformed));
     check("header of 16 bytes", &change(14, 0x44), Err(Total::Malformed));
     check("datagram shorter than its header", &change(17, 19), Err(Total::Malformed));
-    check("datagram ends in the TCP header", &change(17, 39), Err(Total::Malformed));
-    check("TCP header of 16 bytes", &change(14 + 20 + 12, 0x40), Err(Total::Malformed));
-    check("TCP header beyond the datagram", &change(14 + 20 + 12, 0x60), Err(Total::Malformed));
+    check_hidden("datagram ends in the TCP header", &change(17, 39));
+    check_hidden("TCP header of 16 bytes", &change(14 + 20 + 12, 0x40));
+    check_hidden("TCP header beyond the datagram", &change(14 + 20 + 12, 0x60));
     let mut big = v4(&tcp(5, 0));
     big[16..18].fill(0);
     check("BIG TCP announces no length", &big, V4);
     let mut v6 = v6(&[(60, options(1))]);
     v6[19] = 8;
-    check("payload shorter than its extensions", &v6, Err(Total::Malformed));
+    check_hidden("payload shorter than its extensions", &v6);
 }
 
 #[test]
-fn frame_cut_anywhere_in_its_headers_is_malformed() {
+fn first_fragment_without_its_whole_header_hides_its_port() {
+    for length in [8, 16] {
+        let piece = &tcp(5, 0)[..length];
+        check_hidden("v4", &ethernet(&[], 0x0800, &ipv4(0, 0x2000, 6, piece)));
+        check_hidden("v6", &ethernet(&[], 0x86dd, &ipv6(&[(44, fragment(0))], 6, piece)));
+        // The frame goes on, with what looks like the rest of the header: the datagram does not.
+        let mut padded = ethernet(&[], 0x0800, &ipv4(0, 0x2000, 6, piece));
+        padded.extend(&tcp(5, 0)[length..]);
+        check_hidden("v4, padded", &padded);
+        let mut padded = ethernet(&[], 0x86dd, &ipv6(&[(44, fragment(0))], 6, piece));
+        padded.extend(&tcp(5, 0)[length..]);
+        check_hidden("v6, padded", &padded);
+    }
+    check_hidden("options in the next one", &ethernet(&[], 0x0800, &ipv4(0, 0x2000, 6, &tcp(10, 4))));
+    check_hidden("headers in the next one", &ethernet(&[], 0x86dd, &ipv6(&[(44, fragment(0))], 60, &[])));
+}
+
+#[test]
+fn frame_cut_anywhere_in_its_headers_is_malformed_or_hides_its_port() {
     let all = [(0, options(0)), (60, options(1)), (43, options(2)), (44, fragment(0)), (51, authentication(4))];
     for frame in [
         v4(&tcp(5, 0)),
@@ -212,8 +243,19 @@ fn frame_cut_anywhere_in_its_headers_is_malformed() {
         v6(&all),
     ] {
         assert!(parse(&&*frame).is_ok());
+        // Where the part of the IP header ends that has the addresses.
+        let network = match frame[12..14] {
+            [0x08, 0x00] => 34,
+            [0x86, 0xdd] => 54,
+            _ => 42,
+        };
         for length in 0..frame.len() {
-            check(&format!("cut at {length}"), &frame[..length], Err(Total::Malformed));
+            let (what, cut) = (format!("cut at {length}"), &frame[..length]);
+            if length < network {
+                check(&what, cut, Err(Total::Malformed));
+            } else {
+                check(&what, cut, Err(Total::HiddenPort));
+            }
         }
     }
 }

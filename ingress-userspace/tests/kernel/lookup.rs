@@ -11,6 +11,7 @@ use ingress_common::{Handoff, Nic, Total, flow::PROTO_TCP, map::NICS, steer::CHO
 use ingress_userspace::datapath::{Datapath, Options, SteeredPort, flow_key};
 
 use crate::{
+    deny::deny,
     handoffs::Handoffs,
     sandbox::{ip, sandboxed},
 };
@@ -121,6 +122,27 @@ fn empty_slot_refuses_at_once_and_wrong_family_is_counted() {
         drop(listener);
         assert!(refused(NODE4), "slots empty themselves");
         assert_eq!(lookups(&datapath), [0, 1, 0, 3, 1]);
+    });
+}
+
+/// No program sees what loopback receives here, as none sees through what hides its port.
+#[test]
+fn who_is_denied_gets_no_connection_from_the_lookup_either() {
+    sandboxed(|sandbox| {
+        let datapath = serving(&sandbox.options(&[]));
+        let listener = TcpListener::bind("[::]:0").expect("listens");
+        for slot in [4, 5] {
+            datapath.register_listener(slot, listener.as_fd()).expect("registered");
+        }
+        let from = |addr: [u8; 4]| connect_from(addr.into(), NODE4.parse().expect("an address"), |_| ());
+        assert!(from([127, 0, 0, 9]).is_ok());
+        deny(&datapath, "127.0.0.8/29", "127.0.0.10/32");
+        let refused = from([127, 0, 0, 9]).expect_err("denied").kind();
+        assert_eq!(refused, ErrorKind::ConnectionRefused);
+        assert!(from([127, 0, 0, 10]).is_ok(), "a hop");
+        assert!(from([127, 0, 0, 1]).is_ok(), "nobody who is listed");
+        assert_eq!(lookups(&datapath), [0, 3, 0, 0, 0]);
+        assert_eq!(datapath.totals().expect("totals").get(Total::LookupDenied).packets, 1);
     });
 }
 

@@ -16,6 +16,7 @@ mod drops;
 mod figures;
 mod frames;
 mod handoffs;
+mod hidden;
 mod limits;
 mod lookup;
 mod measure;
