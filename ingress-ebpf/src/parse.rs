@@ -114,7 +114,7 @@ pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
     let transport = match ethertype {
         IPV4 => ipv4(frame, offset)?,
         IPV6 => ipv6(frame, offset)?,
-        _ => return Err(Total::NotIp.into()),
+        _ => return Err(Total::NotIp),
     };
     segment(frame, &transport)
 }
@@ -336,7 +336,7 @@ fn segment(frame: &impl Frame, transport: &Transport) -> Result<Segment, Total> 
             }
             ([header[0], header[1], header[2], header[3]], 0)
         }
-        _ => return Err(Total::OtherProtocol.into()),
+        _ => return Err(Total::OtherProtocol),
     };
     let flow = FlowKey {
         remote_addr,
