@@ -3,6 +3,7 @@
 
 pub mod oci;
 mod programs;
+mod sbom;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,8 @@ use crate::{progress, workspace};
 
 /// What `image --help` says below the options.
 pub const AFTER_HELP: &str = "\
-Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, the same bytes
+Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, and
+xdp-ingress.cdx.json, the crates of the first as CycloneDX, which is also in the image. They are the same bytes
 whenever the sources and the toolchain are the same, except with --pgo. The C library is musl where the toolchain has
 that target and `musl-gcc` is there, else glibc. The names are localhost/xdp-ingress:TAG and localhost/echo-server:TAG,
 which no node tries to fetch from a public registry. With --dev the programs are those that tests and demo use, packed
@@ -61,6 +63,9 @@ pub struct Args {
     #[arg(long, conflicts_with = "dev")]
     pgo: bool,
 }
+
+/// The crates in the product's image.
+const SBOM: &str = "xdp-ingress.cdx.json";
 
 /// An image that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +119,12 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     let mut product = image(programs::XDP_INGRESS, tag, "Kubernetes ingress controller with an XDP data path");
     product.command = vec!["run".to_owned()];
     product.files = licences.collect::<Result<_>>()?;
+    let components = sbom::write().context("cannot tell what the image is made of")?;
+    fs::create_dir_all(output).with_context(|| format!("cannot make `{}`", output.display()))?;
+    let beside = output.join(SBOM);
+    fs::write(&beside, &components).with_context(|| format!("cannot write `{}`", beside.display()))?;
+    let path = format!("/usr/share/doc/xdp-ingress/{SBOM}");
+    product.files.push(File { path, mode: 0o644, content: components });
     let echo = image(programs::ECHO_SERVER, tag, "HTTP server for tests that says who it is and what it received");
     Ok(Images {
         xdp_ingress: write(product, &place.join(programs::XDP_INGRESS), profile, output)?,
