@@ -223,6 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_path_is_no_more_than_text() {
+        // What was, elsewhere, the end of a line, of a statement or of a block in a configuration.
+        for path in ["/a;b", "/a{b}", "/a#b", "/a\"b", "/a\nb", "/a\r\nb", "/a b", "/a$b", "/a\\b", "/a'b"] {
+            for made in [PathMatch::exact(path), PathMatch::prefix(path)] {
+                let made = made.expect("text");
+                assert_eq!(made.as_str(), path);
+                assert!(
+                    made.matches(path) && !made.matches("/a") && !made.matches("/") && !made.matches("/b"),
+                    "{path}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn escapes_of_unreserved_characters_are_decoded() {
         for (path, expect) in [
             ("/", "/"),

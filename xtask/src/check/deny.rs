@@ -1,5 +1,5 @@
 //! The rules of `deny.toml` about dependencies: by cargo-deny where it is installed, else by a small reading of the same
-//! file. The small reading knows licences, sources and banned crates; advisories need the network and are cargo-deny's.
+//! file. The small reading knows licences, sources and banned crates; `advisories.rs` knows of vulnerabilities.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -92,10 +92,7 @@ pub(super) fn run() -> Result<()> {
         let rules = ["deny", "--workspace", "--locked", "check", "licenses", "bans", "sources"];
         return process::run(build::cargo().args(rules));
     }
-    progress::warn(
-        "cargo-deny is not installed; xtask reads `deny.toml` itself: licences, sources and banned crates. \
-         Security advisories are NOT looked at (`cargo install --locked cargo-deny && cargo deny check advisories`)",
-    );
+    progress::warn("cargo-deny is not installed; xtask reads `deny.toml` itself: licences, sources and banned crates");
     let text = fs::read_to_string(workspace::root().join("deny.toml")).context("cannot read `deny.toml`")?;
     let config: Config = toml::from_str(&text).context("cannot understand `deny.toml`")?;
     let text = fs::read_to_string(workspace::root().join("Cargo.lock")).context("cannot read `Cargo.lock`")?;

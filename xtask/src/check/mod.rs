@@ -1,9 +1,11 @@
 //! `cargo xtask check`: everything that can be said about the sources without running them.
 //! It changes no file; where a tool can repair what it finds, the message names the command.
 
+mod advisories;
 mod deny;
 mod licence;
 mod packaging;
+mod security;
 mod walls;
 
 use std::process::Command;
@@ -19,8 +21,9 @@ pub const AFTER_HELP: &str = "\
 Checks: format (rustfmt), lints (clippy, warnings are errors), fuzz targets (they compile), walls (each feature of
 ingress-userspace compiles alone, and the pure modules name no IO crate), kernel programs (they build for BPF), docs
 (rustdoc, warnings are errors), dependencies (deny.toml: licences, sources, banned crates, one TLS crypto provider),
-spelling (typos), packaging (the manifests and the chart of deploy/ render and say the same, the schema refuses
-mistakes; needs Go, see setup --help).
+spelling (typos), advisories (Cargo.lock against the snapshot in advisories.toml, offline), security (each row of
+docs/security.md names a test that exists or is known to be open), packaging (the manifests and the chart of deploy/
+render and say the same, the schema refuses mistakes; needs Go, see setup --help).
 
 Examples:
   cargo xtask check
@@ -39,6 +42,8 @@ enum Check {
     Format,
     Spelling,
     Dependencies,
+    Advisories,
+    Security,
     Packaging,
     Walls,
     KernelPrograms,
@@ -66,6 +71,8 @@ impl Check {
             Self::Format => "format",
             Self::Spelling => "spelling",
             Self::Dependencies => "dependencies",
+            Self::Advisories => "advisories",
+            Self::Security => "security",
             Self::Packaging => "packaging",
             Self::Walls => "walls",
             Self::KernelPrograms => "kernel programs",
@@ -85,6 +92,8 @@ impl Check {
             }
             Self::Spelling => spelling()?,
             Self::Dependencies => deny::run()?,
+            Self::Advisories => advisories::run()?,
+            Self::Security => security::run()?,
             Self::Packaging => return packaging::run(),
             Self::Walls => walls::run()?,
             Self::KernelPrograms => build::kernel_programs()?,

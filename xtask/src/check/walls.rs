@@ -72,7 +72,7 @@ fn has_word(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word)
 }
 
-fn rust_files(path: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn rust_files(path: &Path) -> Result<Vec<PathBuf>> {
     let meta = fs::metadata(path)
         .with_context(|| format!("`{}` is gone; move its wall in `xtask/src/check/walls.rs`", path.display()))?;
     if meta.is_file() {

@@ -162,3 +162,26 @@ pub(super) fn shorten(value: &str) -> String {
         None => value.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_named_and_never_reached_by_a_path() {
+        let own = |name: &str| Some(ObjectName::new("mine", name));
+        for (value, expect) in [
+            ("users", own("users")),
+            ("mine/users", own("users")),
+            ("other/users", None),
+            ("../other/users", None),
+            ("/users", None),
+            ("mine/", None),
+            ("", None),
+            // A name that no object can have.
+            ("mine/../other/users", own("../other/users")),
+        ] {
+            assert_eq!(own_object(value, "mine"), expect, "{value}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Known vulnerabilities of the packages in `Cargo.lock`, by the snapshot of RustSec advisories in `advisories.toml`. It needs no
+//! network; what was published after the snapshot it does not know.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use semver::{Version, VersionReq};
+use serde::Deserialize;
+
+use crate::{progress, workspace};
+
+const SNAPSHOT: &str = "advisories.toml";
+/// An older snapshot is named.
+const DAYS_MAX: i64 = 30;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Snapshot {
+    /// The day of the look: `YYYY-MM-DD`.
+    taken: String,
+    advisory: Vec<Advisory>,
+}
+
+/// As RustSec has it, by the names of its format.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advisory {
+    id: String,
+    package: String,
+    /// What goes wrong.
+    title: String,
+    patched: Vec<VersionReq>,
+    #[serde(default)]
+    unaffected: Vec<VersionReq>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LockFile {
+    package: Vec<Locked>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Locked {
+    name: String,
+    version: Version,
+}
+
+/// Checks the lock file.
+///
+/// # Errors
+/// When a package has a known vulnerability, or a file cannot be read.
+pub(super) fn run() -> Result<()> {
+    let (snapshot, lock): (Snapshot, LockFile) = (read(SNAPSHOT)?, read("Cargo.lock")?);
+    let hits = hits(&snapshot, &lock);
+    if !hits.is_empty() {
+        bail!("packages with known vulnerabilities (`cargo update --package NAME`):\n  {}", hits.join("\n  "));
+    }
+    let age = today()? - day(&snapshot.taken)?;
+    if age > DAYS_MAX {
+        progress::warn(&format!(
+            "the advisories in `{SNAPSHOT}` are {age} days old: later ones are NOT looked at. Bring it up to date from \
+             https://rustsec.org, or run `cargo audit`"
+        ));
+    }
+    let Snapshot { taken, advisory } = snapshot;
+    let (packages, known) = (lock.package.len(), advisory.len());
+    progress::note(&format!("none of {packages} packages is hit by the {known} advisories of {taken}"));
+    Ok(())
+}
+
+fn read<T: for<'de> Deserialize<'de>>(name: &str) -> Result<T> {
+    let text = fs::read_to_string(workspace::root().join(name)).with_context(|| format!("cannot read `{name}`"))?;
+    toml::from_str(&text).with_context(|| format!("cannot understand `{name}`"))
+}
+
+fn hits(snapshot: &Snapshot, lock: &LockFile) -> Vec<String> {
+    let pairs = snapshot.advisory.iter().flat_map(|advisory| {
+        let same = lock.package.iter().filter(|locked| locked.name == advisory.package);
+        same.map(move |locked| (advisory, locked))
+    });
+    let hit = |(advisory, locked): &(&Advisory, &Locked)| {
+        let mut fine = advisory.patched.iter().chain(&advisory.unaffected);
+        !fine.any(|versions| versions.matches(&locked.version))
+    };
+    let shown = |(Advisory { id, title, .. }, Locked { name, version }): (&Advisory, &Locked)| {
+        format!("`{name}` {version}: {title} (https://rustsec.org/advisories/{id})")
+    };
+    pairs.filter(hit).map(shown).collect()
+}
+
+fn today() -> Result<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    Ok(i64::try_from(since.as_secs() / 86_400)?)
+}
+
+/// Days since 1970 of a date of the Gregorian calendar.
+fn day(date: &str) -> Result<i64> {
+    let parts: Vec<i64> = date.split('-').map(str::parse).collect::<Result<_, _>>().context("a date is YYYY-MM-DD")?;
+    let [year, month @ 1..=12, day @ 1..=31] = parts[..] else { bail!("`{date}` is no date; it is YYYY-MM-DD") };
+    // A year that begins in March ends with the leap day, if there is one.
+    let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+    let before = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    Ok(before + (153 * month + 2) / 5 + day - 1 - 719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_neither_patched_nor_unaffected_is_hit() {
+        let snapshot: Snapshot = toml::from_str(
+            r#"
+            taken = "2026-11-23"
+            [[advisory]]
+            id = "RUSTSEC-2026-0001"
+            package = "it"
+            title = "it breaks"
+            patched = [">=1.2.3, <2.0.0-alpha.1", ">=2.0.1"]
+            unaffected = ["<1.0.0"]
+            [[advisory]]
+            id = "RUSTSEC-2026-0002"
+            package = "never"
+            title = "nobody mends it"
+            patched = []
+            "#,
+        )
+        .unwrap();
+        let check = |name: &str, version: &str, expect: bool| {
+            let lock = format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"");
+            let found = hits(&snapshot, &toml::from_str(&lock).unwrap());
+            assert_eq!(!found.is_empty(), expect, "{name} {version}: {found:?}");
+        };
+        check("it", "0.9.0", false);
+        check("it", "1.0.0", true);
+        check("it", "1.2.2", true);
+        check("it", "1.2.3", false);
+        check("it", "2.0.0", true);
+        check("it", "2.0.1", false);
+        check("other", "1.0.0", false);
+        check("never", "7.0.0", true);
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (date, expect) in
+            [("1970-01-01", 0), ("2000-02-29", 11_016), ("2000-03-01", 11_017), ("2026-11-23", 20_780)]
+        {
+            assert_eq!(day(date).unwrap(), expect, "{date}");
+        }
+        for date in ["", "2026-13-01", "2026-11", "yesterday"] {
+            assert!(day(date).is_err(), "{date}");
+        }
+    }
+
+    #[test]
+    fn the_snapshot_is_understood_and_names_packages_of_the_lock_file() {
+        let (snapshot, lock): (Snapshot, LockFile) = (read(SNAPSHOT).unwrap(), read("Cargo.lock").unwrap());
+        assert!(day(&snapshot.taken).is_ok());
+        for Advisory { id, package, .. } in &snapshot.advisory {
+            assert!(lock.package.iter().any(|locked| locked.name == *package), "{id}: nobody uses `{package}`");
+        }
+    }
+}
