@@ -12,6 +12,8 @@ mod counters;
 mod datagrams;
 #[path = "proxy/drain.rs"]
 mod drain;
+#[path = "proxy/early.rs"]
+mod early;
 #[path = "proxy/frames.rs"]
 mod frames;
 #[path = "proxy/framing/mod.rs"]

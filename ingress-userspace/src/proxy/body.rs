@@ -11,7 +11,6 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use ingress_common::{HostL7Cell, StatusClass};
 use tokio::time::timeout;
 
@@ -25,6 +24,7 @@ use super::{
     intake::Tap,
     mirror::BodyCopy,
     pipe::{Pipe, WORTHWHILE},
+    rest::{Rest, Unread},
     upstream::{BodyError, BoxError, Outgoing, Part, ResponseBody, h2},
 };
 use crate::model::Offer;
@@ -38,8 +38,7 @@ const RECORD_MAX: usize = 16 * 1024;
 /// The body of a client's request.
 #[derive(Debug)]
 pub(super) struct RequestBody {
-    /// `None` if there is nothing to come.
-    incoming: Option<Incoming>,
+    incoming: Unread,
     /// Where it may come from through pipes.
     tap: Option<Tap>,
     /// How many bytes may still come.
@@ -88,14 +87,14 @@ impl RequestBody {
     ///
     /// # Errors
     /// If it says that it is longer.
-    pub(super) fn new(incoming: Incoming, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
+    pub(super) fn new(incoming: Unread, max: Option<u64>, in_flight: &InFlight) -> Result<Self, TooLarge> {
         let left = max.unwrap_or(u64::MAX);
         if incoming.size_hint().lower() > left {
             return Err(TooLarge);
         }
         Ok(Self {
             tap: Tap::new(in_flight.conn(), incoming.size_hint().exact()),
-            incoming: Some(incoming),
+            incoming,
             left,
             bytes: counters::Bytes::new(in_flight.cell(), Direction::In),
             without_trailers: false,
@@ -107,7 +106,7 @@ impl RequestBody {
     /// None, of a request whose bytes count in `cell`.
     pub(super) fn none(cell: &'static HostL7Cell) -> Self {
         let bytes = counters::Bytes::new(cell, Direction::In);
-        Self { incoming: None, tap: None, left: 0, bytes, without_trailers: false, told: None, copy: None }
+        Self { incoming: Unread::none(), tap: None, left: 0, bytes, without_trailers: false, told: None, copy: None }
     }
 
     /// Lets no trailers pass.
@@ -129,7 +128,7 @@ impl RequestBody {
     /// Another of the same, if there is nothing to come.
     pub(super) fn spare(&self) -> Option<Self> {
         self.is_end_stream().then(|| Self {
-            incoming: None,
+            incoming: Unread::none(),
             tap: None,
             left: self.left,
             bytes: self.bytes.another(),
@@ -145,9 +144,8 @@ impl RequestBody {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let to_come = incoming.size_hint().lower();
-        let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
+        let to_come = self.incoming.size_hint().lower();
+        let frame = std::task::ready!(self.incoming.poll_frame(cx));
         let mut frame = frame.map(|frame| frame.map_err(BoxError::from));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
             if self.without_trailers {
@@ -203,11 +201,11 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
+        self.incoming.size_hint()
     }
 }
 
@@ -249,10 +247,11 @@ impl Body {
         Self::new(Source::Own(text), class, ended, in_flight)
     }
 
-    fn new(source: Source, class: StatusClass, ended: bool, mut in_flight: InFlight) -> Self {
+    fn new(mut source: Source, class: StatusClass, ended: bool, mut in_flight: InFlight) -> Self {
         let bytes = counters::Bytes::new(in_flight.cell(), Direction::Out);
         // Nothing to wait for: the head is the whole response.
         if ended {
+            source.leave(in_flight.conn());
             in_flight.finish(class);
         }
         let in_flight = Some(in_flight);
@@ -262,6 +261,11 @@ impl Body {
     /// Whether it is a response of an upstream, and none of our own.
     pub(super) fn is_of_pod(&self) -> bool {
         matches!(self.source, Source::Http1(_) | Source::Http2(_))
+    }
+
+    /// How many bytes of the request's body are still to come at least, where the response is all there.
+    pub(super) fn unsent(&self) -> u64 {
+        if let Source::Http1(body) = &self.source { body.unsent() } else { 0 }
     }
 
     /// Has what is to come compressed. Before the first frame only.
@@ -355,6 +359,7 @@ impl HttpBody for Body {
         let ended = this.rest.is_empty() && this.source.is_end_stream();
         if frame.is_none() || (matches!(frame, Some(Ok(_))) && ended) {
             this.bytes.flush();
+            this.source.leave(in_flight.conn());
             in_flight.finish(this.class);
         }
         Poll::Ready(frame)
@@ -377,6 +382,15 @@ impl Source {
     fn read_small(&mut self, small: bool) {
         if let Self::Http1(body) = self {
             body.read_small(small);
+        }
+    }
+
+    /// The response has ended: what the pod did not get yet of the request is left to the client's connection.
+    fn leave(&mut self, conn: &Conn) {
+        if let Self::Http1(body) = self
+            && let Some(rest) = body.take_rest()
+        {
+            conn.leave(Rest::Upload(rest));
         }
     }
 

@@ -2,7 +2,7 @@
 //! and `serve` answers its requests.
 
 use std::{
-    cell::{Cell, OnceCell, RefCell},
+    cell::{Cell, OnceCell, Ref, RefCell},
     net::{IpAddr, SocketAddr},
     rc::{Rc, Weak},
     task::{Context, Waker},
@@ -26,6 +26,7 @@ use super::{
     progress::Progress,
     proxy_protocol::{Header, Introduction},
     relief,
+    rest::{Left, Rest},
     shared::FlowTable,
     speak::PIECE,
     tunnel::Tunnel,
@@ -83,6 +84,7 @@ struct Extras {
     piped: Piped,
     /// Of the request whose head was read last.
     intake: RefCell<Weak<Intake>>,
+    left: RefCell<Left>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,6 +322,22 @@ impl Conn {
         if let Some(extras) = self.extras.get() {
             *extras.intake.borrow_mut() = Weak::new();
         }
+    }
+
+    /// A request was answered, and this is what its client still sends. What is too long is not read.
+    pub(super) fn leave(&self, rest: Rest) {
+        let too_long = self.extras().left.borrow_mut().add(rest);
+        drop(too_long);
+        self.wake();
+    }
+
+    pub(super) fn take_rests(&self) -> Vec<Rest> {
+        self.extras.get().map_or_else(Vec::new, |extras| extras.left.borrow_mut().take())
+    }
+
+    /// What is left of bodies of answered requests, if anything ever was.
+    pub(super) fn left(&self) -> Option<Ref<'_, Left>> {
+        self.extras.get().map(|extras| extras.left.borrow())
     }
 
     /// Orders only ever become stricter. Whether this one is.

@@ -196,9 +196,9 @@ pub(super) fn preflight() -> Answer {
     response
 }
 
-/// What remains of the body is not read, so the connection ends.
+/// What remains of the body is discarded, as `rest` says.
 pub(super) fn body_too_large() -> Answer {
-    closing(answer(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large"))
+    answer(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large")
 }
 
 /// A rule that cannot be honoured. Which it is, is for the owner of the rule to read in its events, not for clients.

@@ -69,6 +69,7 @@ mod refusal;
 mod relief;
 mod remembered;
 mod request_id;
+mod rest;
 mod scan;
 mod serve;
 mod server;

@@ -88,7 +88,8 @@ impl Progress {
         self.reading.get()
     }
 
-    /// Our side has ended; the client has as long as for a head to close its own.
+    /// Our side has ended, and something may just have come; the client has as long as for a head to send more, or to
+    /// close its own.
     pub(super) fn linger(&self, now: Instant) {
         self.place.set(Place::Head);
         self.since.set(now);

@@ -26,6 +26,7 @@ use super::{
     conn::{Conn, Order},
     outbox::Outbox,
     pipe::end_turn,
+    rest::Rests,
     serve::serve,
     tunnel,
     wire::Wire,
@@ -168,7 +169,7 @@ async fn until_ordered<H>(conn: &Rc<Conn>, mut hyper: Pin<&mut H>, finish: impl 
 where
     H: Future<Output = hyper::Result<()>>,
 {
-    let mut finishing = false;
+    let (mut finishing, mut rests) = (false, Rests::default());
     std::future::poll_fn(|cx| {
         conn.listen(cx);
         match conn.ordered() {
@@ -192,7 +193,8 @@ where
                 // a field. What the wire refuses it counts.
                 Poll::Ready(Ended::Cut)
             }
-            Poll::Pending if conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
+            // Until hyper has the end of a body it does not rest.
+            Poll::Pending if !rests.poll(conn, cx) && conn.is_to_be_parked() => Poll::Ready(Ended::Resting),
             Poll::Pending => {
                 if conn.is_to_be_polled_again() {
                     end_turn(cx);

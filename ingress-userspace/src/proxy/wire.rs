@@ -9,6 +9,7 @@ use std::{
     rc::Rc,
     sync::atomic::Ordering::Relaxed,
     task::{Context, Poll, ready},
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -30,8 +31,10 @@ use super::{
 /// 400 and closes, and no service is called.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
-/// Most bytes read and thrown away at the end of a connection.
-const LINGER_MAX: usize = 16 * 1024 * 1024;
+/// Most bytes read and discarded at the end of a connection, and for how long at most. What a client sends meanwhile it
+/// could as well send to a pod; time is what it costs us, and how long it may be silent is for `Progress`.
+const LINGER_MAX: usize = 256 * 1024 * 1024;
+const LINGER_TIME: Duration = Duration::from_secs(30);
 
 /// For how much room of hyper's a pipe is filled. hyper begins with half of that and goes on with more where a client
 /// fills it: of one that sends less at a time a pipe would cost more calls than it saves copies.
@@ -48,8 +51,15 @@ pub(super) struct Wire<IO> {
     /// What was read but is not delivered yet: what came after the head of a WebSocket handshake, until it is answered,
     /// one read at most; or what was read before there was a wire.
     held: Vec<u8>,
-    /// Bytes that may still be thrown away; `None` until our side has ended.
-    linger: Option<usize>,
+    /// `None` until our side has ended.
+    linger: Option<Linger>,
+}
+
+/// What may still be read and discarded.
+#[derive(Clone, Copy)]
+struct Linger {
+    left: usize,
+    since: Instant,
 }
 
 /// What looks at the bytes.
@@ -274,13 +284,17 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
     }
 
     /// Reads on until the client closes its side, too. Closing a socket with unread bytes resets the connection, which
-    /// can take our last response from a client that is still sending (RFC 9112, 9.6). `Progress` bounds the time.
+    /// can take our last response from a client that is still sending (RFC 9112, 9.6).
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = [MaybeUninit::uninit(); 8 * 1024];
-        while let Some(left @ 1..) = self.linger {
+        while let Some(Linger { left: left @ 1.., since }) = self.linger {
             let mut buf = ReadBuf::uninit(&mut bytes);
             let ended = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf)).is_err() || buf.filled().is_empty();
-            self.linger = Some(if ended { 0 } else { left.saturating_sub(buf.filled().len()) });
+            let now = self.conn.worker.now();
+            let ended = ended || now.saturating_duration_since(since) >= LINGER_TIME;
+            let left = if ended { 0 } else { left.saturating_sub(buf.filled().len()) };
+            self.linger = Some(Linger { left, since });
+            self.conn.progress.linger(now);
         }
         Poll::Ready(Ok(()))
     }
@@ -416,8 +430,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<IO> {
                     }
                 }
             }
-            this.linger = Some(if lingers { LINGER_MAX } else { 0 });
-            this.conn.progress.linger(this.conn.worker.now());
+            let now = this.conn.worker.now();
+            this.linger = Some(Linger { left: if lingers { LINGER_MAX } else { 0 }, since: now });
+            this.conn.progress.linger(now);
         }
         this.poll_linger(cx)
     }

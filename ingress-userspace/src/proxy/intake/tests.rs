@@ -27,6 +27,7 @@ use crate::{
         body::RequestBody,
         pipe::Pipes,
         piped::tests::{bytes, pair, serving},
+        rest::Unread,
         speak,
         upstream::{Outgoing as _, Part},
         wire::Wire,
@@ -193,7 +194,8 @@ async fn send(worker: &Rc<Worker>, length: usize, takes_pipe: TakesPipe) -> (Vec
             async move {
                 conn.take_head();
                 let in_flight = conn.begin(HostId(0));
-                let body = RequestBody::new(request.into_body(), None, &in_flight).expect("not too large");
+                let body =
+                    RequestBody::new(Unread::new(&conn, request.into_body()), None, &in_flight).expect("not too large");
                 *came.lock().expect("unpoisoned") = Some(read(body, takes_pipe).await);
                 Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
             }

@@ -3,7 +3,6 @@
 use std::{convert::Infallible, future::Future, rc::Rc};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
-use http_body::Body as _;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 
 use crate::{
@@ -27,6 +26,7 @@ use super::{
     mirror,
     offence::Offence,
     request_id::RequestId,
+    rest::{REST_MAX, Unread},
     session::Session,
     snapshot::Snapshot,
     traces::Trace,
@@ -55,6 +55,7 @@ pub(super) fn serve(
     conn.take_head();
     #[cfg(test)]
     crate::panics::provoke(&parts.headers);
+    let incoming = Unread::new(&conn, incoming);
     async move {
         let snapshot = conn.worker.snapshot();
         let bodiless = parts.method == Method::HEAD;
@@ -70,7 +71,10 @@ pub(super) fn serve(
         let (parts, teller) = (&*telling.request, &mut telling.teller);
         let mut response = match Matching::of(&conn, &snapshot, parts) {
             Ok(ref matching) => matching.act(&conn, &snapshot, parts, incoming, client, teller).await,
-            Err(Refusal { host, answer }) => own(begin(&conn, host, teller.as_deref()), *answer, bodiless),
+            Err(Refusal { host, answer }) => {
+                drop(incoming);
+                own(begin(&conn, host, teller.as_deref()), *answer, bodiless)
+            }
         };
         // Only answers of our own have extensions.
         if let Some(offence) = response.extensions_mut().remove::<Offence>() {
@@ -81,12 +85,23 @@ pub(super) fn serve(
             conn.decline();
         }
         // Tells the client before it loses a request to the close; HTTP/2 has GOAWAY for that.
-        if parts.version != Version::HTTP_2 && !conn.worker.keeps_alive() && !switched {
+        if parts.version != Version::HTTP_2
+            && !switched
+            && (!conn.worker.keeps_alive() || leaves_too_much(&conn, parts, &response))
+        {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            // It is read, if it still comes, while the connection lingers.
+            drop(conn.take_rests());
         }
         telling.answered(response.status().as_u16());
         Ok(response)
     }
+}
+
+/// Whether what is still to come of the request's body is more than can be waited for before the next request.
+fn leaves_too_much(conn: &Conn, request: &Parts, response: &Response<Body>) -> bool {
+    response.body().unsent() > REST_MAX
+        || conn.left().is_some_and(|left| left.ends(&request.headers, response.headers()))
 }
 
 /// Begins a request, and its line of the access log if it is to have one.
@@ -113,7 +128,7 @@ impl Matching<'_> {
         conn: &Rc<Conn>,
         snapshot: &Snapshot,
         parts: &Parts,
-        incoming: Incoming,
+        incoming: Unread,
         asked: Asked,
         teller: &mut Option<Box<Teller>>,
     ) -> Response<Body> {

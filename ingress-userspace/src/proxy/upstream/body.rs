@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::{
     BodyError, Outgoing, Waiting,
-    exchange::Transfer,
+    exchange::{Rest, Transfer},
     framing::{Decoded, Decoder, Framing},
 };
 use crate::proxy::pipe::{Pipe, Pipes};
@@ -29,6 +29,8 @@ pub struct ResponseBody<B> {
     transfer: Option<Box<Transfer<B>>>,
     decoder: Decoder,
     keep_alive: bool,
+    /// What is still to be sent, once the response has ended.
+    rest: Option<Rest<B>>,
     /// The last read filled its buffer: there is more where it came from.
     plenty: bool,
     /// No large buffer is taken, however much is to come.
@@ -38,7 +40,7 @@ pub struct ResponseBody<B> {
 impl<B: Outgoing> ResponseBody<B> {
     pub(super) fn new(transfer: Box<Transfer<B>>, framing: Framing, keep_alive: bool) -> Self {
         let decoder = Decoder::new(framing, transfer.limits.headers_max);
-        let mut body = Self { transfer: Some(transfer), decoder, keep_alive, plenty: false, small: false };
+        let mut body = Self { transfer: Some(transfer), decoder, keep_alive, rest: None, plenty: false, small: false };
         if body.decoder.is_end() {
             // Nobody polls a body that is empty.
             body.end(&mut Context::from_waker(std::task::Waker::noop()));
@@ -61,6 +63,19 @@ impl<B: Outgoing> ResponseBody<B> {
     pub(in crate::proxy) fn unread(&self) -> u64 {
         match (&self.transfer, self.decoder.remaining()) {
             (Some(transfer), Some(left)) if transfer.is_plain() => left.saturating_sub(transfer.buffer.len() as u64),
+            _ => 0,
+        }
+    }
+
+    /// What is still to be sent of the request, now that the response has ended, if its connection is worth it.
+    pub(in crate::proxy) fn take_rest(&mut self) -> Option<Rest<B>> {
+        self.rest.take()
+    }
+
+    /// How many bytes the request's body has to come at least, where all of the response has been read.
+    pub(in crate::proxy) fn unsent(&self) -> u64 {
+        match (&self.transfer, self.decoder.remaining()) {
+            (Some(transfer), Some(left)) if left <= transfer.buffer.len() as u64 => transfer.unsent(),
             _ => 0,
         }
     }
@@ -128,8 +143,14 @@ impl<B: Outgoing> ResponseBody<B> {
     /// The connection serves again if both sides are done with each other.
     fn end(&mut self, cx: &mut Context<'_>) {
         let Some(mut transfer) = self.transfer.take() else { return };
-        if transfer.is_over(cx) && self.keep_alive {
+        let is_over = transfer.is_over(cx);
+        if !self.keep_alive {
+            return;
+        }
+        if is_over {
             transfer.connection.release();
+        } else {
+            self.rest = Rest::new(transfer);
         }
     }
 }
@@ -158,7 +179,7 @@ impl<B: Outgoing> Body for ResponseBody<B> {
 
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { transfer: _, decoder, keep_alive, plenty: _, small: _ } = self;
+        let Self { transfer: _, decoder, keep_alive, rest: _, plenty: _, small: _ } = self;
         f.debug_struct("ResponseBody").field("decoder", decoder).field("keep_alive", keep_alive).finish_non_exhaustive()
     }
 }

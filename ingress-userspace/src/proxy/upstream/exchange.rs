@@ -3,6 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -17,6 +18,10 @@ use super::{
     upload::{Outgoing, SendError, Sending, Upload},
 };
 use crate::proxy::pipe::{Pipe, Pipes};
+
+/// How long an upstream that has answered may take nothing of the rest of a request: its connection is worth less than
+/// the time of a client that waits for its next request.
+const BLOCKED_MAX: Duration = Duration::from_millis(250);
 
 /// Sends one request and returns as soon as the response head is there.
 ///
@@ -147,6 +152,29 @@ pub(super) struct Transfer<B> {
     headers: HeaderMap,
 }
 
+/// The rest of a request whose response has ended. Dropping it closes the connection.
+pub struct Rest<B>(Box<Transfer<B>>);
+
+impl<B: Outgoing> Rest<B> {
+    /// `None` if sending has ended, or the upstream has said more than its response.
+    pub(super) fn new(transfer: Box<Transfer<B>>) -> Option<Self> {
+        (transfer.sent.is_none() && transfer.buffer.is_empty()).then_some(Self(transfer))
+    }
+
+    /// Bytes of the body that are still to come, at least.
+    pub(in crate::proxy) fn length(&self) -> u64 {
+        self.0.unsent()
+    }
+
+    /// Sends it, and frees the connection for other requests; or drops it if the upstream does not take it, or the client
+    /// is silent for `silence`.
+    pub(in crate::proxy) async fn send(mut self, silence: Duration) {
+        if poll_fn(|cx| self.0.poll_rest(cx, silence)).await {
+            self.0.connection.release();
+        }
+    }
+}
+
 /// How sending ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
@@ -233,9 +261,29 @@ impl<B: Outgoing> Transfer<B> {
         Ok(sending)
     }
 
+    /// How many bytes of the request's body are still to come at least.
+    pub(super) fn unsent(&self) -> u64 {
+        if self.sent.is_none() { self.upload.to_come() } else { 0 }
+    }
+
     /// Whether both sides are done with each other, now that the response has ended.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         self.poll_send(cx).is_ok() && self.sent == Some(Sent::Whole) && self.buffer.is_empty()
+    }
+
+    /// Sends on after the response has ended, until the upstream has the whole request: `true`, or until it says
+    /// something, takes nothing, or the client is silent for so long: `false`.
+    fn poll_rest(&mut self, cx: &mut Context<'_>, silence: Duration) -> Poll<bool> {
+        if self.connection.poll_read(cx, &mut self.buffer, false).is_ready() {
+            return Poll::Ready(false);
+        }
+        let Ok(sending) = self.poll_send(cx) else { return Poll::Ready(false) };
+        let limit = match sending {
+            Sending::Finished => return Poll::Ready(self.sent == Some(Sent::Whole)),
+            Sending::Blocked => BLOCKED_MAX,
+            Sending::Starved => silence,
+        };
+        self.connection.poll_overdue(cx, limit).map(|()| false)
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>, reader: &mut Reader) -> Poll<Result<Start, ExchangeError>> {

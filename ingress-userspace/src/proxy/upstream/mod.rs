@@ -22,7 +22,7 @@ use std::time::Duration;
 pub use body::ResponseBody;
 pub use connection::{Connection, Target, Transport};
 pub use error::{BodyError, BoxError, ConnectError, ExchangeError, Failure, Malformed, Waiting};
-pub use exchange::{Begun, Upgraded, begin, exchange, upgrade};
+pub use exchange::{Begun, Rest, Upgraded, begin, exchange, upgrade};
 pub use head::{Accept, write_header, write_request_line};
 pub use pool::{Pool, PoolOptions};
 pub use tls::Connector;

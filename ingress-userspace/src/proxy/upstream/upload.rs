@@ -111,6 +111,11 @@ impl<B: Outgoing> Upload<B> {
         (!self.taken).then_some(self.body)
     }
 
+    /// Bytes of the body that are still to come, at least.
+    pub(super) fn to_come(&self) -> u64 {
+        self.body.size_hint().lower()
+    }
+
     /// Sends what the socket takes of what the body gives.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<Sending, SendError> {
         loop {
