@@ -1,11 +1,12 @@
 //! From a translation to the snapshot that is served, and from its outcomes to the log.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
 use ingress_userspace::{
@@ -29,6 +30,7 @@ pub(super) struct Publisher {
     warnings: usize,
     /// What it has said of anything else.
     told: BTreeSet<Remark>,
+    lines: Lines,
 }
 
 /// Something to say about the configuration.
@@ -40,6 +42,18 @@ struct Remark {
     object: String,
     message: String,
 }
+
+/// How many lines were written about each object: one with ten thousand bad paths is not to fill the log with each edit.
+#[derive(Debug, Default)]
+struct Lines {
+    written: HashMap<String, (Instant, usize)>,
+    left_out: BTreeMap<String, usize>,
+    swept: Option<Instant>,
+}
+
+/// Lines about one object within [`WINDOW`].
+const LINES: usize = 100;
+const WINDOW: Duration = Duration::from_secs(300);
 
 /// How far publishing has come, for readiness and metrics.
 #[derive(Debug, Default)]
@@ -64,7 +78,15 @@ pub(super) enum HostNumbers {
 
 impl Publisher {
     pub(super) fn new(shared: Arc<Shared>, numbers: HostNumbers, progress: Arc<Progress>) -> Self {
-        Self { shared, numbers, progress, outcomes: Tree::new(), warnings: 0, told: BTreeSet::new() }
+        Self {
+            shared,
+            numbers,
+            progress,
+            outcomes: Tree::new(),
+            warnings: 0,
+            told: BTreeSet::new(),
+            lines: Lines::default(),
+        }
     }
 
     /// Makes `translation` what every new request sees, and logs what is new in its outcomes.
@@ -103,7 +125,8 @@ impl Publisher {
 
         let count = self.warnings;
         info!(generation, hosts = table.hosts.len(), upstreams = table.upstreams.len(), warnings = count, "published");
-        log(&new, &resolved);
+        let now = Instant::now();
+        log(&mut self.lines, now, &new, &resolved);
         let mut remarks: BTreeSet<Remark> = problems.into_iter().map(Remark::from).collect();
         if over_capacity > 0 {
             let message = format!(
@@ -113,7 +136,7 @@ impl Publisher {
             remarks.insert(Remark { severity: Severity::Warning, reason: "HostCapacity", object, message });
         }
         let told = std::mem::replace(&mut self.told, remarks);
-        log(self.told.difference(&told), told.difference(&self.told));
+        log(&mut self.lines, now, self.told.difference(&told), told.difference(&self.told));
     }
 
     /// What `outcomes` say that was not said the last time, and what they say no more. One that comes back is told again.
@@ -134,15 +157,58 @@ impl Publisher {
     }
 }
 
-fn log<'r>(new: impl IntoIterator<Item = &'r Remark>, resolved: impl IntoIterator<Item = &'r Remark>) {
+fn log<'r>(
+    lines: &mut Lines,
+    now: Instant,
+    new: impl IntoIterator<Item = &'r Remark>,
+    resolved: impl IntoIterator<Item = &'r Remark>,
+) {
     for Remark { severity, reason, object, message } in new {
-        match severity {
-            Severity::Warning => warn!(reason, object, "{message}"),
-            Severity::Note => info!(reason, object, "{message}"),
+        if lines.allow(object, now) {
+            match severity {
+                Severity::Warning => warn!(reason, object, "{message}"),
+                Severity::Note => info!(reason, object, "{message}"),
+            }
         }
     }
     for Remark { severity: _, reason, object, message } in resolved {
-        info!(reason, object, "resolved: {message}");
+        if lines.allow(object, now) {
+            info!(reason, object, "resolved: {message}");
+        }
+    }
+    for (object, count) in lines.take_left_out() {
+        warn!(object, count, "more lines about this object are left out, for {LINES} within {WINDOW:?} are the limit");
+    }
+}
+
+// === impl Lines ===
+
+impl Lines {
+    /// Whether there may be another line about `object`.
+    fn allow(&mut self, object: &str, now: Instant) -> bool {
+        if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= WINDOW) {
+            self.written.retain(|_, (began, _)| now.saturating_duration_since(*began) < WINDOW);
+            self.swept = Some(now);
+        }
+        let (began, count) = self.written.entry(object.to_owned()).or_insert((now, 0));
+        if now.saturating_duration_since(*began) >= WINDOW {
+            (*began, *count) = (now, 0);
+        }
+        *count += 1;
+        let is_allowed = *count <= LINES;
+        if !is_allowed {
+            *self.left_out.entry(object.to_owned()).or_default() += 1;
+        }
+        is_allowed
+    }
+
+    /// How many were left out since this was asked, by object; an object is told of once within its time.
+    fn take_left_out(&mut self) -> Vec<(String, usize)> {
+        let left_out = std::mem::take(&mut self.left_out);
+        let is_first = |object: &str, count: usize| {
+            self.written.get(object).is_some_and(|(_, written)| written.saturating_sub(count) <= LINES)
+        };
+        left_out.into_iter().filter(|(object, count)| is_first(object, *count)).collect()
     }
 }
 
@@ -208,6 +274,21 @@ impl HostNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_has_so_many_lines_and_no_other_has_fewer_for_that() {
+        let (mut lines, began) = (Lines::default(), Instant::now());
+        let written = |lines: &mut Lines, object, count, now| (0..count).filter(|_| lines.allow(object, now)).count();
+        assert_eq!(written(&mut lines, "bad", 10_000, began), LINES);
+        assert_eq!(written(&mut lines, "other", LINES, began), LINES);
+        assert_eq!(lines.take_left_out(), [("bad".to_owned(), 10_000 - LINES)]);
+        // Each edit has as many again, and nothing more is said of them.
+        assert_eq!(written(&mut lines, "bad", 10_000, began + WINDOW / 2), 0);
+        assert_eq!(lines.take_left_out(), []);
+        assert_eq!(written(&mut lines, "bad", 10_000, began + WINDOW), LINES);
+        assert_eq!(lines.take_left_out().len(), 1);
+        assert!(lines.allow("third", began + WINDOW * 3) && lines.written.len() == 1, "what is over is forgotten");
+    }
 
     #[test]
     fn numbers_stay_and_run_out() {

@@ -10,7 +10,7 @@ use k8s_openapi::api::networking::v1::{
 };
 
 use super::{
-    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_PATHS, Options, Precedence, RulesClaim, alias,
+    Claims, Context, HostClaim, MAX_ANNOTATION_BYTES, MAX_METERED, MAX_PATHS, Options, Precedence, RulesClaim, alias,
     annotations::{self, Clients, Policy, Redirect, Service},
     expressions::{Allowance, MAX_COUNT, MAX_OF_INGRESS},
     named::named,
@@ -48,7 +48,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         context.report(object, Reason::TooLarge, message);
         return claims;
     }
-    let policy = match claims.precedence.standing {
+    let mut policy = match claims.precedence.standing {
         // What answers a challenge is public by its nature; its annotations are meant for other controllers.
         Standing::Solver => Policy::of_solver(),
         Standing::Ordinary => annotations::read(ingress, object, context),
@@ -65,6 +65,13 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         );
         context.report(object, Reason::TooLarge, message);
         return claims;
+    }
+    let metered = paths_of(spec) * (1 + policy.aliases.len());
+    if metered > MAX_METERED && policy.stop_metering() {
+        let message = format!(
+            "`metrics-per-path` would count {metered} rules, allowed are {MAX_METERED}; it is as if not set, split the Ingress"
+        );
+        context.report(object, Reason::TooLarge, message);
     }
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
@@ -149,6 +156,12 @@ fn is_covered(pattern: &HostPattern, tls: &BTreeSet<HostPattern>) -> bool {
     })
 }
 
+/// Its paths, and one for each rule without any.
+fn paths_of(spec: &IngressSpec) -> usize {
+    let of_rule = |rule: &IngressRule| rule.http.as_ref().map_or(1, |http| http.paths.len().max(1));
+    spec.rules.iter().flatten().map(of_rule).sum()
+}
+
 /// What is too much of `ingress`, whatever it says.
 pub(super) fn too_large(ingress: &Ingress, spec: &IngressSpec, options: &Options) -> Option<String> {
     let annotations = ingress.metadata.annotations.iter().flatten();
@@ -156,8 +169,7 @@ pub(super) fn too_large(ingress: &Ingress, spec: &IngressSpec, options: &Options
     if bytes > MAX_ANNOTATION_BYTES {
         return Some(format!("annotations hold {bytes} bytes, allowed are {MAX_ANNOTATION_BYTES}; shorten them"));
     }
-    let of_rule = |rule: &IngressRule| rule.http.as_ref().map_or(1, |http| http.paths.len().max(1));
-    let paths: usize = spec.rules.iter().flatten().map(of_rule).sum();
+    let paths = paths_of(spec);
     if paths > MAX_PATHS {
         return Some(format!("rules hold {paths} paths, allowed are {MAX_PATHS}; split the Ingress"));
     }
@@ -327,5 +339,40 @@ impl Builder<'_, '_> {
     fn with(&self, path: PathMatch, action: Action) -> Rule {
         let (filters, forwarding) = (self.policy.filters(&path), self.policy.forwarding(&path));
         Rule { path, owner: Arc::clone(&self.owner), filters, action, forwarding }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::control::{
+        change::{Change, Object},
+        cluster::Cluster,
+        outcome::Origin,
+        translate::{Options, translate},
+    };
+
+    #[test]
+    fn rules_that_are_counted_for_themselves_have_a_bound() {
+        for (count, is_metered) in [(MAX_METERED, true), (MAX_METERED + 1, false)] {
+            let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+            let path = |number| json!({"path": format!("/{number}"), "pathType": "Exact", "backend": backend});
+            let paths: Vec<_> = (0..count).map(path).collect();
+            let annotations = json!({"xdp-ingress.io/metrics-per-path": "true", "kubernetes.io/ingress.class": "xdp"});
+            let ingress = serde_json::from_value(json!({
+                "metadata": {"namespace": "n", "name": "i", "annotations": annotations},
+                "spec": {"rules": [{"host": "a.test", "http": {"paths": paths}}]},
+            }));
+            let object = Object::Ingress(Arc::new(ingress.expect("an Ingress")));
+            let mut cluster = Cluster::default();
+            cluster.apply(Change::Apply { object, origin: Origin::Api });
+            let translation = translate(&cluster, &Options::default());
+            let mut rules = translation.table.hosts.values().flat_map(|routes| &routes.rules);
+            assert!(rules.all(|rule| rule.forwarding.metered == is_metered), "{count}");
+            let told = translation.outcomes.keys().filter(|outcome| outcome.reason == Reason::TooLarge).count();
+            assert_eq!(told, usize::from(!is_metered), "{count}");
+        }
     }
 }

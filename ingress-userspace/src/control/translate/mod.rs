@@ -90,6 +90,9 @@ const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 /// about this many fit; a file of a manifests directory has none.
 const MAX_PATHS: usize = 10_000;
 
+/// Rules of one Ingress whose requests are counted for themselves; each has some series of metrics.
+const MAX_METERED: usize = 500;
+
 /// Rules that hosts of solvers borrow, all together.
 const MAX_LENT: usize = 100_000;
 

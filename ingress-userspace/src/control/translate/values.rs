@@ -76,6 +76,13 @@ pub(super) fn span(value: &str, field: &mut Duration) -> Read {
     Ok(())
 }
 
+/// A time from a second to a day.
+pub(super) fn slow_span(value: &str, field: &mut Duration) -> Read {
+    let day = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    *field = time(value).ok().filter(|time| day.contains(time)).ok_or("a time from `1s` to a day, as `10s` or `2m`")?;
+    Ok(())
+}
+
 /// A text with variables, where no regular expression has groups; `None` if it is empty.
 pub(super) fn text(value: &str) -> Read<Option<Template>> {
     let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;

@@ -9,7 +9,10 @@
 //! Nobody is known to be ill: an endpoint gets requests until as many checks in a row as its threshold says have
 //! failed.
 
-use std::{collections::HashMap, io, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
+use std::{
+    cell::Cell, collections::HashMap, io, net::SocketAddr, panic::AssertUnwindSafe, rc::Rc, sync::Arc, thread,
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use tokio::{
@@ -31,6 +34,9 @@ mod grpc;
 /// Snapshots that follow each other within this time are looked at together.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// Checks per second of a process, whatever all Ingresses ask for together; each opens a connection.
+const MAX_RATE: f64 = 500.0;
+
 /// Starts the thread. It ends with the signal to drain or stop: whoever takes over asks, too.
 pub(super) fn start(shared: Arc<Shared>, signal: watch::Receiver<Signal>) -> io::Result<thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -43,6 +49,7 @@ pub(super) fn start(shared: Arc<Shared>, signal: watch::Receiver<Signal>) -> io:
 async fn run(shared: &Shared, mut signal: watch::Receiver<Signal>) {
     let mut published = shared.published();
     let mut tasks: HashMap<(UpstreamKey, SocketAddr), (Arc<Checked>, AbortHandle)> = HashMap::new();
+    let pace = Rc::new(Cell::new(1.0));
     loop {
         published.mark_unchanged();
         let mut wanted = HashMap::new();
@@ -58,9 +65,19 @@ async fn run(shared: &Shared, mut signal: watch::Receiver<Signal>) {
             }
             stays
         });
+        let intervals = tasks.values().map(|(checked, _)| &**checked).chain(wanted.values());
+        let slower = slower(intervals.map(|checked| checked.check.interval));
+        if slower > 1.0 && slower > pace.get() * 1.1 {
+            tracing::warn!(
+                limit = MAX_RATE,
+                slower,
+                "health checks are more than the limit per second, so that intervals are longer by this factor; ask for longer ones by `health-check-interval`"
+            );
+        }
+        pace.set(slower);
         for (key, checked) in wanted {
             let checked = Arc::new(checked);
-            let task = tokio::task::spawn_local(watch_over(Arc::clone(&checked)));
+            let task = tokio::task::spawn_local(watch_over(Arc::clone(&checked), Rc::clone(&pace)));
             tasks.insert(key, (checked, task.abort_handle()));
         }
         tokio::select! {
@@ -72,11 +89,17 @@ async fn run(shared: &Shared, mut signal: watch::Receiver<Signal>) {
     }
 }
 
-/// Asks one endpoint again and again.
-async fn watch_over(checked: Arc<Checked>) {
+/// By how much intervals are to be longer than these, so that checks are no more than [`MAX_RATE`].
+fn slower(intervals: impl Iterator<Item = Duration>) -> f64 {
+    let rate: f64 = intervals.map(|interval| interval.as_secs_f64().recip()).sum();
+    (rate / MAX_RATE).max(1.0)
+}
+
+/// Asks one endpoint again and again, as often as it is to be asked, or more seldom by `pace`.
+async fn watch_over(checked: Arc<Checked>, pace: Rc<Cell<f64>>) {
     let mut streak = Streak::default();
     // Endpoints that came together are not asked together.
-    sleep(checked.check.interval.mul_f64(fastrand::f64())).await;
+    sleep(checked.check.interval.mul_f64(pace.get() * fastrand::f64())).await;
     loop {
         // A panic, which has been told, says as little of the endpoint as silence.
         let result = AssertUnwindSafe(ask::ask(&checked)).catch_unwind().await.unwrap_or(CheckResult::Unanswered);
@@ -85,7 +108,7 @@ async fn watch_over(checked: Arc<Checked>) {
             checked.judge(is_well);
             tracing::info!(upstream = %checked.key, endpoint = %checked.address, healthy = is_well, "health check");
         }
-        sleep(checked.check.interval.mul_f64(0.95 + fastrand::f64() / 10.0)).await;
+        sleep(checked.check.interval.mul_f64(pace.get() * (0.95 + fastrand::f64() / 10.0))).await;
     }
 }
 
@@ -103,5 +126,21 @@ impl Streak {
         self.passed = passed;
         let threshold = if passed { checked.check.healthy } else { checked.check.unhealthy };
         (self.length >= threshold.get() && checked.is_well() != passed).then_some(passed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_checks_together_stay_below_their_rate() {
+        for (count, seconds, expect) in
+            [(0, 1, 1.0), (500, 1, 1.0), (5_000, 10, 1.0), (1_000, 1, 2.0), (64_000, 1, 128.0)]
+        {
+            let intervals = std::iter::repeat_n(Duration::from_secs(seconds), count);
+            let slower = slower(intervals);
+            assert!((slower - expect).abs() < 1e-6, "{count} each {seconds} s: {slower}");
+        }
     }
 }

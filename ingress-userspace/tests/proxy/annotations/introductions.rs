@@ -215,7 +215,7 @@ fn health_checks_speak_for_nobody() {
         ("/own", Some(&own_port), &pod, "proxy unknown\r\n"),
         ("/other", Some(&other_port), &other, ""),
     ] {
-        let check = [V1, ("health-check-path", path), ("health-check-interval", "5ms")];
+        let check = [V1, ("health-check-path", path), ("health-check-interval", "1s")];
         let port = port.map(|port| ("health-check-port", port.as_str()));
         let annotations: Vec<_> = check.into_iter().chain(port).collect();
         let _site = Ingress::with(&annotations).serve(&pod).in_order();

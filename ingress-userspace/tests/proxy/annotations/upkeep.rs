@@ -89,7 +89,7 @@ fn errors_are_failures_if_that_is_asked_for() {
 }
 
 const FAST: [(&str, &str); 3] = [
-    ("health-check-interval", "5ms"),
+    ("health-check-interval", "1s"),
     ("health-check-healthy-threshold", "2"),
     ("health-check-unhealthy-threshold", "2"),
 ];

@@ -308,6 +308,14 @@ impl Policy {
         self.uses_patterns && matches!(path_type, "Prefix" | "ImplementationSpecific")
     }
 
+    /// Has no rule counted for itself, and says whether any would have been.
+    pub(in crate::control::translate) fn stop_metering(&mut self) -> bool {
+        self.forwarding.metered && {
+            Arc::make_mut(&mut self.forwarding).metered = false;
+            true
+        }
+    }
+
     /// Whether its filters want the groups of expressions.
     pub(in crate::control::translate) const fn wants_groups(&self) -> bool {
         self.rewrite.is_some()

@@ -172,7 +172,7 @@ mod tests {
             ("health-check-expected-statuses", "200, 204, 300-399", "399-300"),
             ("health-check-healthy-threshold", "1", "0"),
             ("health-check-host", "a.test:80", "a b"),
-            ("health-check-interval", "500ms", "0"),
+            ("health-check-interval", "1s", "999ms"),
             ("health-check-path", "/healthz?x", "healthz"),
             ("health-check-port", "8081", "0"),
             ("health-check-service", "a.B", "a b"),

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::{
     super::{
-        super::values::{Read, boolean, count, number, span},
+        super::values::{Read, boolean, count, number, slow_span, span},
         upkeep::Kind,
     },
     Key, key,
@@ -80,8 +80,8 @@ pub(super) const KEYS: &[Key] = &[
     }),
     key(
         "health-check-interval",
-        "time between two questions to one pod, as `500ms` or `10s`. Ours alone",
-        |value, asked| span(value, &mut asked.upkeep.check.interval),
+        "time between two questions to one pod, from `1s`; longer where all checks of a node together are too many. Ours alone",
+        |value, asked| slow_span(value, &mut asked.upkeep.check.interval),
     )
     .default("10s"),
     key("health-check-path", "what `http` asks for. Ours alone", |value, asked| {
