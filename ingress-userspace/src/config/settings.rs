@@ -89,7 +89,10 @@ impl Settings {
             udp_services_configmap,
             enable_ssl_passthrough: _,
             tls_ticket_secret,
-            disable_svc_external_name,
+            allow_svc_external_name,
+            allow_cross_namespace_services,
+            allow_endpoints_in,
+            disable_svc_external_name: _,
             disable_catch_all,
             max_references,
             annotations_prefix,
@@ -215,11 +218,9 @@ impl Settings {
                     udp_services: udp_services_configmap,
                     reserved_ports,
                     ticket_secret: tls_ticket_secret,
-                    external_names: if disable_svc_external_name {
-                        ExternalNames::Refuse
-                    } else {
-                        ExternalNames::Allow
-                    },
+                    external_names: if allow_svc_external_name { ExternalNames::Allow } else { ExternalNames::Refuse },
+                    cross_namespace: allow_cross_namespace_services,
+                    endpoint_networks: allow_endpoints_in,
                     catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
                     max_references,
                     annotations_prefix,

@@ -51,6 +51,10 @@ pub enum Reason {
     DuplicateObject,
     /// An external name leads to where no rule may lead, or the operator has refused external names.
     ExternalNameRefused,
+    /// An EndpointSlice has an address that no pod has, as one of the node itself or of metadata.
+    EndpointRefused,
+    /// An Ingress leads to a Service of another namespace that nobody has granted it.
+    RefNotPermitted,
     /// An older Ingress has the same host and path, default backend or certificate host.
     HostPathConflict,
     /// An annotation that has no meaning here, and needs none; a note.
@@ -169,6 +173,8 @@ impl Reason {
             Self::ConfigMapNotFound => "ConfigMapNotFound",
             Self::DuplicateObject => "DuplicateObject",
             Self::ExternalNameRefused => "ExternalNameRefused",
+            Self::EndpointRefused => "EndpointRefused",
+            Self::RefNotPermitted => "RefNotPermitted",
             Self::HostPathConflict => "HostPathConflict",
             Self::IneffectiveAnnotation => "IneffectiveAnnotation",
             Self::IneffectiveSetting => "IneffectiveSetting",

@@ -63,6 +63,13 @@ pub(super) struct Opinion {
     cookies: Vec<HeaderValue>,
 }
 
+/// Whether the end of a question says anything of the endpoint that was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Judged,
+    Unjudged,
+}
+
 /// Cookies for the client.
 #[derive(Debug, Default)]
 pub(super) struct Cookies {
@@ -168,10 +175,10 @@ async fn converse(
     let mut found: Vec<_> = told.iter().filter(|(name, _)| is_told(name)).cloned().collect();
     found.extend(asked);
     let mut edits = Edits { found, ..Edits::default() };
-    let id = match &external.service {
+    let (id, health) = match &external.service {
         AuthService::Upstream { key, host } => {
             edits.host = Some(host);
-            snapshot.upstream_id(key)?
+            (snapshot.upstream_id(key)?, Health::Judged)
         }
         AuthService::SameHost => {
             let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else { return None };
@@ -181,17 +188,20 @@ async fn converse(
             if !route.filters.iter().all(&mut passes) {
                 return None;
             }
-            match &route.target {
+            let id = match &route.target {
                 Action::Forward(id) => *id,
                 Action::Split(branches) => branches.main,
                 Action::Refuse(_) | Action::Redirect(_) => return None,
-            }
+            };
+            // Its endpoints are those of another rule, maybe of another namespace: who asks, and for how long, is not
+            // for that rule to say, and must not eject them.
+            (id, Health::Unjudged)
         }
     };
     // What is told of the client is among the fields of the question.
     let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..*client };
     let head = Head { identity: None, client: &client, ..asking.head(&question, &edits) };
-    let response = exchange(conn, snapshot.limits(forwarding), snapshot.upstream(id)?, &head).await?;
+    let response = exchange(conn, snapshot.limits(forwarding), snapshot.upstream(id)?, health, &head).await?;
     let (parts, mut body) = response.into_parts();
     let mut left = BODY_MAX;
     while let Some(frame) = body.frame().await {
@@ -242,6 +252,7 @@ async fn exchange(
     conn: &Conn,
     limits: Limits,
     upstream: &UpstreamState,
+    health: Health,
     head: &Head<'_>,
 ) -> Option<Response<ResponseBody<Empty<Bytes>>>> {
     let transport = match upstream.protocol() {
@@ -261,7 +272,7 @@ async fn exchange(
                     Ok(connection) => connection,
                     Err(error) => {
                         tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-                        if !matches!(error, ConnectError::Exhausted { .. }) {
+                        if health == Health::Judged && !matches!(error, ConnectError::Exhausted { .. }) {
                             endpoint.failed(worker.now_ms());
                         }
                         break;
@@ -277,14 +288,18 @@ async fn exchange(
             };
             match upstream::exchange(connection, limits, head.method(), write, Empty::new()).await {
                 Ok(response) => {
-                    endpoint.succeeded();
+                    if health == Health::Judged {
+                        endpoint.succeeded();
+                    }
                     return Some(response);
                 }
                 // Closing an idle connection is the endpoint's right.
                 Err(failure) if was_kept && (!failure.written || head.method().is_idempotent()) => {}
                 Err(failure) => {
                     tracing::debug!(error = &failure.error as &dyn std::error::Error, "exchange failed");
-                    endpoint.failed(worker.now_ms());
+                    if health == Health::Judged {
+                        endpoint.failed(worker.now_ms());
+                    }
                     return None;
                 }
             }

@@ -10,7 +10,7 @@ use ingress_userspace::control::{
     change::{Change, ObjectName},
     cluster::Cluster,
     source::manifests::parse,
-    translate::{CatchAll, ExternalNames, Options, Translation, translate},
+    translate::{CatchAll, ExternalNames, Options, ServicePattern, Translation, translate},
 };
 
 /// Where cases are.
@@ -22,18 +22,22 @@ pub(crate) fn directory() -> PathBuf {
 struct Setup {
     options: Options,
     resolved: Vec<Change>,
+    origin: Origin,
 }
 
 /// Reads the comments at the head of a case.
 ///
 /// - `# as-cluster`: as from an API server, where admission has been at work
+/// - `# from-api-server`: not from files, which are the operator's own
 /// - `# node: n1`: the node that it is translated for
 /// - `# option: configmap=ns/name`, and other flags by their names, without `--`
 /// - `# resolved: a.example=192.0.2.1,2001:db8::1`: the addresses of a name; none after `=` if it has none
-fn setup(text: &str) -> Setup {
+fn setup(text: &str, path: &Arc<Path>) -> Setup {
     let head = || text.lines().map_while(|line| line.strip_prefix("# "));
     let is_cluster = head().any(|line| line == "as-cluster");
     let mut options = if is_cluster { Options::default() } else { Options::for_manifests() };
+    let is_told = head().any(|line| line == "from-api-server");
+    let origin = if is_told { Origin::Api } else { Origin::File(Arc::clone(path)) };
     let mut resolved = Vec::new();
     for line in head() {
         if let Some(node) = line.strip_prefix("node: ") {
@@ -46,7 +50,7 @@ fn setup(text: &str) -> Setup {
             resolved.push(Change::Resolve { name: name.into(), addresses });
         }
     }
-    Setup { options, resolved }
+    Setup { options, resolved, origin }
 }
 
 fn set(options: &mut Options, option: &str) {
@@ -63,7 +67,11 @@ fn set(options: &mut Options, option: &str) {
         "default-ssl-certificate" => options.default_certificate = object(),
         "tls-ticket-secret" => options.ticket_secret = object(),
         "disable-catch-all" => options.catch_all = CatchAll::Refuse,
-        "disable-svc-external-name" => options.external_names = ExternalNames::Refuse,
+        "allow-svc-external-name" => options.external_names = ExternalNames::Allow,
+        "allow-endpoints-in" => options.endpoint_networks.push(value.parse().expect("a network")),
+        "allow-cross-namespace-services" => {
+            options.cross_namespace.push(ServicePattern::parse(value).expect("a namespace, or a service of one"));
+        }
         "tcp-services-configmap" => options.tcp_services = object(),
         "udp-services-configmap" => options.udp_services = object(),
         "ingress-class" => options.classes.name = value.into(),
@@ -78,10 +86,10 @@ pub(crate) fn translated(name: &str, text: &str) -> (String, String) {
     let path: Arc<Path> = Path::new(name).into();
     let parsed = parse(&path, text);
     let mut cluster = Cluster::default();
+    let Setup { options, resolved, origin } = setup(text, &path);
     for object in parsed.objects {
-        cluster.apply(Change::Apply { object, origin: Origin::File(Arc::clone(&path)) });
+        cluster.apply(Change::Apply { object, origin: origin.clone() });
     }
-    let Setup { options, resolved } = setup(text);
     for change in resolved {
         cluster.apply(change);
     }

@@ -4,9 +4,10 @@ use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use ingress_userspace::{
-    control::{change::ObjectName, status::Address},
+    control::{change::ObjectName, status::Address, translate::ServicePattern},
     datapath::BPFFS,
 };
+use ipnet::IpNet;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -86,8 +87,25 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_name, help_heading = "Routing")]
     pub(crate) tls_ticket_secret: Option<ObjectName>,
 
-    /// Refuse Services of type ExternalName, which lead wherever their owner says. Hosts in URLs of annotations
-    /// (`auth-url`, `mirror-target`, `jwt-jwks-url`) are not meant.
+    /// Allow Services of type ExternalName, which lead wherever their owner says, but for addresses of the node, of the
+    /// cluster and of its cloud. Hosts in URLs of annotations (`auth-url`, `mirror-target`, `jwt-jwks-url`) are not
+    /// meant.
+    #[arg(long, conflicts_with = "disable_svc_external_name", help_heading = "Routing")]
+    pub(crate) allow_svc_external_name: bool,
+
+    /// Services that Ingresses of any namespace may name in `auth-url`, `mirror-target` and `jwt-jwks-url`: one as
+    /// `namespace/name`, or `namespace` for all of its Services; repeatable, or separated by commas. Default: those of
+    /// their own namespace alone.
+    #[arg(long, value_name = "NAMESPACE[/NAME]", value_delimiter = ',', value_parser = ServicePattern::parse,
+          help_heading = "Routing")]
+    pub(crate) allow_cross_namespace_services: Vec<ServicePattern>,
+
+    /// Loopback, link-local and metadata networks that EndpointSlices of the API server may lead to; repeatable, or
+    /// separated by commas. Default: none. Manifests may lead to any.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', help_heading = "Routing")]
+    pub(crate) allow_endpoints_in: Vec<IpNet>,
+
+    /// Accepted for ingress-nginx' sake: Services of type ExternalName are refused unless they are allowed.
     #[arg(long, help_heading = "Routing")]
     pub(crate) disable_svc_external_name: bool,
 

@@ -1,4 +1,4 @@
-//! Judges addresses and names that a Service of type ExternalName leads to. It resolves nothing.
+//! Judges addresses and names that a Service of type ExternalName, or a URL, leads to. It resolves nothing.
 //!
 //! Whoever may write a Service chooses them, so they must not reach what only the node may reach: the node itself,
 //! other nodes, the API server, and the metadata services of clouds, which hand out credentials.
@@ -40,6 +40,10 @@ pub(super) fn check_name(name: &str) -> Result<Host, String> {
     let text = host.as_str();
     if text == "localhost" || text.ends_with(".localhost") || text.starts_with("localhost.localdomain") {
         return Err(format!("`{text}` is the node itself"));
+    }
+    // Services are named by what is granted, and pods by Services: a name of the cluster's DNS would go round both.
+    if text.ends_with(".svc") || text.ends_with(".cluster.local") {
+        return Err(format!("`{text}` is a name within the cluster"));
     }
     if !text.contains('.') {
         return Err(format!("`{text}` is not a fully qualified name"));
@@ -86,7 +90,7 @@ fn parse(text: &str) -> Option<IpAddr> {
 }
 
 /// What kind of address this is, of those that are never reached.
-fn kind(address: IpAddr) -> Option<&'static str> {
+pub(super) fn kind(address: IpAddr) -> Option<&'static str> {
     if METADATA.contains(&address) {
         return Some("a metadata address");
     }
@@ -177,7 +181,9 @@ mod tests {
         for (name, expect) in [
             ("API.Example.com.", Ok("api.example.com")),
             ("a_b.example", Ok("a_b.example")),
-            ("web.other.svc.cluster.local", Ok("web.other.svc.cluster.local")),
+            ("web.other.svc.cluster.local", Err("within the cluster")),
+            ("a.web.OTHER.svc.", Err("within the cluster")),
+            ("10-1-0-1.other.pod.cluster.local", Err("within the cluster")),
             ("localhost", Err("the node itself")),
             ("LOCALHOST.", Err("the node itself")),
             ("x.localhost", Err("the node itself")),

@@ -1,7 +1,7 @@
 //! Gathers what is behind a destination: addresses, the protocol that is spoken there, TLS and upkeep. It does not know
 //! who leads there.
 
-use std::{borrow::Cow, net::SocketAddr, sync::Arc};
+use std::{borrow::Cow, fmt, net::SocketAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::ServicePort;
 
@@ -35,11 +35,35 @@ pub(super) enum Destination {
         upkeep: Option<Arc<Upkeep>>,
         /// In which version it is told whose a connection is, if it is.
         introduction: Option<ProxyVersion>,
+        /// Who asks it on its own account; `None` for the requests of rules that lead there.
+        asker: Option<Asker>,
     },
     /// A host that an annotation gives, by its name or address.
-    Outside { host: Box<str>, port: u16, protocol: Protocol, believed: Believed },
+    Outside { host: Box<str>, port: u16, protocol: Protocol, believed: Believed, asker: Asker },
     /// A port of a service, for what is not HTTP.
     Stream { name: ObjectName, port: i32, transport: Transport },
+}
+
+/// Who sends requests beside those of clients, and what for. Its upstreams are its own: time-outs and failures of such
+/// requests say nothing of the same endpoints to the rules of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) purpose: Purpose,
+    /// Of the Ingress.
+    pub(super) namespace: Arc<str>,
+}
+
+/// What requests of our own are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Whether a client may come in.
+    Auth,
+    /// Keys that sign tokens.
+    Keys,
+    /// A second copy of a request.
+    Mirror,
+    /// A page in place of an error, or of pods that are missing.
+    Page,
 }
 
 /// How requests reach what is behind a service.
@@ -72,7 +96,7 @@ pub(super) struct Finding {
 pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Gathered {
     let mut findings = Vec::new();
     let upstream = match destination {
-        Destination::Service { name, port, protocol, through, tls, upkeep, introduction } => {
+        Destination::Service { name, port, protocol, through, tls, upkeep, introduction, asker: _ } => {
             behind(name, *port, *through, &mut findings, context).and_then(|own| {
                 let tls = match tls {
                     None => None,
@@ -83,7 +107,7 @@ pub(super) fn gather(destination: &Destination, context: &mut Context<'_>) -> Ga
                 Some(Upstream { protocol, tls, upkeep, introduction: *introduction, ..own })
             })
         }
-        Destination::Outside { host, port, protocol, believed } => {
+        Destination::Outside { host, port, protocol, believed, asker: _ } => {
             let endpoints = external::reach(host, *port, &mut findings, context);
             let tls = if protocol.is_over_tls() { believed::tls(host, believed, context) } else { Ok(None) };
             // What is to be verified and cannot be is not asked at all.
@@ -289,6 +313,7 @@ impl Destination {
                 tls,
                 upkeep,
                 introduction,
+                asker,
             } => {
                 let through = match through {
                     Through::Pods => "",
@@ -307,16 +332,19 @@ impl Destination {
                 if let Some(version) = introduction {
                     port += &format!("+proxy-protocol({version})");
                 }
+                if let Some(asker) = asker {
+                    port += &format!("+{asker}");
+                }
                 UpstreamKey::new(namespace, name, &port)
             }
             // No namespace is empty, so that no service has this key.
-            Self::Outside { host, port, protocol, believed } => {
+            Self::Outside { host, port, protocol, believed, asker } => {
                 let verified = match believed {
                     Believed::Any => String::new(),
                     Believed::Public => "+verified".to_owned(),
                     Believed::Private(secret) => format!("+verified({secret})"),
                 };
-                UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}"))
+                UpstreamKey::new("", host, &format!("{port}+{protocol}{verified}+{asker}"))
             }
             // What is known of connections of HTTP to the same pods does not hold for these.
             Self::Stream { name: ObjectName { namespace, name }, port, transport } => {
@@ -327,6 +355,21 @@ impl Destination {
                 UpstreamKey::new(namespace, name, &format!("{port}+{transport}"))
             }
         }
+    }
+}
+
+// === impl Asker ===
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { purpose, namespace } = self;
+        let purpose = match purpose {
+            Purpose::Auth => "auth",
+            Purpose::Keys => "keys",
+            Purpose::Mirror => "mirror",
+            Purpose::Page => "page",
+        };
+        write!(f, "{purpose}({namespace})")
     }
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::Context;
+use super::{Context, address};
 use crate::{
     control::{
         change::{Kind, ObjectName},
@@ -65,6 +65,17 @@ pub(super) fn collect<'c>(
                 context.report(&object, Reason::InvalidObject, message);
                 continue;
             };
+            // Files are the operator's own; who may write objects of a namespace must not lead us to the node itself.
+            if stored.origin == Origin::Api
+                && let Some(kind) = address::kind(ip)
+                && !context.options.endpoint_networks.iter().any(|network| network.contains(&ip))
+            {
+                let message = format!(
+                    "`{address}` is {kind}, which no pod has; this endpoint is skipped, remove it or ask the operator for `--allow-endpoints-in`"
+                );
+                context.report(&object, Reason::EndpointRefused, message);
+                continue;
+            }
             let found = numbers.iter().map(|number| Endpoint { address: SocketAddr::new(ip, *number) });
             match state {
                 State::Ready => ready.extend(found.map(|endpoint| (endpoint, hints.as_deref()))),

@@ -34,7 +34,7 @@ pub(super) fn follow(
     let shown = shorten(external_name);
     if context.options.external_names == ExternalNames::Refuse {
         let message = format!(
-            "service `{service}` is of type ExternalName, which `--disable-svc-external-name` refuses; use one with endpoints"
+            "service `{service}` is of type ExternalName, which is refused without `--allow-svc-external-name`; use one with endpoints, or ask the operator"
         );
         find(Reason::ExternalNameRefused, message);
         return Lead::Refused;

@@ -329,7 +329,8 @@ impl Builder<'_, '_> {
             Policy { protocol: Wanted::Unsupported, .. } => Action::Refuse(Unavailable::Backend),
             Policy { protocol, through, terms, upkeep, introduction, .. } => {
                 let (terms, upkeep, introduction) = (terms.as_ref(), upkeep.as_ref(), *introduction);
-                let speech = Speech { protocol: *protocol, through: *through, terms, upkeep, introduction };
+                let speech =
+                    Speech { protocol: *protocol, through: *through, terms, upkeep, introduction, asker: None };
                 service::resolve(&self.name.namespace, backend, speech, self.object, self.context)
             }
         };

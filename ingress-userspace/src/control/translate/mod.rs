@@ -42,6 +42,7 @@ mod destination;
 mod endpoints;
 mod expressions;
 mod external;
+mod grant;
 mod ingress;
 mod merge;
 mod named;
@@ -64,7 +65,7 @@ pub(in crate::control) use annotations::{references as annotation_references, se
 pub use class::Classes;
 use context::Context;
 pub(in crate::control) use named::Namer;
-pub use options::{CatchAll, ExternalNames, Options};
+pub use options::{CatchAll, ExternalNames, Options, ServicePattern};
 pub(in crate::control) use settings::references as settings_references;
 use solver::Standing;
 pub(in crate::control) use streams::references as stream_references;

@@ -1,6 +1,8 @@
 //! What the operator tells the translation. It reads no arguments.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
+
+use ipnet::IpNet;
 
 use super::Classes;
 use crate::control::change::ObjectName;
@@ -27,6 +29,11 @@ pub struct Options {
     /// Secret whose keys seal tickets of TLS sessions. Default none: keys of the process alone.
     pub ticket_secret: Option<ObjectName>,
     pub external_names: ExternalNames,
+    /// Where endpoints may be although no pod is there: loopback, link-local and metadata addresses. Default none.
+    pub endpoint_networks: Vec<IpNet>,
+    /// Services that Ingresses of any namespace may have asked, by `auth-url` and the like. Default none: those of their
+    /// own namespace alone.
+    pub cross_namespace: Vec<ServicePattern>,
     pub catch_all: CatchAll,
     /// How many Secrets and ConfigMaps an Ingress may name; each is followed by a watch of its own, on every node.
     /// Default 256.
@@ -38,10 +45,17 @@ pub struct Options {
 /// Whether Services of type ExternalName may be backends. They lead out of the cluster to wherever their owner says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExternalNames {
-    /// To public and private addresses, but never to loopback, link-local, metadata or node addresses.
-    #[default]
+    /// To public and private addresses, but never to loopback, link-local, metadata, node or cluster addresses.
     Allow,
+    #[default]
     Refuse,
+}
+
+/// One Service, or all of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePattern {
+    namespace: Arc<str>,
+    name: Option<Arc<str>>,
 }
 
 /// Whether an Ingress may claim all hosts.
@@ -66,6 +80,8 @@ impl Default for Options {
             reserved_ports: [80, 443].into(),
             ticket_secret: None,
             external_names: ExternalNames::default(),
+            endpoint_networks: Vec::new(),
+            cross_namespace: Vec::new(),
             catch_all: CatchAll::default(),
             max_references: 256,
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),
@@ -78,5 +94,32 @@ impl Options {
     #[must_use]
     pub fn for_manifests() -> Self {
         Self { classes: Classes::for_manifests(), ..Self::default() }
+    }
+}
+
+// === impl ServicePattern ===
+
+impl ServicePattern {
+    /// Reads `namespace/name`, or `namespace` for all of its Services.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (namespace, Some(name)),
+            None => (text, None),
+        };
+        let is_label = |part: &str| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        };
+        if !is_label(namespace) || !name.is_none_or(is_label) {
+            return Err(format!("`{text}` is neither `namespace` nor `namespace/name`"));
+        }
+        Ok(Self { namespace: namespace.into(), name: name.map(Into::into) })
+    }
+
+    pub(super) fn holds(&self, service: &ObjectName) -> bool {
+        let Self { namespace, name } = self;
+        *namespace == service.namespace && name.as_ref().is_none_or(|name| *name == service.name)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Context,
     annotations::{AskedTls, shorten},
-    destination::Through,
+    destination::{Asker, Through},
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
@@ -53,12 +53,14 @@ pub(super) struct Speech<'p> {
     pub(super) upkeep: Option<&'p Arc<Upkeep>>,
     /// In which version they are told whose a connection is, if they are.
     pub(super) introduction: Option<ProxyVersion>,
+    /// Who asks them, if these are not requests of clients.
+    pub(super) asker: Option<&'p Asker>,
 }
 
 impl Speech<'_> {
     /// Straight to pods, with nothing else that an Ingress may want.
     pub(super) const fn plain(protocol: Wanted) -> Self {
-        Self { protocol, through: Through::Pods, terms: None, upkeep: None, introduction: None }
+        Self { protocol, through: Through::Pods, terms: None, upkeep: None, introduction: None, asker: None }
     }
 }
 

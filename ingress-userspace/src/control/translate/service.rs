@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 use super::{
     Context,
     annotations::{AskedTls, shorten},
-    destination::{Destination, Finding, Through},
+    destination::{Asker, Destination, Finding, Through},
     endpoints,
     protocol::{Speech, Wanted},
 };
@@ -64,8 +64,8 @@ pub(super) fn resolve(
 }
 
 /// What the first TCP port of service `name` does where no rule fits; `None` if there is no such service or port, which
-/// is reported on the service.
-pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Action> {
+/// is reported on the service. `asker` is who asks it for pages.
+pub(super) fn default(name: &ObjectName, asker: Option<&Asker>, context: &mut Context<'_>) -> Option<Action> {
     let Some(service) = context.service(name) else {
         let message =
             "`--default-backend-service` names it, but it does not exist; create it, requests without a rule get 404";
@@ -78,31 +78,39 @@ pub(super) fn default(name: &ObjectName, context: &mut Context<'_>) -> Option<Ac
         context.report(&object, Reason::PortNotFound, message.into());
         return None;
     };
-    Some(forward(name, &service.object, Some(Port::Number(port.port)), Speech::plain(Wanted::OfPort), &object, context))
+    let speech = Speech { asker, ..Speech::plain(Wanted::OfPort) };
+    Some(forward(name, &service.object, Some(Port::Number(port.port)), speech, &object, context))
 }
 
 /// The upstream behind the first TCP port of service `name`; `None` and the reason reported on `object` if there is
 /// none.
-pub(super) fn first(name: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
+pub(super) fn first(
+    name: &ObjectName,
+    asker: &Asker,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Option<UpstreamKey> {
     let Some(service) = context.service(name) else {
         let message = format!("service `{name}` does not exist; create it or correct its name");
         context.report(object, Reason::ServiceNotFound, message);
         return None;
     };
     let port = ports(&service.object, Transport::Tcp).next().map(|port| Port::Number(port.port));
-    match forward(name, &service.object, port, Speech::plain(Wanted::OfPort), object, context) {
+    let speech = Speech { asker: Some(asker), ..Speech::plain(Wanted::OfPort) };
+    match forward(name, &service.object, port, speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
     }
 }
 
-/// The upstream behind one port of service `name`, which speaks `protocol`, over TLS under `terms`; `None` and the
-/// reason reported on `object` if there is none.
+/// The upstream behind one port of service `name`, which speaks `protocol` to `asker`, over TLS under `terms`; `None`
+/// and the reason reported on `object` if there is none.
 pub(super) fn named(
     name: &ObjectName,
     port: u16,
     protocol: Protocol,
     terms: Option<&AskedTls>,
+    asker: &Asker,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Option<UpstreamKey> {
@@ -112,7 +120,7 @@ pub(super) fn named(
         return None;
     };
     let port = Port::Number(i32::from(port));
-    let speech = Speech { terms, ..Speech::plain(Wanted::This(protocol)) };
+    let speech = Speech { terms, asker: Some(asker), ..Speech::plain(Wanted::This(protocol)) };
     match forward(name, &service.object, Some(port), speech, object, context) {
         Action::Forward(key) => Some(key),
         Action::Split(_) | Action::Refuse(_) | Action::Redirect(_) => None,
@@ -154,7 +162,7 @@ fn forward(
     name: &ObjectName,
     service: &Service,
     port: Option<Port<'_>>,
-    Speech { protocol: wanted, through, terms, upkeep, introduction }: Speech<'_>,
+    Speech { protocol: wanted, through, terms, upkeep, introduction, asker }: Speech<'_>,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Action {
@@ -178,6 +186,7 @@ fn forward(
         tls: None,
         upkeep: None,
         introduction: None,
+        asker: None,
     };
     let (key, gathered) = context.upstream(&plain);
     for Finding { reason, message } in &gathered.findings {
@@ -195,7 +204,7 @@ fn forward(
         );
         context.report(object, Reason::IneffectiveAnnotation, message);
     }
-    if other.is_none() && agreed.is_none() && upkeep.is_none() && introduction.is_none() {
+    if other.is_none() && agreed.is_none() && upkeep.is_none() && introduction.is_none() && asker.is_none() {
         return Action::Forward(key);
     }
     // What is spoken to otherwise shares no connections with the rest, and what is looked after otherwise no health, so
@@ -209,6 +218,7 @@ fn forward(
         tls: agreed.cloned().map(Box::new),
         upkeep: upkeep.cloned(),
         introduction,
+        asker: asker.cloned(),
     });
     if gathered.upstream.is_some() {
         for Finding { reason, message } in gathered.findings.iter().filter(|finding| !known.contains(finding)) {

@@ -237,7 +237,7 @@ impl Translator {
             }
             Part::DefaultBackend => {
                 let name = self.options.default_backend.clone();
-                let (default, trace) = context.traced(|context| service::default(name.as_ref()?, context));
+                let (default, trace) = context.traced(|context| service::default(name.as_ref()?, None, context));
                 let before = std::mem::replace(&mut self.table.default, default.clone());
                 let (new, old) =
                     (default.iter().flat_map(Action::upstreams), before.iter().flat_map(Action::upstreams));

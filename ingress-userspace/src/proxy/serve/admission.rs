@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode, header};
 
 use crate::{
-    model::{Blocked, Filter, Texts, Unavailable},
+    model::{Blocked, ErrorPages, Filter, Texts, Unavailable},
     route::{
         Target, UpstreamId, canary,
         filter::{self, Edits, Verdict},
@@ -20,6 +20,7 @@ use super::super::{
     path,
     pick::UpstreamState,
     session,
+    snapshot::Snapshot,
 };
 
 pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
@@ -52,6 +53,10 @@ pub(super) async fn decide<'r>(
                 in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;
             }
             Verdict::Preflight => return Err(error::preflight().into()),
+            // Whoever may come in gets an error in any case, so that nobody is asked, and no password is hashed.
+            Verdict::Authenticate(_) if let Some(why) = refusal(action, filters, snapshot) => {
+                return Err(error::refused(why).into());
+            }
             // Boxed, so that requests of other rules do not carry its size.
             Verdict::Authenticate(authentication) => {
                 Box::pin(authenticate(authentication, asking, edits, cookies)).await?
@@ -77,17 +82,27 @@ pub(super) async fn decide<'r>(
     };
     match wanted {
         Ok(id) if is_ready(id) => Ok(id),
-        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => {
-            let stand_in = filter::error_pages(filters).filter(|pages| pages.stands_in);
-            match (stand_in.and_then(|pages| Some((pages, snapshot.upstream_id(&pages.backend)?))), wanted) {
-                (Some((pages, id)), wanted) => {
-                    let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
-                    edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
-                    Ok(id)
-                }
-                (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
+        Ok(_) | Err(Unavailable::NoService | Unavailable::NoPort) => match (stand_in(filters, snapshot), wanted) {
+            (Some((pages, id)), wanted) => {
+                let upstream = wanted.ok().and_then(|id| snapshot.upstream(id)).map(UpstreamState::key);
+                edits.found.extend(error_pages::fields(pages, StatusCode::SERVICE_UNAVAILABLE, upstream, subject));
+                Ok(id)
             }
-        }
+            (None, wanted) => wanted.map_err(|why| error::refused(why).into()),
+        },
         Err(why) => Err(error::refused(why).into()),
     }
+}
+
+/// Why a rule answers an error whatever a client shows; `None` if it does not.
+fn refusal(action: &Target, filters: &[Filter], snapshot: &Snapshot) -> Option<Unavailable> {
+    let Target::Refuse(why) = action else { return None };
+    let may_be_replaced = matches!(why, Unavailable::NoService | Unavailable::NoPort);
+    (!may_be_replaced || stand_in(filters, snapshot).is_none()).then_some(*why)
+}
+
+/// Who gets requests whose own endpoints are not there.
+fn stand_in<'r>(filters: &'r [Filter], snapshot: &Snapshot) -> Option<(&'r ErrorPages, UpstreamId)> {
+    let pages = filter::error_pages(filters).filter(|pages| pages.stands_in)?;
+    Some((pages, snapshot.upstream_id(&pages.backend)?))
 }

@@ -7,7 +7,7 @@ use ingress_userspace::control::{
     change::{Change, ObjectName},
     cluster::Cluster,
     source::manifests::parse,
-    translate::{Options, translate},
+    translate::{Options, ServicePattern, translate},
 };
 
 use crate::support::{Client, Origin, Proxy, Response, Table};
@@ -38,6 +38,7 @@ mod rewrites;
 mod services;
 mod sizes;
 mod staples;
+mod targets;
 mod tickets;
 mod tokens;
 mod traces;
@@ -150,7 +151,13 @@ impl Ingress {
         for object in parsed.objects {
             cluster.apply(Change::Apply { object, origin: Source::File(Arc::clone(&path)) });
         }
-        let translation = translate(&cluster, options);
+        let mut options = options.clone();
+        if options.cross_namespace.is_empty() {
+            // Where services of these tests are that are asked.
+            let allowed = ["auth", "other"].map(|namespace| ServicePattern::parse(namespace).expect("a namespace"));
+            options.cross_namespace.extend(allowed);
+        }
+        let translation = translate(&cluster, &options);
         let outcomes = translation.outcomes.keys().map(|outcome| format!("{outcome}\n")).collect();
         (Table(translation.table), outcomes)
     }

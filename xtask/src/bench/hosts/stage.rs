@@ -115,7 +115,9 @@ impl Stage {
                 }
                 fs::write(&kubeconfig, api.kubeconfig())?;
                 let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-                let source = [kubeconfig.as_str(), "--update-status=false", "--disable-leader-election"];
+                // Its pods are in this namespace, on loopback.
+                let pods = "--allow-endpoints-in=127.0.0.0/8";
+                let source = [kubeconfig.as_str(), pods, "--update-status=false", "--disable-leader-election"];
                 (self.product(conf, &source)?, Told::Api(api))
             }
             Way::XdpIngressFiles => {

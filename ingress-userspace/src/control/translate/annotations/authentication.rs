@@ -9,6 +9,7 @@ use super::{
     external::{self, AskedExternal},
     own_object, shorten,
     token::{self, AskedToken},
+    url::Author,
 };
 use crate::{
     control::{
@@ -92,15 +93,15 @@ pub(super) fn make(
         return Err((Reason::InvalidAnnotation, message.into()));
     }
     let token = token.is_wanted().then(|| token::make(&token, ingress, object, context)).transpose()?;
-    let external = match external.is_wanted() || !takes_global {
-        true => external,
+    let (external, author) = match external.is_wanted() || !takes_global {
+        true => (external, Author::Ingress),
         false if global_is_unreadable => {
             let message = "a setting `global-auth-…` cannot be read; its rules answer 503 until then, or say `enable-global-auth: \"false\"`";
             return Err((Reason::InvalidSetting, message.into()));
         }
-        false => global,
+        false => (global, Author::Operator),
     };
-    let external = external::make(external, ingress, object, context)?;
+    let external = external::make(external, author, ingress, object, context)?;
     let asks = basic.is_some() || token.is_some() || external.is_some();
     let (access, satisfy) = match satisfy_any && asks {
         true => (None, Satisfy::Any(access)),

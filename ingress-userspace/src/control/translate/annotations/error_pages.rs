@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
+        destination::{Asker, Purpose},
         service,
         values::{Expected, Read},
     },
@@ -56,12 +57,13 @@ impl AskedErrorPages {
         let is_own = self.statuses != context.globals.asked.error_pages.statuses;
         let Self { statuses, disabled: _, backend } = self;
         let is_named = backend.is_some();
-        let named = backend.and_then(|backend| own(&backend, name, object, context));
+        let asker = Asker { purpose: Purpose::Page, namespace: Arc::clone(&name.namespace) };
+        let named = backend.and_then(|backend| own(&backend, &asker, object, context));
         let stands_in = named.is_some();
         let backend = match named {
             Some(backend) => backend,
             None if !is_wanted => return None,
-            None => match common(context) {
+            None => match common(&asker, context) {
                 Some(backend) => backend,
                 // Of one that is named it is told already why it cannot be used.
                 None if !is_own || is_named => return None,
@@ -79,8 +81,8 @@ impl AskedErrorPages {
 }
 
 /// The upstream of the Service `value` of the Ingress' own namespace.
-fn own(value: &str, ingress: &ObjectName, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
-    let Some(name) = own_object(value, &ingress.namespace) else {
+fn own(value: &str, asker: &Asker, object: &ObjectRef, context: &mut Context<'_>) -> Option<UpstreamKey> {
+    let Some(name) = own_object(value, &asker.namespace) else {
         let message = format!(
             "annotation `default-backend` names `{}`, which is no Service of its namespace; it is as if not set, name one",
             shorten(value)
@@ -88,13 +90,13 @@ fn own(value: &str, ingress: &ObjectName, object: &ObjectRef, context: &mut Cont
         context.report(object, Reason::InvalidAnnotation, message);
         return None;
     };
-    service::first(&name, object, context)
+    service::first(&name, asker, object, context)
 }
 
 /// That of `--default-backend-service`. What is wrong with it is reported where it is used for what no rule matches.
-fn common(context: &mut Context<'_>) -> Option<UpstreamKey> {
+fn common(asker: &Asker, context: &mut Context<'_>) -> Option<UpstreamKey> {
     let name = context.options.default_backend.clone()?;
-    match service::default(&name, context)? {
+    match service::default(&name, Some(asker), context)? {
         Action::Forward(key) => Some(key),
         Action::Refuse(_) | Action::Redirect(_) | Action::Split(_) => None,
     }

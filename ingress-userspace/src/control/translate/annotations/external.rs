@@ -1,12 +1,17 @@
 //! Reads how an authentication service is asked, and finds where it is.
 
+use std::sync::Arc;
+
 use http::{HeaderName, Method};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
-    super::values::{Read, boolean, location},
+    super::{
+        destination::{Asker, Purpose},
+        values::{Read, boolean, location},
+    },
     Context, own_object, shorten,
-    url::{Url, without_groups},
+    url::{Author, Url, without_groups},
 };
 use crate::{
     control::{
@@ -151,6 +156,7 @@ fn key(value: &str) -> Read<Option<Template>> {
 /// reported on `object`, as rules go on when that is put right elsewhere.
 pub(super) fn make(
     asked: AskedExternal,
+    author: Author,
     ingress: &ObjectName,
     object: &ObjectRef,
     context: &mut Context<'_>,
@@ -168,7 +174,7 @@ pub(super) fn make(
         cache_times,
     } = asked;
     let Some(url) = url else { return Ok(None) };
-    let service = find(&url, object, context)?;
+    let service = find(&url, author, ingress, object, context)?;
     let headers = match proxy_set_headers {
         Some(value) => fields(&value, ingress, context)?,
         None => HeaderEdits::default(),
@@ -204,11 +210,18 @@ fn returning(location: &str, param: &str) -> String {
     }
 }
 
-fn find(url: &Url, object: &ObjectRef, context: &mut Context<'_>) -> Result<AuthService, (Reason, String)> {
+fn find(
+    url: &Url,
+    author: Author,
+    ingress: &ObjectName,
+    object: &ObjectRef,
+    context: &mut Context<'_>,
+) -> Result<AuthService, (Reason, String)> {
     if url.is_of_request() {
         return Ok(AuthService::SameHost);
     }
-    let (key, host) = url.upstream("auth-url", object, context).ok_or_else(|| {
+    let asker = Asker { purpose: Purpose::Auth, namespace: Arc::clone(&ingress.namespace) };
+    let (key, host) = url.upstream("auth-url", author, &asker, object, context).ok_or_else(|| {
         let shown = shorten(url.shown());
         let message = format!(
             "nobody can be asked at `{shown}` of `auth-url`; its rules answer 503, correct the URL or what is reported of its host"

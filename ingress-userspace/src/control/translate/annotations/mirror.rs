@@ -1,11 +1,16 @@
 //! Reads where requests are sent a second time, and finds where that is.
 
+use std::sync::Arc;
+
 use http::{HeaderValue, uri::Authority};
 
 use super::{
-    super::values::{Read, switch},
+    super::{
+        destination::{Asker, Purpose},
+        values::{Read, switch},
+    },
     Context, shorten,
-    url::Url,
+    url::{Author, Url},
 };
 use crate::{
     control::{
@@ -78,7 +83,8 @@ impl AskedMirror {
                     .ok()?
             }
         };
-        let (upstream, known) = url.upstream("mirror-target", object, context).or_else(|| {
+        let asker = Asker { purpose: Purpose::Mirror, namespace: Arc::clone(&name.namespace) };
+        let (upstream, known) = url.upstream("mirror-target", Author::Ingress, &asker, object, context).or_else(|| {
             let message = format!(
                 "nobody can be reached at `{}` of `mirror-target`; requests are not mirrored, correct the URL or what is reported of its host",
                 shorten(url.shown())

@@ -1,12 +1,18 @@
 //! Reads which tokens clients must show, with the Secret that holds the keys that sign them, or where these are to be
 //! had. It fetches none.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 
 use super::{
-    super::{secret, values::Read},
+    super::{
+        destination::{Asker, Purpose},
+        secret,
+        values::Read,
+    },
     Context, own_object, shorten,
-    url::Url,
+    url::{Author, Url},
 };
 use crate::{
     control::{
@@ -185,7 +191,8 @@ fn server(
             shorten(url.shown())
         ))
     };
-    let (upstream, _) = url.upstream("jwt-jwks-url", object, context).ok_or_else(refused)?;
+    let asker = Asker { purpose: Purpose::Keys, namespace: Arc::clone(&ingress.namespace) };
+    let (upstream, _) = url.upstream("jwt-jwks-url", Author::Ingress, &asker, object, context).ok_or_else(refused)?;
     let (origin, host) = (url.origin().into(), url.shown().into());
     let target = url.target().literal().ok_or_else(refused)?.into();
     Ok(KeyServer { origin, upstream, host, target })

@@ -7,13 +7,16 @@ use http::{HeaderValue, uri::Authority};
 use super::{
     super::{
         believed::{self, Believed},
-        destination::{Destination, Finding},
-        service,
+        destination::{Asker, Destination, Finding},
+        grant, service,
     },
     AskedTls, Context,
 };
 use crate::{
-    control::{change::ObjectName, outcome::ObjectRef},
+    control::{
+        change::ObjectName,
+        outcome::{ObjectRef, Reason},
+    },
     model::{Protocol, Template, UpstreamKey, Variable},
 };
 
@@ -26,6 +29,15 @@ pub(super) struct Url {
     /// Path and query.
     target: Template,
     believed: Believed,
+}
+
+/// Who has written a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Author {
+    /// The owner of an Ingress.
+    Ingress,
+    /// The operator, in a setting for all Ingresses.
+    Operator,
 }
 
 /// The Service within the cluster that `url`, a value of an annotation, leads to.
@@ -126,11 +138,14 @@ impl Url {
         self.target
     }
 
-    /// Its upstream and `Host`. `None` if that is the host of the request, or if it may not be reached or is not there,
-    /// which is reported on `object` as a fault of `annotation`.
+    /// Its upstream and `Host`, for requests of `asker`. `None` if that is the host of the request, or if it may not be
+    /// reached or is not there, which is reported on `object` as a fault of `annotation`. A Service of another namespace
+    /// may be reached if the operator's own settings name it, or where it is granted.
     pub(super) fn upstream(
         &self,
         annotation: &str,
+        author: Author,
+        asker: &Asker,
         object: &ObjectRef,
         context: &mut Context<'_>,
     ) -> Option<(UpstreamKey, HeaderValue)> {
@@ -138,10 +153,16 @@ impl Url {
         let protocol = if self.is_secure { Protocol::Https } else { Protocol::Http1 };
         let key = match self.service() {
             Some(name) => {
+                if author == Author::Ingress
+                    && let Err(why) = grant::check(&asker.namespace, &name, context)
+                {
+                    context.report(object, Reason::RefNotPermitted, format!("`{annotation}` leads to {why}"));
+                    return None;
+                }
                 let terms = self.is_secure.then(|| AskedTls::naming(authority.host())).flatten();
-                service::named(&name, self.port(), protocol, terms.as_ref(), object, context)
+                service::named(&name, self.port(), protocol, terms.as_ref(), asker, object, context)
             }
-            None => outside(annotation, self, authority, protocol, object, context),
+            None => outside(annotation, self, authority, protocol, asker, object, context),
         }?;
         Some((key, HeaderValue::from_str(authority.as_str()).ok()?))
     }
@@ -168,11 +189,13 @@ fn outside(
     url: &Url,
     authority: &Authority,
     protocol: Protocol,
+    asker: &Asker,
     object: &ObjectRef,
     context: &mut Context<'_>,
 ) -> Option<UpstreamKey> {
     let host = authority.host().into();
-    let destination = Destination::Outside { host, port: url.port(), protocol, believed: url.believed.clone() };
+    let (port, believed, asker) = (url.port(), url.believed.clone(), asker.clone());
+    let destination = Destination::Outside { host, port, protocol, believed, asker };
     let (key, gathered) = context.upstream(&destination);
     for Finding { reason, message } in &gathered.findings {
         context.report(object, *reason, format!("the host of `{annotation}`: {message}"));

@@ -162,7 +162,8 @@ pub(super) const KEYS: &[Key] = &[
         "auth-url",
         "a service that is asked about each request, without its body: 2xx lets it in, 401 and 403 are passed on, all \
          else, and no answer within 10 s or `proxy-read-timeout`, is 500. A Service as \
-         `http://NAME.NAMESPACE.svc.cluster.local/PATH`, what the rules of the same host have for a path as \
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH`, of another namespace only if \
+         `--allow-cross-namespace-services` lists it, what the rules of the same host have for a path as \
          `https://$host/PATH`, or another host under the rules for external names; its certificate is not verified",
         |value, asked| asked.authentication.external.url(value),
     )
@@ -229,7 +230,8 @@ pub(super) const KEYS: &[Key] = &[
         "jwt-jwks-url",
         "where the key set is instead, as `https://login.test/jwks`, under the rules for external names, with a \
          certificate of a public authority or of one in `jwt-jwks-ca-secret`; or \
-         `http://NAME.NAMESPACE.svc.cluster.local/PATH` of a Service. It is fetched again as its `Cache-Control` says. \
+         `http://NAME.NAMESPACE.svc.cluster.local/PATH` of a Service, of another namespace only if \
+         `--allow-cross-namespace-services` lists it. It is fetched again as its `Cache-Control` says. \
          503 as long as it never came. Ours alone",
         |value, asked| asked.authentication.token.url(value),
     )

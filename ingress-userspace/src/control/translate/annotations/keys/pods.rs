@@ -98,7 +98,8 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "mirror-target",
         "where each request is sent a second time: a URL, with the client's path and query if it has none, or, ours \
-         alone, a Service of the Ingress' namespace, as `shadow:80`. The answer is dropped, and no request waits or \
+         alone, a Service of the Ingress' namespace, as `shadow:80`; a URL may name a Service of another namespace only \
+         if `--allow-cross-namespace-services` lists it. The answer is dropped, and no request waits or \
          fails for it: a mirror that is 256 KiB of a body behind is cut off. HTTP/1.1 is spoken, and WebSockets are \
          not mirrored",
         |value, asked| asked.mirror.target(value),
