@@ -95,6 +95,7 @@ impl Settings {
             disable_svc_external_name: _,
             disable_catch_all,
             max_references,
+            host_sharing,
             annotations_prefix,
             node_name,
             update_status,
@@ -223,6 +224,7 @@ impl Settings {
                     endpoint_networks: allow_endpoints_in,
                     catch_all: if disable_catch_all { CatchAll::Refuse } else { CatchAll::Allow },
                     max_references,
+                    host_sharing,
                     annotations_prefix,
                 },
                 saved: snapshot_file.map(|path| control::saved::File {

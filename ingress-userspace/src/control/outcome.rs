@@ -55,6 +55,10 @@ pub enum Reason {
     EndpointRefused,
     /// An Ingress leads to a Service of another namespace that nobody has granted it.
     RefNotPermitted,
+    /// An Ingress of another namespace asks for what the owner of a host alone may say; it is refused.
+    HostClaimedByOther,
+    /// What holds for the host as a whole, or the path, is another namespace's to say; it is refused.
+    HostOwnedByOther,
     /// An older Ingress has the same host and path, default backend or certificate host.
     HostPathConflict,
     /// An annotation that has no meaning here, and needs none; a note.
@@ -175,6 +179,8 @@ impl Reason {
             Self::ExternalNameRefused => "ExternalNameRefused",
             Self::EndpointRefused => "EndpointRefused",
             Self::RefNotPermitted => "RefNotPermitted",
+            Self::HostClaimedByOther => "HostClaimedByOther",
+            Self::HostOwnedByOther => "HostOwnedByOther",
             Self::HostPathConflict => "HostPathConflict",
             Self::IneffectiveAnnotation => "IneffectiveAnnotation",
             Self::IneffectiveSetting => "IneffectiveSetting",

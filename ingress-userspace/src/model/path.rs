@@ -18,7 +18,8 @@ pub enum PathMatch {
     /// the end changes nothing but the precedence (`/a/` goes before `/a`).
     Prefix(Arc<str>),
     /// What begins with this regular expression, upper and lower case alike. As the longer text goes first, a prefix
-    /// goes before expressions that are shorter than its elements.
+    /// goes before expressions that are shorter than its elements. One that is confined goes by what all its matches
+    /// begin with ([`PathPattern::confined`]).
     Pattern(Arc<PathPattern>),
 }
 
@@ -156,7 +157,10 @@ impl Ord for PathMatch {
         fn rank(path: &PathMatch) -> (u8, Reverse<usize>, u8) {
             match path {
                 PathMatch::Exact(path) => (0, Reverse(path.len()), 0),
-                PathMatch::Pattern(pattern) => (1, Reverse(pattern.as_str().len()), 0),
+                PathMatch::Pattern(pattern) => {
+                    let (length, is_confined) = pattern.rank();
+                    (1, Reverse(length), if is_confined { 2 } else { 0 })
+                }
                 PathMatch::Prefix(prefix) => (1, Reverse(elements(prefix).len()), 1),
             }
         }

@@ -4,7 +4,13 @@
 use std::{cmp::Ordering, fmt, hash, sync::Arc};
 
 use regex_automata::nfa::thompson::{self, WhichCaptures};
-use regex_syntax::{ParserBuilder, hir::Hir};
+use regex_syntax::{
+    ParserBuilder,
+    hir::{
+        Hir,
+        literal::{Extractor, Seq},
+    },
+};
 
 use super::{
     Pattern, PatternError,
@@ -13,13 +19,15 @@ use super::{
 
 /// What a path must begin with, upper and lower case alike, as ingress-nginx has it.
 ///
-/// Compared by its text.
+/// Compared by its text, and by whether it is confined.
 #[derive(Clone)]
 pub struct PathPattern {
     text: Arc<str>,
     hir: Hir,
     size: usize,
     alone: Option<Pattern>,
+    /// Of one that is confined: the length of what all its matches begin with.
+    confined: Option<usize>,
 }
 
 // === impl PathPattern ===
@@ -43,12 +51,41 @@ impl PathPattern {
             Some(_) => PatternError::TooLarge(text.to_owned()),
             None => PatternError::of_syntax(text, &error.to_string()),
         })?;
-        Ok(Self { text: text.into(), hir, size: states.memory_usage() + text.len(), alone: None })
+        Ok(Self { text: text.into(), hir, size: states.memory_usage() + text.len(), alone: None, confined: None })
     }
 
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The same expression, confined to where all its matches begin: it goes before prefixes that are shorter than this
+    /// beginning, and behind all others. `None` if its matches have nothing but `/` in common.
+    #[must_use]
+    pub fn confined(&self) -> Option<Self> {
+        let length = super::path::elements(&self.beginning()).len();
+        (length > 0).then(|| Self { confined: Some(length), ..self.clone() })
+    }
+
+    /// What everything that matches begins with, upper and lower case alike; empty if that is nothing.
+    #[must_use]
+    pub fn beginning(&self) -> String {
+        let beginnings = regex_syntax::parse(&self.text).map(|parsed| Extractor::new().extract(&parsed));
+        let common = beginnings.as_ref().ok().and_then(Seq::longest_common_prefix).unwrap_or_default();
+        String::from_utf8_lossy(common).into_owned()
+    }
+
+    /// The length by which it is ranked among paths, and whether a prefix of the same length goes before it.
+    #[must_use]
+    pub fn rank(&self) -> (usize, bool) {
+        (self.confined.unwrap_or(self.text.len()), self.confined.is_some())
+    }
+
+    /// Whether it goes before a prefix of this length.
+    #[must_use]
+    pub fn goes_before(&self, length: usize) -> bool {
+        let (own, is_confined) = self.rank();
+        own > length || own == length && !is_confined
     }
 
     #[must_use]
@@ -95,7 +132,7 @@ impl PathPattern {
 
 impl PartialEq for PathPattern {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.text == other.text && self.confined == other.confined
     }
 }
 
@@ -115,7 +152,7 @@ impl PartialOrd for PathPattern {
 
 impl Ord for PathPattern {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.text.cmp(&other.text)
+        self.text.cmp(&other.text).then_with(|| self.confined.cmp(&other.confined))
     }
 }
 
@@ -144,6 +181,27 @@ mod tests {
         assert!(PathPattern::parse("/a-1/[0-9]+", 2048).expect("light").size() < 2048);
         let endless = "/((((((((((a{99}){99}){99}){99}))))))){99}";
         assert_eq!(PathPattern::parse(endless, usize::MAX), Err(PatternError::TooLarge(endless.to_owned())));
+    }
+
+    #[test]
+    fn an_expression_is_confined_to_what_all_its_matches_begin_with() {
+        for (pattern, expect) in [
+            ("/foo(/|$)(.*)", Some(4)),
+            ("/api/[a-z]+", Some(4)),
+            (r"/v1\.0/x.*", Some(7)),
+            ("/login", Some(6)),
+            ("/ab?c", Some(2)),
+            ("/very/long/path|/", None),
+            ("/very/long/path|/very/short", Some(5)),
+            ("/((((((((((.*))))))))))", None),
+            ("/[(]|/", None),
+            ("/(?:|a)", None),
+            ("/.*", None),
+            ("/", None),
+        ] {
+            let pattern = PathPattern::parse(pattern, usize::MAX).expect("valid");
+            assert_eq!(pattern.confined().map(|confined| confined.rank()), expect.map(|len| (len, true)), "{pattern}");
+        }
     }
 
     #[test]

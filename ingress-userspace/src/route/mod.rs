@@ -367,7 +367,7 @@ impl HostEntry {
         // An expression that is as long as the prefix, or longer, goes before it.
         let shortest = prefix.map_or(0, |(elements, _)| elements.len());
         let pattern = if self.patterns.is_empty() { None } else { self.patterns.find(path) };
-        let pattern = pattern.filter(|(length, _)| *length >= shortest).map(|(_, route)| route);
+        let pattern = pattern.filter(|(pattern, _)| pattern.goes_before(shortest)).map(|(_, route)| route);
         pattern.or(prefix.map(|(_, route)| route)).or(self.fallback.as_deref())
     }
 

@@ -26,8 +26,8 @@ pub(super) struct Set {
     regex: Option<Regex>,
 }
 
-/// The sets that were compiled for one table, by the texts of their expressions.
-pub(super) type Sets = HashMap<Box<[Arc<str>]>, Arc<Set>>;
+/// The sets that were compiled for one table, by the texts and ranks of their expressions.
+pub(super) type Sets = HashMap<Box<[(Arc<str>, (usize, bool))]>, Arc<Set>>;
 
 /// Memory that a thread may spend on making a set faster, in bytes, beside what grows with the set.
 const CACHE_MIN: usize = 512 * 1024;
@@ -45,17 +45,17 @@ impl Patterns {
         let set = match known {
             Some(set) => Arc::clone(set),
             None => {
-                let texts = patterns.iter().map(|pattern| pattern.text()).collect();
-                Arc::clone(sets.entry(texts).or_insert_with(|| Arc::new(Set::compile(patterns.into()))))
+                let key = patterns.iter().map(|pattern| (pattern.text(), pattern.rank())).collect();
+                Arc::clone(sets.entry(key).or_insert_with(|| Arc::new(Set::compile(patterns.into()))))
             }
         };
         Self { routes: routes.into(), set }
     }
 
-    /// The first of the expressions that fit `path`, by precedence: its length and its route.
-    pub(super) fn find(&self, path: &str) -> Option<(usize, &Route)> {
+    /// The first of the expressions that fit `path`, by precedence, and its route.
+    pub(super) fn find(&self, path: &str) -> Option<(&PathPattern, &Route)> {
         let found = self.set.find(path)?;
-        Some((self.set.patterns.get(found)?.as_str().len(), self.routes.get(found)?))
+        Some((self.set.patterns.get(found)?, self.routes.get(found)?))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::PathPattern;
 
 fn rule(path: PathMatch, owner: &str) -> Rule {
     let action = Action::Forward(UpstreamKey::new("default", owner, "80"));
@@ -122,6 +123,20 @@ fn the_longer_text_goes_first_whether_it_is_an_expression_or_a_prefix() {
 }
 
 #[test]
+fn a_confined_expression_goes_by_what_its_matches_begin_with() {
+    let confined = |text| {
+        PathMatch::Pattern(Arc::new(PathPattern::parse(text, usize::MAX).expect("valid").confined().expect("one")))
+    };
+    let paths =
+        [prefix("/"), prefix("/login"), prefix("/api"), confined("/log((((((((.*))))))))"), confined("/api/.*")];
+    check(&paths, "/login", Some("/login"));
+    check(&paths, "/login/x", Some("/login"));
+    check(&paths, "/logout", Some("~ /log((((((((.*))))))))"));
+    check(&paths, "/api/x", Some("/api"));
+    check(&paths, "/", Some("/"));
+}
+
+#[test]
 fn fallback_serves_what_no_path_matches() {
     let routes = compile(&table(vec![(pattern("a.test"), vec![exact("/x")], true)]));
     assert_eq!(found(&routes, "a.test", "/y").as_deref(), Some("a.test fallback"));
@@ -144,7 +159,12 @@ fn any_path() -> impl Strategy<Value = PathMatch> {
         if is_exact { PathMatch::exact(&text).ok() } else { PathMatch::prefix(&text).ok() }
     });
     let pattern = prop::sample::select(vec!["/", "/a", "/a(.*)", "/[ab]/.*a", "/A/b$", "/.*/b{2}", "/a(/|$)(.*)"]);
-    prop_oneof![3 => plain, 1 => pattern.prop_map(|text| PathMatch::pattern(text).expect("valid"))]
+    let pattern = (pattern, any::<bool>()).prop_map(|(text, is_confined)| {
+        let pattern = PathPattern::parse(text, usize::MAX).expect("valid");
+        let pattern = pattern.confined().filter(|_| is_confined).unwrap_or(pattern);
+        PathMatch::Pattern(Arc::new(pattern))
+    });
+    prop_oneof![3 => plain, 1 => pattern]
 }
 
 proptest! {

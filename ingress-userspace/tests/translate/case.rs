@@ -72,6 +72,7 @@ fn set(options: &mut Options, option: &str) {
         "allow-cross-namespace-services" => {
             options.cross_namespace.push(ServicePattern::parse(value).expect("a namespace, or a service of one"));
         }
+        "host-sharing" => options.host_sharing = value.parse().expect("a mode"),
         "tcp-services-configmap" => options.tcp_services = object(),
         "udp-services-configmap" => options.udp_services = object(),
         "ingress-class" => options.classes.name = value.into(),

@@ -4,7 +4,11 @@ use std::{net::SocketAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use ingress_userspace::{
-    control::{change::ObjectName, status::Address, translate::ServicePattern},
+    control::{
+        change::ObjectName,
+        status::Address,
+        translate::{HostSharing, ServicePattern},
+    },
     datapath::BPFFS,
 };
 use ipnet::IpNet;
@@ -117,6 +121,12 @@ pub(crate) struct RunArgs {
     /// of its own, on every node.
     #[arg(long, value_name = "COUNT", default_value_t = 256, help_heading = "Routing")]
     pub(crate) max_references: usize,
+
+    /// What an Ingress may ask for a host whose oldest Ingress is of another namespace: `paths`, further paths alone;
+    /// `owner`, nothing; `granted`, paths where that is granted; `open`, whatever nobody asked for before, as with
+    /// ingress-nginx (docs/sharing-hosts.md).
+    #[arg(long, value_name = "MODE", default_value = "paths", help_heading = "Routing")]
+    pub(crate) host_sharing: HostSharing,
 
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`.
     #[arg(long, value_name = "PREFIX", default_value = "nginx.ingress.kubernetes.io", help_heading = "Routing")]

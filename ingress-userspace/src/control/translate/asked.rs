@@ -59,6 +59,8 @@ pub(super) struct Asked {
     pub(super) redirects_www: bool,
     /// Further names of its first host.
     pub(super) aliases: Arc<[Host]>,
+    /// Namespaces that may add paths to its hosts. Default none.
+    pub(super) shares_with: Arc<[Arc<str>]>,
     pub(super) permanent_redirect: Option<Template>,
     pub(super) permanent_status: u16,
     pub(super) temporal_redirect: Option<Template>,
@@ -125,6 +127,7 @@ impl Default for Asked {
             app_root: None,
             redirects_www: false,
             aliases: [].into(),
+            shares_with: [].into(),
             permanent_redirect: None,
             permanent_status: 301,
             temporal_redirect: None,

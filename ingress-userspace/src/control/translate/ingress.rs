@@ -33,6 +33,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
         precedence: Precedence::of(name, ingress),
         redirect: Redirect::Never,
         canary: None,
+        shares_with: Arc::default(),
         clients: Clients::Any,
         passes: false,
         expressions: 0,
@@ -76,6 +77,7 @@ pub(super) fn claims(name: &ObjectName, ingress: &Ingress, object: ObjectRef, co
     let (tls_hosts, certificates) = tls_claims(name, tls, rules, object, context);
     (claims.redirect, claims.passes, claims.clients) = (policy.redirect, policy.passes, policy.clients.clone());
     claims.canary = policy.canary.clone().map(Box::new);
+    claims.shares_with = Arc::clone(&policy.shares_with);
     let allowance = Allowance::new();
     let mut builder = Builder { name, owner: name.to_string().into(), policy, allowance, object, context };
     let mut hosts = Vec::new();

@@ -7,8 +7,12 @@ use std::{
 };
 
 use super::{
-    AliasClaim, AliasKind, Claims, Clients, Context, HostClaim, MAX_LENT, Precedence, RulesClaim,
-    annotations::Redirect, secret, settings::Globals, solver::Standing,
+    AliasClaim, AliasKind, Claims, Clients, Context, HostClaim, MAX_LENT, RulesClaim,
+    annotations::Redirect,
+    ownership::{Broader, Ownership, Right, Turn},
+    secret,
+    settings::Globals,
+    solver::Standing,
 };
 use crate::{
     control::outcome::{ObjectRef, Reason},
@@ -46,26 +50,53 @@ struct MergedRule {
     owner: ObjectRef,
     standing: Standing,
     redirect: Redirect,
+    /// What its Ingress asks of clients and cannot have for the host, so that it is not served without.
+    demands: Clients,
     /// Whether connections over TLS are to be passed on to where it leads.
     passes: bool,
 }
 
-/// Merges what `claims`, in order of precedence, say of the host `pattern`.
-pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut Context<'_>) -> Merged {
+/// Merges what `claims`, in order of precedence, say of the host `pattern`. `broader` are the claims on the less specific
+/// hosts that would serve it, the most specific first.
+pub(super) fn merge(
+    pattern: &HostPattern,
+    claims: &[Arc<Claims>],
+    broader: &[Broader<'_>],
+    context: &mut Context<'_>,
+) -> Merged {
     let mut host = MergedHost::default();
+    let mut ownership = Ownership::of(pattern, claims, broader, context);
     let mut is_routed = false;
     let mut certificate: Option<(&ObjectRef, Option<Arc<str>>)> = None;
     let namesake = claims.iter().find(|claims| names(claims, pattern)).map(Arc::as_ref);
-    let (canaries, claims): (Vec<_>, Vec<_>) = claims.iter().partition(|claims| claims.canary.is_some());
-    for claims in claims {
-        let Some(HostClaim { rules, has_tls, certificate: wanted, alias }) = claims.of(pattern) else { continue };
-        let alias = alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
+    let (canaries, turns): (Vec<_>, Vec<_>) =
+        ownership.in_turn(claims).into_iter().partition(|turn| turn.claims.canary.is_some());
+    for turn in turns {
+        let claims = turn.claims;
+        let Some(claim) = claims.of(pattern) else { continue };
+        let HostClaim { rules, has_tls, certificate: wanted, alias } = claim;
+        let alias = alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context));
+        let rules = rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind))));
+        if turn.right != Right::Everything {
+            refuse(pattern, turn, claim, &mut ownership, context);
+            for (rules, kind) in rules.filter(|_| turn.right == Right::Paths) {
+                is_routed |= host.add(pattern, rules, kind, turn, &mut ownership, context);
+            }
+            continue;
+        }
         host.has_tls |= *has_tls || alias.is_some_and(|alias| alias.has_tls);
-        for (rules, kind) in rules.iter().map(|rules| (rules, None)).chain(alias.map(|a| (&a.rules, Some(a.kind)))) {
+        for (rules, kind) in rules {
             is_routed = true;
-            host.add(pattern, rules, kind, claims, context);
+            host.add(pattern, rules, kind, turn, &mut ownership, context);
         }
         let Some(name) = wanted.as_ref().or(alias.and_then(|alias| alias.certificate.as_ref())) else { continue };
+        if *pattern == HostPattern::Any && context.options.default_certificate.is_some() {
+            let message = format!(
+                "secret `{name}` is not used, as `--default-ssl-certificate` is for all hosts without a certificate of their own; name hosts in `spec.tls`"
+            );
+            context.report(&claims.object, Reason::CatchAllRefused, message);
+            continue;
+        }
         match &certificate {
             None => certificate = Some((&claims.object, secret::certificate(name, pattern, &claims.object, context))),
             // The same Secret asked for twice is how several Ingresses of one host are usually written.
@@ -76,14 +107,50 @@ pub(super) fn merge(pattern: &HostPattern, claims: &[Arc<Claims>], context: &mut
             }
         }
     }
-    for claims in canaries {
+    for Turn { claims, .. } in canaries {
         let (Some(when), Some(claim)) = (&claims.canary, claims.of(pattern)) else { continue };
-        let alias = claim.alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, &claims.object, context));
+        let alias =
+            claim.alias.as_deref().filter(|alias| is_free(pattern, alias, namesake, claims, &ownership, context));
         for rules in claim.rules.iter().chain(alias.map(|alias| &alias.rules)) {
             host.split(pattern, rules, when, &claims.object, context);
         }
     }
-    Merged { host: is_routed.then_some(host), certificate: certificate.map(|(_, certificate)| certificate) }
+    let certificate = match certificate {
+        Some((_, certificate)) => Some(certificate),
+        // The default certificate, instead of somebody else's.
+        None => (is_routed && ownership.is_overshadowed(broader, context)).then_some(None),
+    };
+    ownership.tell(context);
+    Merged { host: is_routed.then_some(host), certificate }
+}
+
+/// Refuses what `claim` asks for the host as a whole, though it belongs to another namespace.
+fn refuse(
+    pattern: &HostPattern,
+    turn: Turn<'_>,
+    claim: &HostClaim,
+    ownership: &mut Ownership<'_>,
+    context: &mut Context<'_>,
+) {
+    let Turn { claims, right, standing: _ } = turn;
+    let HostClaim { rules, has_tls, certificate, alias } = claim;
+    if right == Right::Nothing && (rules.is_some() || alias.is_some()) {
+        ownership.refuse(claims, "a path", context);
+    }
+    if *has_tls || certificate.is_some() {
+        ownership.refuse(claims, "TLS (`spec.tls`: certificate, redirect to HTTPS)", context);
+    }
+    if rules.is_some() && claims.clients != Clients::Any {
+        ownership.refuse(
+            claims,
+            "a certificate of clients (`auth-tls-*`), without which its paths answer 503,",
+            context,
+        );
+    }
+    let has_fallback = rules.iter().any(|rules| rules.fallback.is_some());
+    if right == Right::Paths && has_fallback && *pattern != HostPattern::Any {
+        ownership.refuse(claims, "the default backend", context);
+    }
 }
 
 /// Whether a rule of `claims` names the host, for more than a challenge.
@@ -92,14 +159,17 @@ fn names(claims: &Claims, pattern: &HostPattern) -> bool {
     is_ordinary && claims.of(pattern).is_some_and(|claim| claim.rules.is_some())
 }
 
-/// Whether no rule names the host, so that it may be an alias. If it may not, that is reported on `object`.
+/// Whether no rule names the host, or only younger ones of others, so that it may be an alias. If it may not, that is
+/// reported on the Ingress of `claims`.
 fn is_free(
     pattern: &HostPattern,
     alias: &AliasClaim,
     namesake: Option<&Claims>,
-    object: &ObjectRef,
+    claims: &Claims,
+    ownership: &Ownership<'_>,
     context: &mut Context<'_>,
 ) -> bool {
+    let namesake = namesake.filter(|namesake| !ownership.keeps_alias(claims, namesake));
     let Some(Claims { object: ObjectRef { kind, namespace, name, origin: _ }, .. }) = namesake else { return true };
     let key = match alias.kind {
         AliasKind::Same => "server-alias",
@@ -108,7 +178,7 @@ fn is_free(
     let message = format!(
         "`{key}` does nothing for `{pattern}`, as {kind} `{namespace}/{name}` has rules for it; remove one of the two"
     );
-    context.report(object, Reason::HostPathConflict, message);
+    context.report(&claims.object, Reason::HostPathConflict, message);
     false
 }
 
@@ -117,18 +187,22 @@ fn is_free(
 /// through to less specific ones.
 ///
 /// Every borrower has the rules for itself, so what is lent in all is bounded: two Ingresses of some thousand hosts and
-/// paths would otherwise multiply to more than any node's memory.
+/// paths would otherwise multiply to more than any node's memory. Each namespace that borrows has an equal share, so that
+/// none uses up another's.
 pub(super) fn lend(
     borrowers: &BTreeMap<HostPattern, MergedHost>,
     lenders: &BTreeMap<HostPattern, MergedHost>,
     context: &mut Context<'_>,
 ) -> Vec<(HostPattern, HostRoutes)> {
-    let mut lent_so_far = 0;
+    let namespace = |host: &MergedHost| host.rules.values().next().map(|rule| Arc::clone(&rule.owner.namespace));
+    let mut lent_so_far: HashMap<_, usize> = borrowers.values().map(|host| (namespace(host), 0)).collect();
+    let share = MAX_LENT / lent_so_far.len().max(1);
     let mut settled = Vec::new();
     for (pattern, host) in borrowers {
         let mut lender = lender_of(pattern, lenders);
         if let Some((name, lent)) = lender {
-            if lent_so_far + lent.rules.len() > MAX_LENT {
+            let lent_so_far = lent_so_far.entry(namespace(host)).or_default();
+            if *lent_so_far + lent.rules.len() > share {
                 let message = format!(
                     "rules of `{name}` are lent to more hosts than can be held, so `{pattern}` answers 404 beside the challenge; solve fewer at one time"
                 );
@@ -137,7 +211,7 @@ pub(super) fn lend(
                 }
                 lender = None;
             } else {
-                lent_so_far += lent.rules.len();
+                *lent_so_far += lent.rules.len();
             }
         }
         settled.push((pattern.clone(), host.settle(lender.map(|(_, lent)| lent), &context.globals)));
@@ -158,35 +232,30 @@ fn lender_of<'l>(
 // === impl MergedHost ===
 
 impl MergedHost {
+    /// Adds the rules of `claim` that nobody has yet; returns whether there are any.
     fn add(
         &mut self,
         pattern: &HostPattern,
         claim: &RulesClaim,
         alias: Option<AliasKind>,
-        claims: &Claims,
+        turn: Turn<'_>,
+        ownership: &mut Ownership<'_>,
         context: &mut Context<'_>,
-    ) {
-        let Claims {
-            object,
-            precedence: Precedence { standing, .. },
-            redirect,
-            clients,
-            passes,
-            canary: _,
-            expressions: _,
-            hosts: _,
-        } = claims;
-        let RulesClaim { rules, fallback } = claim;
+    ) -> bool {
+        let Turn { standing, right, claims } = turn;
+        let Claims { object, redirect, clients, passes, .. } = claims;
+        let is_owner = right == Right::Everything;
         let passes = *passes && alias != Some(AliasKind::Www);
         let merged = |rule: &Rule| MergedRule {
             rule: rule.clone(),
             owner: object.clone(),
-            standing: *standing,
+            standing,
             redirect: *redirect,
+            demands: if is_owner { Clients::Any } else { clients.clone() },
             // Who is sent elsewhere has to be read, and answered.
             passes: passes && !matches!(rule.action, Action::Redirect(_)),
         };
-        if *standing == Standing::Ordinary {
+        if standing == Standing::Ordinary && (is_owner || self.leader.is_some()) {
             // Claims come in order of precedence.
             let leader = &*self.leader.get_or_insert_with(|| object.clone());
             if passes && leader.namespace != object.namespace {
@@ -195,7 +264,7 @@ impl MergedHost {
             }
         }
         match &self.clients {
-            _ if *clients == Clients::Any => {}
+            _ if *clients == Clients::Any || !is_owner => {}
             None => self.clients = Some((object.clone(), clients.clone())),
             Some((_, known)) if known == clients => {}
             Some((winner, _)) => {
@@ -203,8 +272,17 @@ impl MergedHost {
                 report_conflict(context, object, (winner, Standing::Ordinary), &what);
             }
         }
-        for rule in rules {
-            if let Some(winner) = self.winner(&rule.path, object) {
+        let mut adds = false;
+        for rule in &claim.rules {
+            let confined = if is_owner { Ok(rule.path.clone()) } else { Ownership::confined(&rule.path) };
+            let path = match confined {
+                Ok(path) => path,
+                Err(why) => {
+                    ownership.refuse(claims, format_args!("path `{}`, {why}", rule.path), context);
+                    continue;
+                }
+            };
+            if let Some(winner) = self.winner(&rule.path, object).or_else(|| self.winner(&path, object)) {
                 // Each Ingress of the host sends it to the same place.
                 if alias == Some(AliasKind::Www) && winner.rule.action == rule.action {
                     continue;
@@ -212,17 +290,24 @@ impl MergedHost {
                 let what = format!("path `{}` of host `{pattern}`", rule.path);
                 report_conflict(context, object, (&winner.owner, winner.standing), &what);
             } else {
-                self.rules.insert(rule.path.clone(), merged(rule));
+                adds = true;
+                self.rules.insert(path.clone(), merged(&Rule { path, ..rule.clone() }));
             }
         }
-        let Some(rule) = fallback.as_deref() else { return };
+        let Some(rule) = claim.fallback.as_deref().filter(|_| is_owner || *pattern == HostPattern::Any) else {
+            return adds;
+        };
         match &self.fallback {
-            None => self.fallback = Some(merged(rule)),
+            None => {
+                adds = true;
+                self.fallback = Some(merged(rule));
+            }
             Some(winner) => {
                 let what = format!("the default backend of host `{pattern}`");
                 report_conflict(context, object, (&winner.owner, winner.standing), &what);
             }
         }
+        adds
     }
 
     /// Lets a canary take some of the requests of the rules for the same paths.
@@ -369,10 +454,11 @@ impl MergedRule {
     /// What clients must show, they must show to all rules of the host, whichever Ingress asked for it, but not to
     /// solvers, whose clients come over plain HTTP and have none.
     fn settle(&self, has_tls: bool, clients: &Clients, globals: &Globals) -> Rule {
-        let Self { rule, owner: _, standing, redirect, passes: _ } = self;
+        let Self { rule, owner: _, standing, redirect, demands, passes: _ } = self;
         let mut rule = rule.clone();
         match clients {
             _ if *standing == Standing::Solver => {}
+            _ if *demands != Clients::Any && demands != clients => rule.action = Action::Refuse(Unavailable::Policy),
             Clients::Any => {}
             Clients::With(clients) => rule.filters.insert(0, Filter::ClientCertificate(Arc::clone(clients))),
             Clients::Nobody => rule.action = Action::Refuse(Unavailable::Policy),

@@ -47,6 +47,7 @@ mod ingress;
 mod merge;
 mod named;
 mod options;
+mod ownership;
 mod protocol;
 mod records;
 mod secret;
@@ -66,6 +67,7 @@ pub use class::Classes;
 use context::Context;
 pub(in crate::control) use named::Namer;
 pub use options::{CatchAll, ExternalNames, Options, ServicePattern};
+pub use ownership::HostSharing;
 pub(in crate::control) use settings::references as settings_references;
 use solver::Standing;
 pub(in crate::control) use streams::references as stream_references;
@@ -114,6 +116,8 @@ struct Claims {
     clients: Clients,
     /// Whether connections over TLS for its hosts are passed on to pods.
     passes: bool,
+    /// Namespaces that may add paths to its hosts, where that is granted.
+    shares_with: Arc<[Arc<str>]>,
     /// Which requests its rules take from those of others, if they are no rules of their own.
     canary: Option<Box<CanaryRule>>,
     /// Memory of the regular expressions of its paths, in bytes.
@@ -189,5 +193,10 @@ impl Claims {
 impl Precedence {
     fn of(name: &ObjectName, ingress: &Ingress) -> Self {
         Self { standing: Standing::of(ingress), age: age(&ingress.metadata), name: name.clone() }
+    }
+
+    /// What is older is less, whatever its standing.
+    fn seniority(&self) -> impl Ord + use<'_> {
+        (&self.age, &self.name)
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::Classes;
+use super::{Classes, HostSharing};
 use crate::control::change::ObjectName;
 
 /// How a cluster is to be translated.
@@ -38,6 +38,8 @@ pub struct Options {
     /// How many Secrets and ConfigMaps an Ingress may name; each is followed by a watch of its own, on every node.
     /// Default 256.
     pub max_references: usize,
+    /// What Ingresses may ask for hosts of other namespaces, where settings do not say. Default further paths alone.
+    pub host_sharing: HostSharing,
     /// Prefix of annotations that are understood besides `xdp-ingress.io/`. Default `nginx.ingress.kubernetes.io`.
     pub annotations_prefix: String,
 }
@@ -84,6 +86,7 @@ impl Default for Options {
             cross_namespace: Vec::new(),
             catch_all: CatchAll::default(),
             max_references: 256,
+            host_sharing: HostSharing::default(),
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),
         }
     }

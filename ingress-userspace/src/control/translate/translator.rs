@@ -24,6 +24,7 @@ use super::{
     expressions::Expressions,
     ingress,
     merge::{self, Merged, MergedHost},
+    ownership::Broader,
     records::{Part, Records},
     secret::{self, Content},
     service,
@@ -36,7 +37,8 @@ use crate::{
         cluster::{Cluster, Store, Stored},
     },
     model::{
-        Action, HostPattern, HostRoutes, RouteTable, Rule, StreamPort, StreamService, Transport, Tree, UpstreamKey,
+        Action, Host, HostPattern, HostRoutes, RouteTable, Rule, StreamPort, StreamService, Transport, Tree,
+        UpstreamKey,
     },
 };
 
@@ -68,6 +70,8 @@ pub struct Translator {
 #[derive(Default)]
 struct Work {
     stale: BTreeSet<Part>,
+    /// Hosts, other than exact ones, of which other things are claimed than before.
+    less_specific: BTreeSet<HostPattern>,
     /// Upstreams that may be others in the table, or no more in it.
     upstreams: BTreeSet<UpstreamKey>,
 }
@@ -105,6 +109,12 @@ impl Translator {
         let memo = std::mem::take(&mut self.memo);
         let mut context = Context::new(cluster, &options, self.globals.clone(), memo);
         while let Some(part) = work.stale.pop_first() {
+            if matches!(part, Part::Host(_)) && !work.less_specific.is_empty() {
+                // All Ingresses are read.
+                work.stale.insert(part);
+                self.look_below(&std::mem::take(&mut work.less_specific), &mut work);
+                continue;
+            }
             self.make(part, cluster, &mut context, &mut work);
             for (part, trace) in context.take_made() {
                 if let Part::Certificate(name) = &part {
@@ -273,7 +283,8 @@ impl Translator {
                 if claims.iter().any(|claims| self.expressions.refuses(&claims.precedence.name)) {
                     claims.to_mut().retain(|claims| !self.expressions.refuses(&claims.precedence.name));
                 }
-                let (merged, trace) = context.traced(|context| merge::merge(pattern, &claims, context));
+                let broader = self.broader(pattern);
+                let (merged, trace) = context.traced(|context| merge::merge(pattern, &claims, &broader, context));
                 self.settle(pattern, merged, &context.globals, work);
                 trace
             }
@@ -300,6 +311,16 @@ impl Translator {
         if self.expressions.set(before.as_deref().map(|claims| &claims.precedence), sizes) {
             work.stale.insert(Part::Expressions);
         }
+        for (pattern, claim) in before.iter().chain(&claims).flat_map(|claims| &claims.hosts) {
+            let reaches_below = match pattern {
+                HostPattern::Exact(_) => false,
+                HostPattern::Wildcard(_) => true,
+                HostPattern::Any => claim.certificate.is_some(),
+            };
+            if reaches_below {
+                work.less_specific.insert(pattern.clone());
+            }
+        }
         for (pattern, _) in before.iter().flat_map(|claims| &claims.hosts) {
             if let Some(claimants) = self.claimants.get_mut(pattern) {
                 claimants.retain(|claims| claims.precedence.name != *name);
@@ -324,6 +345,23 @@ impl Translator {
                 self.claims.insert(name.clone(), claims);
             }
         }
+    }
+
+    /// The claims on the hosts that are less specific than `pattern`.
+    fn broader(&self, pattern: &HostPattern) -> Vec<Broader<'_>> {
+        let any = (*pattern != HostPattern::Any).then_some(HostPattern::Any);
+        let less_specific = wildcard_of(pattern).into_iter().chain(any);
+        let claimed = |pattern| self.claimants.get_key_value(&pattern);
+        less_specific.filter_map(claimed).map(|(pattern, claims)| Broader { pattern, claims }).collect()
+    }
+
+    /// Makes anew the hosts that are served by one of `less_specific` where they have nothing of their own.
+    fn look_below(&self, less_specific: &BTreeSet<HostPattern>, work: &mut Work) {
+        let is_below = |pattern: &&HostPattern| {
+            **pattern != HostPattern::Any && less_specific.contains(&HostPattern::Any)
+                || wildcard_of(pattern).is_some_and(|wildcard| less_specific.contains(&wildcard))
+        };
+        work.stale.extend(self.claimants.keys().filter(is_below).cloned().map(Part::Host));
     }
 
     /// Sets what the claims on a host have come to. A host that borrows waits for those it may borrow from.
@@ -461,6 +499,12 @@ impl Translator {
             }
         }
     }
+}
+
+/// The wildcard that serves an exact host which nothing names.
+fn wildcard_of(pattern: &HostPattern) -> Option<HostPattern> {
+    let HostPattern::Exact(name) = pattern else { return None };
+    name.parent().and_then(|parent| Host::parse(parent).ok()).map(HostPattern::Wildcard)
 }
 
 /// What an Ingress claims, if it is ours.

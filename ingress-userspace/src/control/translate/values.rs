@@ -1,6 +1,8 @@
 //! Reads values of annotations and settings: text in, value out. It reports nothing; an error is what to write instead.
 
-use std::{borrow::Cow, num::NonZeroU32, ops::RangeInclusive, str::FromStr, time::Duration};
+use std::{
+    borrow::Cow, collections::BTreeSet, num::NonZeroU32, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration,
+};
 
 use crate::model::{Balance, Networks, Retry, Template, Variable};
 
@@ -123,6 +125,20 @@ pub(super) fn count(value: &str, max: u32, field: &mut Option<NonZeroU32>) -> Re
 pub(super) fn networks(value: &str, field: &mut Networks) -> Read {
     *field = Networks::parse(value).map_err(|error| format!("networks, separated by commas ({error})"))?;
     Ok(())
+}
+
+/// Names of namespaces (RFC 1123 labels), separated by commas.
+pub(super) fn namespaces(value: &str) -> Read<BTreeSet<Arc<str>>> {
+    let is_label = |name: &str| {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        name.len() <= 63 && name.bytes().all(fits) && !name.starts_with('-') && !name.ends_with('-')
+    };
+    let names = || value.split(',').map(str::trim).filter(|name| !name.is_empty());
+    if names().all(is_label) {
+        Ok(names().map(Arc::from).collect())
+    } else {
+        Err("namespaces, separated by commas".into())
+    }
 }
 
 /// A URI with variables, or a path.

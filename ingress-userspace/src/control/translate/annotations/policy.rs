@@ -48,6 +48,8 @@ pub(in crate::control::translate) struct Policy {
     pub(in crate::control::translate) redirects_www: bool,
     /// Further names of its first host.
     pub(in crate::control::translate) aliases: Arc<[Host]>,
+    /// Namespaces that may add paths to its hosts.
+    pub(in crate::control::translate) shares_with: Arc<[Arc<str>]>,
     forwarding: Arc<Forwarding>,
     uses_patterns: bool,
     /// Paths below which nobody is asked who they are.
@@ -105,6 +107,7 @@ pub(super) fn make(
         app_root,
         redirects_www,
         aliases,
+        shares_with,
         permanent_redirect,
         permanent_status,
         temporal_redirect,
@@ -213,6 +216,7 @@ pub(super) fn make(
         app_root: app_root.map(|location| redirect(302, location)),
         redirects_www,
         aliases,
+        shares_with,
         forwarding,
         uses_patterns: use_regex || rewrite_target.is_some(),
         unauthenticated: Arc::clone(&context.globals.unauthenticated),

@@ -2,7 +2,7 @@
 //!
 //! `--configmap` comes first, and what `spec.parameters` of our oldest IngressClass names is laid over it, key by key.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::{
@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     networking::v1::{IngressClass, IngressClassParametersReference},
 };
 
-use super::{Classes, Context, age, annotations::shorten, asked::Asked};
+use super::{Classes, Context, HostSharing, age, annotations::shorten, asked::Asked};
 use crate::{
     control::{
         change::{Kind, ObjectName},
@@ -49,6 +49,10 @@ pub(super) struct Globals {
     pub(super) unauthenticated: Arc<[PathMatch]>,
     /// Fields that Ingresses may give their responses by a ConfigMap; any if there are none. Default none.
     pub(super) allowed_headers: Vec<HeaderName>,
+    /// What Ingresses may ask for hosts of other namespaces.
+    pub(super) sharing: HostSharing,
+    /// Namespaces that may add paths to hosts of any other, where that is granted.
+    pub(super) sharing_grants: BTreeSet<Arc<str>>,
     /// Made into that of `settings`, too.
     blocked: Blocked,
     /// Made into that of `settings`, too.
@@ -176,6 +180,7 @@ fn read(context: &mut Context<'_>) -> (Globals, Option<ObjectRef>) {
     let mut globals = Globals::of(&context.options.classes);
     let mut last = None;
     let options = context.options;
+    globals.sharing = options.host_sharing;
     if let Some(name) = &options.config_map {
         if let Some(stored) = context.config_map(name) {
             last = Some(overlay(stored, name, &mut globals, context));
@@ -301,6 +306,8 @@ impl Globals {
             hsts: Hsts { enabled: false, max_age: 31_536_000, include_subdomains: true, preload: false },
             unauthenticated: [PathMatch::Prefix("/.well-known/acme-challenge".into())].into(),
             allowed_headers: Vec::new(),
+            sharing: HostSharing::default(),
+            sharing_grants: BTreeSet::new(),
             traces: AskedTraces::default(),
             blocked: Blocked::default(),
             escalation: AskedEscalation::default(),

@@ -221,6 +221,7 @@ mod tests {
             ("rewrite-target", "/$2", "https://b.test/"),
             ("satisfy", "any", "some"),
             ("server-alias", "b.test, C.test", "*.b.test"),
+            ("share-hosts-with", "team-a, team-b", "team a"),
             ("service-upstream", "true", "yes"),
             ("session-cookie-change-on-failure", "true", "1"),
             ("session-cookie-domain", "a.test", "a;b"),

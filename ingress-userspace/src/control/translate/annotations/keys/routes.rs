@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    super::super::values::{boolean, cookie_text, location, number, status},
+    super::super::values::{boolean, cookie_text, location, namespaces, number, status},
     Key, key,
 };
 use crate::model::{CanarySessions, Host, Pattern, Rewrite};
@@ -117,6 +117,15 @@ pub(super) const KEYS: &[Key] = &[
             let names = names.collect::<Result<BTreeSet<_>, _>>();
             let names = names.map_err(|error| format!("host names, separated by commas ({error})"))?;
             asked.aliases = names.into_iter().collect();
+            Ok(())
+        },
+    ),
+    key(
+        "share-hosts-with",
+        "namespaces, separated by commas, whose Ingresses may add paths to its hosts, where `host-sharing` is \
+         `granted` and the hosts are this namespace's. Ours alone",
+        |value, asked| {
+            asked.shares_with = namespaces(value)?.into_iter().collect();
             Ok(())
         },
     ),

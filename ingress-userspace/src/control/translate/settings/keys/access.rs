@@ -1,7 +1,7 @@
 //! Who may come in, and how often.
 
 use super::{
-    super::super::values::{Read, boolean, count, limit_scope, networks, number},
+    super::super::values::{Read, boolean, count, limit_scope, namespaces, networks, number},
     Setting, prefixes, setting,
 };
 use crate::model::Texts;
@@ -101,6 +101,26 @@ pub(super) const SETTINGS: &[Setting] = &[
         "as annotation `auth-url`, for rules of Ingresses that have none; where one of `global-auth-…` cannot be read, \
          these answer 503",
         |value, globals| globals.asked.authentication.global.url(value),
+    ),
+    setting(
+        "host-sharing",
+        "what an Ingress may ask for a host whose oldest Ingress is of another namespace: `paths`, further paths alone; \
+         `owner`, nothing; `granted`, paths where `share-hosts-with` or `host-sharing-grants` names its namespace; \
+         `open`, whatever nobody asked for before. Instead of `--host-sharing`. Ours alone",
+        |value, globals| {
+            globals.sharing = value.parse().map_err(|expected: &str| expected)?;
+            Ok(())
+        },
+    )
+    .default("paths"),
+    setting(
+        "host-sharing-grants",
+        "namespaces, separated by commas, whose Ingresses may add paths to hosts of any other, with `host-sharing: \
+         granted`. Ours alone",
+        |value, globals| {
+            globals.sharing_grants = namespaces(value)?;
+            Ok(())
+        },
     ),
     setting(
         "limit-conn-status-code",
