@@ -27,28 +27,39 @@ fn what_is_too_large_is_refused_alone() {
 }
 
 #[test]
-fn what_is_lent_to_solvers_is_bounded() {
+fn rules_lent_to_solvers_are_bounded_and_no_namespace_uses_up_anothers_share() {
     let path = |n: usize| {
         format!("{{path: /p{n}, pathType: Prefix, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}, ")
     };
-    let solver = |n: usize| {
+    let lender = |namespace: &str| {
         format!(
-            "  - host: h{n}.test\n    http: {{paths: [{{path: /.well-known/acme-challenge/t, pathType: Exact, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}]}}\n"
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: lender, namespace: {namespace}}}\nspec:\n  ingressClassName: xdp\n  rules:\n  - host: '*.{namespace}.test'\n    http: {{paths: [{}]}}\n",
+            (0..1_000).map(path).collect::<String>(),
         )
     };
-    let text = format!(
-        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: lender}}\nspec:\n  ingressClassName: xdp\n  rules:\n  - host: '*.test'\n    http: {{paths: [{}]}}\n\
-         ---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: solver, labels: {{acme.cert-manager.io/http01-solver: \"true\"}}}}\nspec:\n  ingressClassName: xdp\n  rules:\n{}",
-        (0..1_000).map(path).collect::<String>(),
-        (0..200).map(solver).collect::<String>(),
-    );
-    let (table, outcomes) = translated("in.yaml", &text);
+    let challenge = "paths: [{path: /.well-known/acme-challenge/t, pathType: Exact, backend: {service: {name: s, port: {number: 80}}}}]";
+    let solver = |namespace: &str, first: char, hosts: usize| {
+        let rules = (0..hosts).map(|n| format!("  - host: {first}{n}.{namespace}.test\n    http: {{{challenge}}}\n"));
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: solver, namespace: {namespace}, labels: {{acme.cert-manager.io/http01-solver: \"true\"}}}}\nspec:\n  ingressClassName: xdp\n  rules:\n{}",
+            rules.collect::<String>()
+        )
+    };
+    let greedy = lender("greedy") + &solver("greedy", 'h', 200);
+    let (table, outcomes) = translated("in.yaml", &greedy);
     let rules = table.lines().filter(|line| line.trim_start().starts_with("/p")).count();
     assert_eq!(rules, 1_000 + 100_000, "the lender's own, and what is lent");
     assert_eq!(
-        outcomes.matches("TooLarge Ingress default/solver").count(),
+        outcomes.matches("TooLarge Ingress greedy/solver").count(),
         100,
         "{}",
         &outcomes[..2000.min(outcomes.len())]
     );
+
+    // Another namespace, whose host comes last, has a share of its own.
+    let (table, outcomes) = translated("in.yaml", &(greedy + &lender("team") + &solver("team", 'z', 1)));
+    let of_last = table.lines().skip_while(|line| *line != "host z0.team.test").skip(1);
+    let lent = of_last.take_while(|line| line.starts_with(' ')).filter(|line| line.trim_start().starts_with("/p"));
+    assert_eq!(lent.count(), 1_000);
+    assert!(!outcomes.contains("TooLarge Ingress team/solver"));
 }
