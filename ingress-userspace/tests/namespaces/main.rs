@@ -12,6 +12,7 @@ mod combinations;
 mod deny;
 mod escalation;
 mod faults;
+mod fragments;
 mod full;
 mod generation;
 mod handover;

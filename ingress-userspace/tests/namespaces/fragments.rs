@@ -1,0 +1,150 @@
+//! Packets that hide their port on real links: a SYN in fragments of 8 bytes, and one behind seven extension headers. The
+//! stack of the node puts them together and answers; whoever is denied gets no answer to them, either.
+
+use std::{
+    io::{ErrorKind, Read as _},
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use ingress_common::Total;
+use socket2::{Domain, Protocol, Socket, Type};
+use xtask::lab::{
+    topology::{CLIENT_V4, CLIENT_V6, Family, node_addr},
+    until,
+};
+
+use crate::{
+    deny::{BLOCKED_V4, BLOCKED_V6, denied, serving, wait_for_drop},
+    net::Net,
+};
+
+const BLOCK: &str = "block-cidrs: \"192.0.2.3, 2001:db8:1::3\"";
+const TCP: u8 = 6;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// One's complement sum of RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).expect("folded")
+}
+
+fn octets(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(addr) => addr.octets().to_vec(),
+        IpAddr::V6(addr) => addr.octets().to_vec(),
+    }
+}
+
+/// A SYN for port 80.
+fn syn(from: SocketAddr, to: IpAddr) -> Vec<u8> {
+    let mut header = [from.port().to_be_bytes(), 80_u16.to_be_bytes()].concat();
+    header.extend([0, 0, 0, 7, 0, 0, 0, 0, 0x50, SYN, 0xff, 0xff, 0, 0, 0, 0]);
+    let pseudo = [octets(from.ip()), octets(to), vec![0, TCP, 0, 20], header.clone()].concat();
+    header[16..18].copy_from_slice(&checksum(&pseudo).to_be_bytes());
+    header
+}
+
+/// The packets that carry it, without link headers.
+fn packets(from: SocketAddr, to: IpAddr) -> Vec<Vec<u8>> {
+    let syn = syn(from, to);
+    match to {
+        IpAddr::V4(_) => [(&syn[..8], 0x2000_u16), (&syn[8..16], 0x2001), (&syn[16..], 2)]
+            .map(|(piece, fragment)| {
+                let mut packet = vec![0x45, 0, 0, u8::try_from(20 + piece.len()).expect("short")];
+                packet.extend(from.port().to_be_bytes());
+                packet.extend(fragment.to_be_bytes());
+                packet.extend([64, TCP, 0, 0]);
+                packet.extend([octets(from.ip()), octets(to), piece.to_vec()].concat());
+                packet
+            })
+            .into(),
+        IpAddr::V6(_) => {
+            const DESTINATION: u8 = 60;
+            let extensions: Vec<u8> =
+                (0..7).flat_map(|number| [if number == 6 { TCP } else { DESTINATION }, 0, 1, 4, 0, 0, 0, 0]).collect();
+            let length = u8::try_from(extensions.len() + syn.len()).expect("short");
+            let head = vec![0x60, 0, 0, 0, 0, length, DESTINATION, 64];
+            vec![[head, octets(from.ip()), octets(to), extensions, syn].concat()]
+        }
+    }
+}
+
+/// A raw socket of the client that sends whole packets, and one that is shown the TCP that comes for `from`.
+fn sockets(net: &Net, from: IpAddr) -> (Socket, Socket) {
+    const RAW: i32 = 255;
+    let domain = Domain::for_address(SocketAddr::new(from, 0));
+    let open = || -> anyhow::Result<_> {
+        let sender = Socket::new(domain, Type::RAW, Some(Protocol::from(RAW)))?;
+        let receiver = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
+        receiver.bind(&SocketAddr::new(from, 0).into())?;
+        receiver.set_read_timeout(Some(Duration::from_millis(100)))?;
+        Ok((sender, receiver))
+    };
+    net.topology.client.run(open).expect("raw sockets of the client")
+}
+
+/// Whether a SYN-ACK for the port comes within the time.
+fn is_answered(mut receiver: &Socket, port: u16, within: Duration) -> bool {
+    let began = Instant::now();
+    while began.elapsed() < within {
+        let mut bytes = [0_u8; 256];
+        let length = match receiver.read(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let mut reader = &bytes[..length];
+        // Raw sockets of IPv4 show the IP header, those of IPv6 do not.
+        if reader[0] >> 4 == 4 && receiver.domain().expect("a domain") == Domain::IPV4 {
+            reader = &reader[20..];
+        }
+        if reader[2..4] == port.to_be_bytes() && reader[13] & (SYN | ACK) == SYN | ACK {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_syn_that_hides_its_port_from_the_deny_list_is_not_answered() {
+    let Some((net, mut process)) = serving("fragments", &[BLOCK]) else { return };
+    process.wait_for_log("the node's deny list changed", 1).expect("it changes");
+    for (family, client, blocked) in [
+        (Family::V4, IpAddr::V4(CLIENT_V4), IpAddr::V4(BLOCKED_V4)),
+        (Family::V6, IpAddr::V6(CLIENT_V6), IpAddr::V6(BLOCKED_V6)),
+    ] {
+        let to = node_addr(family);
+        let send = |sender: &Socket, from: SocketAddr| {
+            for packet in packets(from, to) {
+                sender.send_to(&packet, &SocketAddr::new(to, 0).into()).expect("sent");
+            }
+        };
+        // What others send so the stack understands: without the list it would answer the blocked, too.
+        let (sender, receiver) = sockets(&net, client);
+        let mut port = 40_000;
+        until("an answer", || {
+            port += 1;
+            send(&sender, SocketAddr::new(client, port));
+            is_answered(&receiver, port, Duration::from_secs(1)).then_some(())
+        })
+        .unwrap_or_else(|error| panic!("{family:?}: {error:#}"));
+
+        let (sender, receiver) = sockets(&net, blocked);
+        let lookups = || {
+            let counts = net.maps().read().expect("maps");
+            [Total::LookupDecided, Total::LookupDefault, Total::Undecided].map(|event| counts.total(event).packets)
+        };
+        let (before, looked_up) = (denied(&net), lookups());
+        send(&sender, SocketAddr::new(blocked, 41_000));
+        wait_for_drop(&net, before);
+        assert!(!is_answered(&receiver, 41_000, Duration::from_secs(2)), "{family:?}");
+        assert_eq!(denied(&net), before + 1, "{family:?}: the packet that begins it, and nothing else");
+        assert_eq!(lookups(), looked_up, "{family:?}");
+    }
+}
