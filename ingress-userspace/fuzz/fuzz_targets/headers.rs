@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, uri::PathAndQuery};
 use ingress_userspace::{
-    model::{Filter, HeaderEdits, PathMatch, Rewrite},
+    model::{Filter, HeaderEdits, Pattern, Rewrite},
     proxy::normalise,
     route::{
         Subject,
@@ -42,9 +42,9 @@ fuzz_target!(|input: Input<'_>| {
     let mut filters = Vec::new();
     filters.extend(HeaderEdits::parse(request).ok().map(|edits| Filter::RequestHeaders(edits.into())));
     filters.extend(HeaderEdits::parse(response).ok().map(|edits| Filter::ResponseHeaders(edits.into())));
-    let pattern = PathMatch::pattern("/(.?)(.*)").expect("a pattern");
-    if let (PathMatch::Pattern(pattern), Ok(target)) = (pattern, Rewrite::parse(rewrite)) {
-        filters.push(Filter::Rewrite(Rewrite { pattern: Some(*pattern), target }.into()));
+    let pattern = Pattern::of_path("/(.?)(.*)").expect("a pattern");
+    if let Ok(target) = Rewrite::parse(rewrite) {
+        filters.push(Filter::Rewrite(Rewrite { pattern: Some(pattern), target }.into()));
     }
     let subject = Subject {
         method: &Method::GET,

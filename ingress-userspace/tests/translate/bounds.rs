@@ -27,7 +27,7 @@ fn what_is_too_large_is_refused_alone() {
 }
 
 #[test]
-fn rules_lent_to_solvers_are_bounded_and_no_namespace_uses_up_anothers_share() {
+fn rules_lent_to_solvers_are_bounded_and_each_namespace_has_a_share() {
     let path = |n: usize| {
         format!("{{path: /p{n}, pathType: Prefix, backend: {{service: {{name: s, port: {{number: 80}}}}}}}}, ")
     };
