@@ -1,52 +1,52 @@
-//! Who is denied for some time, beside those whom the configuration names. Userspace alone reads and writes these maps;
-//! what follows from them stands in [`crate::map::DENY4`] and [`crate::map::DENY6`].
+//! Temporary denials, in addition to the networks that the configuration denies. Only userspace reads and writes these
+//! maps; their effect is the contents of [`crate::map::DENY4`] and [`crate::map::DENY6`].
 
 use crate::text;
 
-/// Key of [`crate::map::DENIALS`]: a network, and who asks for it.
+/// Key of [`crate::map::DENIALS`]: a network and the origin of its denial.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct DenialKey {
-    /// One of `ORIGIN_*`.
+    /// `ORIGIN_OPERATOR` or `ORIGIN_ESCALATION`.
     pub origin: u32,
-    /// Of 128 bits. IPv4 stands here v4-mapped, so that its prefixes are 96 longer than they are written.
+    /// Prefix length out of 128 bits. IPv4 is stored v4-mapped, so its prefixes are 96 longer than in CIDR notation.
     pub prefix_len: u32,
     pub addr: [u8; 16],
 }
 
-/// An operator, by `xdp-ingress deny add`.
+/// Added by an operator with `xdp-ingress deny add`.
 pub const ORIGIN_OPERATOR: u32 = 1;
-/// A process, because of what the proxy had to refuse.
+/// Added by a process because the proxy had to refuse this client's requests.
 pub const ORIGIN_ESCALATION: u32 = 2;
 
 /// Value of [`crate::map::DENIALS`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Denial {
-    /// `CLOCK_MONOTONIC`, as the heartbeat; 0 for one that stands until it is removed.
+    /// Expiry on `CLOCK_MONOTONIC`, the clock of the heartbeat; 0 means that the denial stays until it is removed.
     pub expires_ns: u64,
     pub reason: Reason,
 }
 
-/// Why, for people: printable ASCII, zero-padded.
+/// Reason for a denial, for operators: printable ASCII, zero-padded.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
     pub text: [i8; 48],
 }
 
-/// Longest text that [`Reason`] holds.
+/// Longest text that fits into [`Reason`].
 pub const REASON_MAX: usize = 47;
 
-/// Bits of the values of [`crate::map::DENY_CONFIG`]: the network is denied.
+/// Bit in the values of [`crate::map::DENY_CONFIG`]: the network is denied.
 pub const CONFIG_DENIES: u32 = 1;
-/// Whoever is in the network may speak for others, and is never denied.
+/// The network holds trusted proxies, which may speak for other addresses. It is never denied.
 pub const CONFIG_TRUSTS: u32 = 2;
-/// Clients are limited, but for whoever is in the network: it stands in the tries even where nothing denies it.
+/// Clients are limited, but this network is exempt. Exempt networks are in the tries even if no entry denies them.
 pub const CONFIG_SPARES: u32 = 4;
 
 impl Reason {
-    /// `None` for a text that is longer than [`REASON_MAX`] or not of printable ASCII.
+    /// Creates a reason. Returns `None` if `text` is longer than [`REASON_MAX`] or not printable ASCII.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));

@@ -1,11 +1,11 @@
-//! The kernel–user ABI of xdp-ingress: what the BPF maps hold, byte for byte, and what each value means.
+//! The kernel–user ABI of xdp-ingress: the contents of the BPF maps, byte for byte, and the meaning of each value.
 //!
-//! Every struct here is `repr(C)`, made of integers with explicit padding, and has its size asserted at compile
-//! time; enums, `bool` and `Option` never cross the boundary. The kernel programs and userspace compile the same
-//! file, so a layout cannot drift between them; [`map::LAYOUT`] names the layout as a whole and is part of the
-//! pin path, so that two versions never share a map.
+//! Every struct here is `repr(C)`, made of integers with explicit padding, and has its size asserted at compile time.
+//! Enums, `bool` and `Option` never cross the boundary. The kernel programs and userspace compile the same file, so a
+//! layout cannot drift between them. [`map::LAYOUT`] names the layout as a whole and is part of the pin path, so that
+//! two versions never share a map.
 //!
-//! This crate holds no logic beyond pure functions that both sides must agree on ([`steer`]).
+//! This crate contains only pure functions that both sides must agree on ([`steer`]), and no other logic.
 #![no_std]
 
 pub mod counters;

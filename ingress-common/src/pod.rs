@@ -7,8 +7,9 @@ use crate::{
 
 macro_rules! pod {
     ($($abi:ty),* $(,)?) => {$(
-        // SAFETY: `repr(C)` of integers and integer arrays only, every byte initialised (padding is a named field; the
-        // size assertion beside the struct shows that there is no other), and any bit pattern is a valid value.
+        // SAFETY: the struct is `repr(C)` and made of integers and integer arrays only. Every byte is initialised,
+        // because padding is a named field (the size assertion beside the struct proves that no other padding exists),
+        // and any bit pattern is a valid value.
         unsafe impl aya::Pod for $abi {}
     )*};
 }

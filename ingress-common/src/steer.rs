@@ -1,4 +1,4 @@
-//! What decides where a connection goes: ports, addresses, the worker chosen, the heartbeat.
+//! Steering of connections: ports, node addresses, chosen workers, the heartbeat and the deny list.
 
 use core::sync::atomic::AtomicU64;
 
@@ -7,7 +7,7 @@ use crate::{
     map::{DENY_VERDICTS_MAX, HANDOFFS_MAX},
 };
 
-/// Key of [`crate::map::PORTS`]. Aligned as [`FlowKey`] is, for the same reason.
+/// Key of [`crate::map::PORTS`]. Aligned like [`FlowKey`], for the same reason.
 #[repr(C, align(4))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortKey {
@@ -26,12 +26,14 @@ pub struct PortRule {
     pub workers: u32,
     /// Bits of `PORT_*`.
     pub flags: u16,
-    /// Of a port that clients know: the one that their packets get in its place, 0 for none. With [`PORT_REWRITTEN`]:
-    /// the one that clients know. In network byte order; of TCP alone.
+    /// On a port that clients know: the port that replaces it in their packets, 0 for none. With [`PORT_REWRITTEN`]:
+    /// the port that clients know. In network byte order; TCP only.
     ///
-    /// On little-endian machines this is the upper half of what was once all flags, of which no version used a bit.
+    /// On little-endian machines this field is the upper half of an older, wider `flags`; no version used a bit of that
+    /// half.
     pub rewrite_be: u16,
-    /// Index in [`crate::map::WORKERS`] of the worker whose listener is in `first_slot`; those of the others follow.
+    /// Index in [`crate::map::WORKERS`] of the worker that owns the listener in `first_slot`; the other workers follow
+    /// in order.
     pub first_worker: u32,
 }
 
@@ -41,25 +43,27 @@ pub const SLOTS_PER_PORT: u32 = 64;
 
 /// Count this port's packets but leave delivery to the stack (a bound UDP socket).
 pub const PORT_COUNT_ONLY: u16 = 1;
-/// Look the sources of this port's packets up in the deny list. Set while that holds anything, so that an empty list
-/// costs a packet one branch.
+/// Look up the sources of this port's packets in the deny list. The flag is set while the list has entries, so that an
+/// empty list costs one branch per packet.
 pub const PORT_DENIES: u16 = 2;
-/// Limit how many SYNs each client sends to this port. Set while there is such a limit, so that none costs one branch.
+/// Limit the number of SYNs that each client sends to this port. The flag is set while such a limit exists, so that a
+/// node without one pays one branch.
 pub const PORT_LIMITS_SYNS: u16 = 4;
-/// As [`PORT_LIMITS_SYNS`], of packets.
+/// Like [`PORT_LIMITS_SYNS`], for packets.
 pub const PORT_LIMITS_PACKETS: u16 = 8;
-/// This is the port that packets for another one get on this node ([`PortRule::rewrite_be`]); no client may ask for it.
+/// This port replaces a public one in packets on this node ([`PortRule::rewrite_be`]); connection requests to it are
+/// dropped.
 pub const PORT_REWRITTEN: u16 = 16;
 
 impl PortRule {
-    /// The port that packets for this one are to get on their way in, in network byte order.
+    /// Returns the port that replaces this one in received packets, in network byte order.
     #[must_use]
     #[inline(always)]
     pub const fn rewritten(&self) -> Option<u16> {
         if self.rewrite_be == 0 || self.flags & PORT_REWRITTEN != 0 { None } else { Some(self.rewrite_be) }
     }
 
-    /// The port that clients know this one by, if that is another one, in network byte order.
+    /// Returns the public port that clients use in place of this one, if there is one, in network byte order.
     #[must_use]
     #[inline(always)]
     pub const fn public(&self) -> Option<u16> {
@@ -80,7 +84,7 @@ pub struct NodeAddr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Nic {
-    /// One of [`NIC_NATIVE`], [`NIC_GENERIC`], [`NIC_TCX`], [`NIC_CLSACT`] and [`NIC_ABOVE`].
+    /// Program and place of attachment: [`NIC_NATIVE`], [`NIC_GENERIC`], [`NIC_TCX`], [`NIC_CLSACT`] or [`NIC_ABOVE`].
     pub mode: u32,
     /// 0 or [`NIC_TRANSMITS`].
     pub flags: u32,
@@ -94,13 +98,14 @@ pub const NIC_GENERIC: u32 = 2;
 pub const NIC_TCX: u32 = 3;
 /// `ingress_tc_in` by clsact.
 pub const NIC_CLSACT: u32 = 4;
-/// No program of its own: what it receives comes by interfaces below it that have one, as the ports of a bond.
+/// No program of its own: its packets arrive through interfaces below it that have one, such as the ports of a bond.
 pub const NIC_ABOVE: u32 = 5;
 
-/// `ingress_tc_out` sees what the interface sends: what is rewritten on its way in is put right on its way out.
+/// `ingress_tc_out` sees the packets that the interface sends, so ports rewritten on the way in are restored on the way
+/// out.
 pub const NIC_TRANSMITS: u32 = 1;
 
-/// Value of [`crate::map::HANDOFFS`]: a choice, and the connection that it is for.
+/// Value of [`crate::map::HANDOFFS`]: the choice of a worker and the connection that it is for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HandoffEntry {
@@ -113,36 +118,37 @@ pub struct HandoffEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Handoff {
     pub slot: u32,
-    /// One of `CHOSEN_*`.
+    /// `CHOSEN_BY_XDP` or `CHOSEN_BY_LOOKUP`.
     pub chosen_by: u32,
-    /// `bpf_ktime_get_ns` of the SYN, or of the lookup that chose; 0 for no choice.
+    /// `bpf_ktime_get_ns` at the SYN, or at the lookup that chose; 0 for no choice.
     pub time_ns: u64,
 }
 
-/// XDP has chosen, for the lookup that follows.
+/// Chosen by XDP, for the lookup that follows.
 pub const CHOSEN_BY_XDP: u32 = 0;
-/// The default rule has chosen, for its own later lookups of the same connection.
+/// Chosen by the default rule, for its own later lookups of the same connection.
 pub const CHOSEN_BY_LOOKUP: u32 = 1;
 
-/// Value of [`crate::map::WORKERS`]: how busy one worker of one process is.
+/// Value of [`crate::map::WORKERS`]: the load of one worker of one process.
 ///
-/// Two sides write, each its own fields, and neither waits for the other: what is read is true of about now.
+/// The worker and the programs each write their own fields, without synchronisation. A reader gets approximate, recent
+/// values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WorkerLoad {
-    /// Connections that the worker holds, or [`WORKER_ABSENT`]. The worker's field.
+    /// Connections that the worker holds, or [`WORKER_ABSENT`]. Written by the worker.
     pub open: u64,
-    /// Those of `chosen` that the worker has accepted or no longer waits for. The worker's field.
+    /// Number of `chosen` connections that the worker has accepted or no longer waits for. Written by the worker.
     pub settled: u64,
-    /// How often the programs have chosen the worker. The programs' field; one of two that choose at the same moment
-    /// may be lost.
+    /// How often the programs have chosen the worker. Written by the programs; when two choose at the same moment, one
+    /// count may be lost.
     pub chosen: u64,
 }
 
-/// In the place of [`WorkerLoad::open`]: there is no such worker, or it takes nothing any more.
+/// Value of [`WorkerLoad::open`] for a worker that does not exist or takes no more connections.
 pub const WORKER_ABSENT: u64 = u64::MAX;
 
-/// [`WorkerLoad`] as a worker sees it; the same bytes, touched by atomic operations only.
+/// [`WorkerLoad`] from the worker's side: the same bytes, accessed by atomic operations only.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct WorkerCell {
@@ -152,14 +158,14 @@ pub struct WorkerCell {
 }
 
 impl WorkerLoad {
-    /// The connections that the worker holds and those that are on their way to it; `None` if it takes none.
+    /// Returns the number of connections that the worker holds or that are on their way to it; `None` if it takes none.
     #[must_use]
     #[inline(always)]
     pub const fn connections(&self) -> Option<u64> {
         if self.open == WORKER_ABSENT {
             return None;
         }
-        // More may be settled than chosen, where a choice was lost.
+        // `settled` can exceed `chosen` after a choice was lost.
         Some(self.open + self.chosen.saturating_sub(self.settled))
     }
 }
@@ -172,7 +178,7 @@ pub struct Alive {
     pub heartbeat_ns: u64,
     /// Number of the process: one more than its predecessor's on this node.
     pub epoch: u32,
-    /// One of `ALIVE_*`.
+    /// `ALIVE_NONE`, `ALIVE_SERVING` or `ALIVE_DRAINING`.
     pub state: u32,
 }
 
@@ -180,16 +186,16 @@ pub const ALIVE_NONE: u32 = 0;
 pub const ALIVE_SERVING: u32 = 1;
 pub const ALIVE_DRAINING: u32 = 2;
 
-/// Value of [`crate::map::DENY4`] and [`crate::map::DENY6`]: the number under which [`crate::map::DENY_HITS`] counts
-/// what a prefix has dropped, below [`crate::map::DENY_RULES_MAX`]; or [`DENY_PASS`]. A prefix keeps its number while
-/// it is listed.
+/// Value of [`crate::map::DENY4`] and [`crate::map::DENY6`]: the number, below [`crate::map::DENY_RULES_MAX`], under
+/// which [`crate::map::DENY_HITS`] counts the packets that a prefix has dropped; or [`DENY_PASS`]. A prefix keeps its
+/// number while it is listed.
 pub type DenyRule = u32;
 
-/// The rule of all prefixes for which no number of their own was left.
+/// Shared rule of all prefixes that got no number of their own, because all are in use.
 pub const DENY_OTHERS: DenyRule = 0;
-/// In the place of a rule: what comes from this prefix passes, although a shorter one is denied.
+/// In place of a rule: packets from this prefix pass although a shorter prefix is denied.
 pub const DENY_PASS: DenyRule = u32::MAX;
-/// In the place of a rule of [`DenyVerdict`]: no prefix holds the address.
+/// In place of a rule in [`DenyVerdict`]: no prefix contains the address.
 pub const DENY_NONE: DenyRule = u32::MAX - 1;
 
 /// Key of [`crate::map::DENY4`].
@@ -214,29 +220,29 @@ pub struct DenyKey6 {
 pub struct DenyVerdict {
     /// IPv4 as v4-mapped.
     pub addr: [u8; 16],
-    /// What [`crate::map::DENY_CHANGED`] had before the list was asked; as long as it has that the verdict holds. 0 for
-    /// no verdict.
+    /// Value of [`crate::map::DENY_CHANGED`] before the list was looked up; the verdict is valid while the two are
+    /// equal. 0 for no verdict.
     pub changed_ns: u64,
-    /// The rule of the longest prefix that holds the address, [`DENY_PASS`] or [`DENY_NONE`].
+    /// Rule of the longest prefix that contains the address, [`DENY_PASS`] or [`DENY_NONE`].
     pub rule: DenyRule,
     pub pad: u32,
 }
 
-/// A heartbeat older than this counts as a hung proxy: limits and worker choice stop.
+/// A heartbeat older than this marks the proxy as hung: limits and worker choice stop.
 pub const HEARTBEAT_STALE_NS: u64 = 3_000_000_000;
-/// A choice older than this is not used. As long as the kernel accepts SYN cookies of one handshake in practice, so
-/// that the ACK of a cookie reaches the listener that sent the cookie.
+/// A choice older than this is not used. In practice the kernel accepts the SYN cookies of a handshake for as long, so
+/// the ACK of a cookie reaches the listener that sent the cookie.
 pub const HANDOFF_FRESH_NS: u64 = 3_000_000_000;
 
-/// Whether a heartbeat or a choice made at `then` is at most `max_age` old at `now`. A `then` in the future (the two
-/// are read on different CPUs) is fresh.
+/// Returns `true` if a heartbeat or a choice made at `then` is at most `max_age` old at `now`. A `then` in the future
+/// is fresh, because the two clocks are read on different CPUs.
 #[must_use]
 #[inline(always)]
 pub const fn fresh(now: u64, then: u64, max_age: u64) -> bool {
     then != 0 && now.saturating_sub(then) <= max_age
 }
 
-/// Where the default rule begins to choose a worker for a connection: the same for every packet of it.
+/// Returns the worker at which the default rule begins its choice; the same for every packet of a connection.
 #[must_use]
 #[inline(always)]
 pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
@@ -250,11 +256,11 @@ pub const fn default_worker(key: &FlowKey, workers: u32) -> u32 {
     (mixed >> 16) % workers
 }
 
-/// Where the choice for a connection may stand in [`crate::map::HANDOFFS`]: in the one of two neighbours that had the
-/// older choice when it was made.
+/// Returns the two places in [`crate::map::HANDOFFS`] where the choice for a connection may be. They are neighbours; a
+/// new choice replaces the older of the two.
 ///
-/// Connections that meet in one place are as rare as the ports of a client let them be, and lose no more than the
-/// choice: the default rule makes another one.
+/// Connections with the same place are as rare as the hash of a client's address and port makes them. A connection that
+/// finds its entry overwritten loses only the choice: the default rule makes another one.
 #[must_use]
 #[inline(always)]
 pub const fn handoff_places(flow: &FlowKey) -> [u32; 2] {
@@ -262,15 +268,15 @@ pub const fn handoff_places(flow: &FlowKey) -> [u32; 2] {
     [place, place ^ 1]
 }
 
-/// Where the verdict on an address may stand in [`crate::map::DENY_VERDICTS`].
+/// Returns the place in [`crate::map::DENY_VERDICTS`] where the verdict on an address may be.
 #[must_use]
 #[inline(always)]
 pub const fn deny_verdict_place(addr: &[u8; 16]) -> u32 {
     mixed(addr, 0) % DENY_VERDICTS_MAX
 }
 
-/// 16 bits that all bits of the address and of the port have a say in. Fibonacci hashing, as in [`default_worker`];
-/// thrice, because the high bits of a factor do not move the low ones of a product.
+/// Mixes all bits of the address and of the port into 16 bits. Fibonacci hashing, as in [`default_worker`]; three
+/// rounds, because the high bits of a factor do not change the low bits of a product.
 #[inline(always)]
 const fn mixed(addr: &[u8; 16], port_be: u16) -> u32 {
     /// 2⁶⁴ divided by the golden ratio.

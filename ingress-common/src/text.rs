@@ -1,9 +1,9 @@
-//! Text in the keys and values of maps: ASCII, zero-padded. `i8`, because the build tells bpftool that `i8` is C's
-//! `char`, and so it prints the text and not its numbers.
+//! Text in the keys and values of maps: ASCII, zero-padded. The element type is `i8`, which the build maps to C's
+//! `char`, so that bpftool prints text instead of numbers.
 
 use core::fmt::{Formatter, Result, Write as _};
 
-/// `text` in `N` bytes; `None` if it is not ASCII, or no zero finds room behind it.
+/// Pads `text` with zeros to `N` bytes. Returns `None` if the text is not ASCII or leaves no room for a final zero.
 pub(crate) fn padded<const N: usize>(text: &str) -> Option<[i8; N]> {
     let mut padded = [0; N];
     let (_zero, room) = padded.split_last_mut()?;
@@ -14,7 +14,7 @@ pub(crate) fn padded<const N: usize>(text: &str) -> Option<[i8; N]> {
     Some(padded)
 }
 
-/// Writes what stands before the first zero.
+/// Writes the text up to the first zero.
 pub(crate) fn show(text: &[i8], f: &mut Formatter<'_>) -> Result {
     let mut text = text.iter().take_while(|&&byte| byte != 0);
     text.try_for_each(|byte| f.write_char(char::from(byte.cast_unsigned())))

@@ -1,15 +1,15 @@
-//! Checksums of what changes in one word (RFC 1624), so that the rest of a packet need not be read.
+//! Incremental checksum update for a change of one word (RFC 1624), without reading the rest of the packet.
 
-/// The checksum of what had `from` in one of its 16-bit words and has `to` there now.
+/// Returns the checksum of data in which a 16-bit word changed from `from` to `to`.
 ///
-/// All three are as they stand in the packet: sums of ones' complement are the same in either byte order (RFC 1071,
-/// 2B).
+/// All three arguments are as they are in the packet: ones' complement sums are the same in either byte order (RFC
+/// 1071, 2B).
 #[must_use]
 #[inline(always)]
 pub const fn replaced(checksum: u16, from: u16, to: u16) -> u16 {
     // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
     let sum = (!checksum as u32) + (!from as u32) + (to as u32);
-    // Three words carry two at most.
+    // The sum of three words carries two at most.
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     !(sum as u16)
@@ -19,7 +19,7 @@ pub const fn replaced(checksum: u16, from: u16, to: u16) -> u16 {
 mod tests {
     use super::*;
 
-    /// RFC 1071, over all words.
+    /// The checksum over all words, by RFC 1071.
     fn checksum(words: &[u16]) -> u16 {
         let mut sum: u64 = words.iter().map(|&word| u64::from(word)).sum();
         while sum > 0xffff {

@@ -1,20 +1,20 @@
-//! Chooses a worker for a new connection: the one at hand, unless it is too busy.
+//! Chooses a worker for a new connection: the preferred one, unless it is too busy.
 //!
-//! A choice reads every worker of the process once, as the mean wants to know them all: some thirty instructions and
-//! less than half a line of the cache for each, for SYNs alone. A worker that holds nothing is not too busy, whatever
-//! the others do, and costs no such round.
+//! The choice reads every worker of the process once, because the mean needs them all: some thirty instructions and
+//! less than half a cache line for each, for SYNs only. A worker without connections is never too busy, so it is chosen
+//! without that loop.
 
 use ingress_common::{PortRule, steer::SLOTS_PER_PORT};
 
 use crate::decide::Node;
 
-/// A worker is too busy if it has more connections than this many hundredths of the mean.
+/// A worker is too busy if it has more connections than this percentage of the mean.
 const TOO_BUSY_PERCENT: u64 = 125;
 
-/// `home`, or, if that is too busy or takes nothing, the worker with the fewest connections; of several with as few,
-/// the first after `home`. Where no worker has told of itself it is `home`.
+/// Returns `home`, or, if that is too busy or absent, the worker with the fewest connections; ties go to the first
+/// after `home`. Returns `home` as well if all workers are absent.
 ///
-/// Workers are numbered from 0 within their process; `home` is one of the rule's.
+/// Workers are numbered from 0 within their process; `home` is a worker of the rule.
 #[inline(always)]
 pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
     let own = connections(node, rule, home);
@@ -22,11 +22,11 @@ pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
         return home;
     }
     let (mut sum, mut workers) = (0_u64, 0_u64);
-    // Connections, and below them how far from `home`; to begin with more than anybody has, and `home` itself. Compared
-    // with nothing but its like: a comparison that the verifier can foretell makes it tell more states of the loop
-    // apart.
+    // The number of connections, and in the low bits the distance from `home`. It starts above any real number of
+    // connections, with distance 0. It is compared only with values of the same form: a comparison with a result that
+    // the verifier can predict makes it track more states of the loop.
     let mut least = u64::MAX - u64::from(SLOTS_PER_PORT - 1);
-    // Bounded twice: the verifier has to see an end whatever the rule says.
+    // Bounded twice: the verifier needs a fixed bound, independent of the rule.
     for worker in 0..SLOTS_PER_PORT {
         if worker >= rule.workers {
             break;
@@ -44,13 +44,13 @@ pub(crate) fn choose(node: &impl Node, rule: &PortRule, home: u32) -> u32 {
     home.wrapping_add((least % u64::from(SLOTS_PER_PORT)) as u32) % SLOTS_PER_PORT
 }
 
-/// Those of one worker; `None` if it takes nothing.
+/// Returns the number of connections of one worker; `None` if it is absent.
 #[inline(always)]
 fn connections(node: &impl Node, rule: &PortRule, worker: u32) -> Option<u64> {
     node.worker(rule.first_worker.wrapping_add(worker))?.connections()
 }
 
-// What `distance` is undone by.
+// The modulo that recovers the distance requires a power of two.
 const _: () = assert!(SLOTS_PER_PORT.is_power_of_two());
 
 #[cfg(test)]
@@ -59,10 +59,10 @@ mod tests {
 
     use super::*;
 
-    /// Workers alone; a choice asks for nothing else.
+    /// A node with workers only; a choice uses no other state.
     struct Workers(Vec<WorkerLoad>);
 
-    /// Where the workers of the process begin.
+    /// Index of the process's first worker.
     const FIRST: u32 = 128;
 
     impl Node for Workers {
@@ -112,7 +112,7 @@ mod tests {
         check(&[7], &[0]);
         check(&[0, 0, 0, 0], &[0, 1, 2, 3]);
         check(&[100, 100, 100, 100], &[0, 1, 2, 3]);
-        // A mean of 100: 125 is not above it by more than a quarter, and 126 is.
+        // The mean is 100: 125 is not more than a quarter above it, 126 is.
         check(&[125, 75, 100, 100], &[0, 1, 2, 3]);
         check(&[126, 74, 100, 100], &[1, 1, 2, 3]);
         check(&[74, 100, 126, 100], &[0, 1, 0, 3]);
@@ -136,9 +136,10 @@ mod tests {
         check(&[GONE, 5, 5], &[1, 1, 2]);
         check(&[5, GONE, 0], &[2, 2, 2]);
         check(&[6, GONE, GONE], &[0, 0, 0]);
-        // Two of 10 and one of 13 have a mean of 11; with a worker of none that would be 8.25, and 13 too many.
+        // A load of 13 and two of 10 have a mean of 11. If the absent worker counted as 0, the mean would be 8.25, and
+        // 13 too many.
         check(&[13, 10, 10, GONE], &[0, 1, 2, 1]);
-        // Nobody has told of itself: as if nothing were known.
+        // All workers are absent: chosen as if nothing were known.
         check(&[GONE, GONE, GONE], &[0, 1, 2]);
         let (_, rule) = holding(&[0, 0]);
         assert_eq!(choose(&Workers(Vec::new()), &rule, 1), 1);
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(choose(&accepted_more, &rule, 0), 0);
     }
 
-    /// Connections that all come by one CPU and never end.
+    /// Connections that all arrive on one CPU and never end.
     #[test]
     fn connections_of_one_cpu_are_spread_over_all_workers() {
         for count in 2..=64 {
@@ -161,18 +162,18 @@ mod tests {
             let total = 50 * count;
             for _ in 0..total {
                 let chosen = choose(&workers, &rule, 3 % rule.workers) as usize;
-                // As a program counts it, before the worker knows.
+                // The program counts the connection before the worker knows of it.
                 workers.0[chosen].chosen += 1;
             }
             let loads: Vec<u64> = workers.0.iter().map(|load| load.connections().expect("all work")).collect();
             let (least, most) = (loads.iter().min().expect("some"), loads.iter().max().expect("some"));
-            // The others share what the first does not take, evenly; the first takes a quarter more than its part.
+            // The other workers share the rest evenly; the first takes a quarter more than its share.
             assert!(*most <= 63, "{count}: {loads:?}");
             assert!(*least >= 36, "{count}: {loads:?}");
         }
     }
 
-    /// Rules are userspace's; none may lead the program astray.
+    /// Userspace writes the rules; a wrong one must not lead the program astray.
     #[test]
     fn a_rule_with_more_workers_than_there_may_be_does_no_harm() {
         let (workers, rule) = holding(&[1; 200]);

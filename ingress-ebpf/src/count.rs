@@ -1,5 +1,5 @@
-//! Adds to the per-CPU counters. An update is two plain additions: the value belongs to this CPU, and a program is not
-//! interrupted by another on the same CPU (all run with bottom halves disabled).
+//! Adds to the per-CPU counters. An update is two plain additions. They need no atomics: the value belongs to this CPU,
+//! and programs do not interrupt each other on a CPU, since all run with bottom halves disabled.
 
 use ingress_common::{
     DenyRule, HostId, HostNet, NicNet, Total, Traffic,
@@ -15,7 +15,7 @@ pub(crate) fn total(total: Total, bytes: u64) {
     several(total, Traffic { packets: 1, bytes });
 }
 
-/// Counts one packet as denied, and for the rule that denies it.
+/// Counts one packet as denied, in total and for the rule that denies it.
 #[inline(always)]
 pub(crate) fn denied(rule: DenyRule, bytes: u64) {
     total(Total::Denied, bytes);
@@ -26,8 +26,8 @@ pub(crate) fn denied(rule: DenyRule, bytes: u64) {
     }
 }
 
-/// Counts one received packet as accepted, for its interface, and for exactly one host, so that the hosts always add up
-/// to the total.
+/// Counts one received packet as accepted, for its interface and for exactly one host. The hosts therefore always add
+/// up to the total.
 #[inline(always)]
 pub(crate) fn accepted(nic: u32, host: HostId, bytes: u64) {
     total(Total::Accepted, bytes);
@@ -44,7 +44,7 @@ pub(crate) fn accepted(nic: u32, host: HostId, bytes: u64) {
     received(UNATTRIBUTED, bytes);
 }
 
-/// As [`accepted`], for packets that leave.
+/// Counts packets that leave, for the same three as [`accepted`].
 #[inline(always)]
 pub(crate) fn transmitted(nic: u32, host: HostId, traffic: Traffic) {
     several(Total::Transmitted, traffic);
@@ -71,8 +71,8 @@ fn several(total: Total, traffic: Traffic) {
     }
 }
 
-/// The counters of an interface. Userspace makes its entry before it attaches a program; without one it is one of the
-/// others.
+/// Returns the counters of an interface. Userspace creates the entry before it attaches a program; an interface without
+/// an entry counts as [`NIC_OTHER`].
 #[inline(always)]
 fn by_nic(nic: u32) -> Option<*mut NicNet> {
     NIC_NET.get_ptr_mut(nic).or_else(|| NIC_NET.get_ptr_mut(NIC_OTHER))
@@ -100,5 +100,5 @@ fn sent(host: HostId, traffic: Traffic) -> bool {
     true
 }
 
-// No interface has this number (`int ifindex` in the kernel), so that no program counts for it.
+// The kernel gives this number to no interface (`int ifindex`), so programs never count for it.
 const _: () = assert!(NIC_GONE > i32::MAX as u32);

@@ -1,5 +1,5 @@
-//! What the deny list has for an address. A walk through a long list costs more than all else that is done to a packet,
-//! and who sends one packet mostly sends more: so each CPU remembers the verdicts on those that it saw last.
+//! Looks addresses up in the deny list. A lookup in a long list costs more than all other work on a packet, and most
+//! senders send more than one packet. Each CPU therefore caches the verdicts on the addresses that it saw last.
 
 use aya_ebpf::btf_maps::lpm_trie::Key;
 use ingress_common::{
@@ -11,14 +11,14 @@ use ingress_common::{
 
 use crate::maps::{DENY_CHANGED, DENY_VERDICTS, DENY4, DENY6};
 
-/// A rule or `DENY_PASS`, by the longest prefix that holds `addr` (IPv4 as v4-mapped).
+/// Returns the entry of the longest prefix that contains `addr` (IPv4 as v4-mapped): a rule or `DENY_PASS`.
 #[inline(always)]
 pub(crate) fn entry(addr: &[u8; 16]) -> Option<DenyRule> {
-    // Before the list: a verdict of the list before a change is not to pass for one of the list after it.
+    // Read before the list: a verdict from before a change must not be taken for one from after it.
     let changed_ns = changed_ns();
     let Some(verdict) = DENY_VERDICTS.get_ptr_mut(deny_verdict_place(addr)) else { return asked(addr) };
-    // SAFETY: the verifier checked it against null; the value belongs to this CPU, on which no other program runs until
-    // this one has ended (`count.rs`).
+    // SAFETY: the verifier checked the pointer against null. The value belongs to this CPU, and no other program runs
+    // on it until this one has ended (`count.rs`).
     let verdict = unsafe { &mut *verdict };
     if verdict.changed_ns != changed_ns || changed_ns == 0 || verdict.addr != *addr {
         let rule = asked(addr).unwrap_or(DENY_NONE);
@@ -28,7 +28,7 @@ pub(crate) fn entry(addr: &[u8; 16]) -> Option<DenyRule> {
     (rule != DENY_NONE).then_some(rule)
 }
 
-/// When the list was changed last.
+/// Returns the time of the latest change of the list.
 #[inline(always)]
 fn changed_ns() -> u64 {
     let Some(changed_ns) = DENY_CHANGED.get_ptr(DENY_CHANGED_ALL) else { return 0 };
@@ -36,7 +36,7 @@ fn changed_ns() -> u64 {
     unsafe { changed_ns.read_volatile() }
 }
 
-/// As [`entry`], with nothing remembered.
+/// Looks `addr` up like [`entry`], without the cache.
 #[inline(always)]
 pub(crate) fn asked(addr: &[u8; 16]) -> Option<DenyRule> {
     match unmapped(addr) {
@@ -51,14 +51,14 @@ pub(crate) fn asked(addr: &[u8; 16]) -> Option<DenyRule> {
     }
 }
 
-/// A key in the stack of the program, where the verifier wants aligned access and the compiler, left to itself, would
-/// give aya's packed key no alignment.
+/// A key on the stack of the program. The verifier demands aligned access there, and the compiler would give aya's
+/// packed key no alignment.
 #[repr(C, align(8))]
 struct Key4 {
     key: Key<[u8; 4]>,
 }
 
-/// As [`Key4`]; padded so that the address, which is copied by words of eight bytes, stands at a multiple of eight.
+/// Like [`Key4`]; padded so that the address, which is copied in words of eight bytes, starts at a multiple of eight.
 #[repr(C, align(8))]
 struct Key6 {
     _pad: u32,

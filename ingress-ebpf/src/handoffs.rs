@@ -1,13 +1,13 @@
-//! Notes which worker a connection has been given, and finds the note again.
+//! Stores the worker chosen for a connection, and looks the choice up again.
 //!
-//! Programs on all CPUs share the notes and wait for nobody. A note that two write at once may be of both: its slot is
-//! checked against the rule of the port, and its time is that of one of them.
+//! Programs on all CPUs share the entries without locks. An entry that two programs write at once may be a mixture of
+//! both. That does no harm: its slot is checked against the rule of the port, and its time comes from one of the two.
 
 use ingress_common::{FlowKey, Handoff, HandoffEntry, steer::handoff_places};
 
 use crate::maps::HANDOFFS;
 
-/// Leaves a note in place of an older one.
+/// Stores an entry in place of an older one.
 #[inline(always)]
 pub(crate) fn leave(flow: &FlowKey, handoff: &Handoff) {
     let [first, second] = handoff_places(flow).map(|place| HANDOFFS.get_ptr_mut(place));
@@ -20,7 +20,7 @@ pub(crate) fn leave(flow: &FlowKey, handoff: &Handoff) {
     unsafe { entry.write(HandoffEntry { flow: *flow, handoff: *handoff }) };
 }
 
-/// The latest note for a connection.
+/// Returns the latest entry for a connection.
 #[inline(always)]
 pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
     let [first, second] = handoff_places(flow).map(|place| {
@@ -28,14 +28,14 @@ pub(crate) fn find(flow: &FlowKey) -> Option<Handoff> {
         is_same(noted, flow).then_some(*handoff)
     });
     match (first, second) {
-        // A SYN that is sent again has two.
+        // A retransmitted SYN has two entries.
         (Some(first), Some(second)) => Some(if first.time_ns >= second.time_ns { first } else { second }),
         (first, second) => first.or(second),
     }
 }
 
-/// Field by field: of all bytes at once the compiler compares some without regard to their alignment, which the
-/// verifier refuses on the stack.
+/// Compares field by field. For a comparison of all bytes the compiler emits some unaligned reads, which the verifier
+/// refuses on the stack.
 #[inline(always)]
 fn is_same(a: &FlowKey, b: &FlowKey) -> bool {
     a.remote_port_be == b.remote_port_be

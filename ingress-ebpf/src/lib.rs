@@ -1,4 +1,4 @@
-//! The pure half of the kernel programs: reads headers and decides; knows no maps, no helpers and no contexts.
+//! The pure half of the kernel programs: reads headers and decides. It uses no maps, no helpers and no contexts.
 //!
 //! ```text
 //! frame ── parse ──> Segment ── decide, choose (ask a Node) ──> Decision ── receive.rs, tc_out.rs ──> counters, handoffs

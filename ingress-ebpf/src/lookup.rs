@@ -1,7 +1,7 @@
-//! `ingress_lookup`: delivers new connections for steered ports to a worker's listener, whatever address and port that
-//! listener is bound to. Whatever is not ours is left to the stack untouched.
+//! `ingress_lookup`: delivers new connections for steered ports to a worker's listener, independent of the address and
+//! port to which that listener is bound. All other lookups are left to the stack.
 //!
-//! Linux 5.9 to 5.17 have `ingress_lookup_blind` in its place, which is not told by which interface a packet came.
+//! Linux 5.9 to 5.17 use `ingress_lookup_blind` instead, because their context lacks the interface of the packet.
 
 use aya_ebpf::{
     bindings::{
@@ -31,7 +31,7 @@ fn ingress_lookup_blind(ctx: SkLookupContext) -> u32 {
     look_up::<false>(&ctx)
 }
 
-/// `SEES_NIC`: the context has the interface (from kernel commit f89315650ba3 on, Linux 5.17).
+/// Looks a connection up. `SEES_NIC`: the context has the interface (since kernel commit f89315650ba3, Linux 5.17).
 #[inline(always)]
 fn look_up<const SEES_NIC: bool>(ctx: &SkLookupContext) -> u32 {
     let Some(mut flow) = flow(ctx) else { return SK_PASS };
@@ -74,13 +74,14 @@ fn deliver<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &mut FlowKey) -> u
     SK_PASS
 }
 
-/// Which lookup by the default rule this is; of one whose interface is not known it is not said that XDP saw it.
+/// Returns the event for a lookup by the default rule. If the interface is unknown, the lookup does not count as seen
+/// by XDP.
 #[inline(always)]
 fn by_default<const SEES_NIC: bool>(ctx: &SkLookupContext, flow: &FlowKey) -> Total {
     if SEES_NIC && seen_before(ctx, flow) { Total::Undecided } else { Total::LookupDefault }
 }
 
-/// Lets later lookups of the connection find the same worker.
+/// Stores the choice, so that later lookups of the connection find the same worker.
 #[inline(always)]
 fn keep(flow: &FlowKey, choice: &Choice) {
     let Choice { worker, handoff } = choice;
@@ -88,11 +89,11 @@ fn keep(flow: &FlowKey, choice: &Choice) {
     count_choice(*worker);
 }
 
-/// Whether the packet came in by an interface whose packets `ingress_xdp` or `ingress_tc_in` sees.
+/// Returns `true` if the packet arrived on an interface with `ingress_xdp` or `ingress_tc_in`.
 ///
-/// A packet that the node sends to an address of its own crosses loopback, but its route, and so the kernel, names the
-/// interface that holds the address (`inet_iif`). Its source tells: a packet from outside cannot have an address of
-/// ours.
+/// A packet that the node sends to one of its own addresses crosses loopback, but its route, and therefore the kernel,
+/// names the interface that holds the address (`inet_iif`). The source address distinguishes the two cases: a packet
+/// from outside cannot have an address of this node.
 #[inline(always)]
 fn seen_before(ctx: &SkLookupContext, flow: &FlowKey) -> bool {
     if Maps.holds(&flow.remote_addr) {
@@ -103,15 +104,16 @@ fn seen_before(ctx: &SkLookupContext, flow: &FlowKey) -> bool {
     NICS.get_ptr(ifindex).is_some()
 }
 
-/// The connection that is looked up, in the form XDP knows it; `None` for an address family other than the two.
+/// Returns the connection that is looked up, in the form that XDP uses; `None` for other address families.
 #[inline(always)]
 fn flow(ctx: &SkLookupContext) -> Option<FlowKey> {
     const AF_INET: u32 = 2;
     const AF_INET6: u32 = 10;
-    // SAFETY: `ctx` is the context this program was called with, valid for its whole run.
+    // SAFETY: the context belongs to this invocation of the program and is valid for its whole run.
     let lookup: &bpf_sk_lookup = unsafe { &*ctx.lookup };
-    // All four are read before the branch: reads in its arms LLVM merges into one through a computed pointer, which the
-    // verifier refuses ("dereference of modified ctx ptr"). The kernel gives 0 for those of the other family.
+    // All four are read before the branch. LLVM merges reads in its arms into one read through a computed pointer,
+    // which the verifier refuses ("dereference of modified ctx ptr"). The kernel returns 0 for fields of the other
+    // family.
     let (remote4, local4) = (read(&lookup.remote_ip4), read(&lookup.local_ip4));
     let (remote6, local6) = (lookup.remote_ip6.each_ref().map(read), lookup.local_ip6.each_ref().map(read));
     let (remote_addr, local_addr) = match lookup.family {
@@ -130,7 +132,7 @@ fn flow(ctx: &SkLookupContext) -> Option<FlowKey> {
     })
 }
 
-/// An address as it stands in the packet.
+/// Returns an address in the byte order of the packet.
 #[inline(always)]
 fn address(words: [u32; 4]) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -140,7 +142,7 @@ fn address(words: [u32; 4]) -> [u8; 16] {
     bytes
 }
 
-/// Reads a field of the context here and nowhere else.
+/// Reads a field of the context exactly here: the compiler cannot move the read.
 #[inline(always)]
 fn read(field: &u32) -> u32 {
     // SAFETY: a reference is valid for reads.

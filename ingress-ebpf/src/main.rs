@@ -1,5 +1,5 @@
-//! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup` and `ingress_tc_out`: bind the pure half of the
-//! crate to packets, maps and counters. Two of them are there once more, for kernels before 5.18: `ingress_xdp_linear` and
+//! The kernel programs `ingress_xdp`, `ingress_tc_in`, `ingress_lookup` and `ingress_tc_out`: connect the pure half of
+//! the crate to packets, maps and counters. Kernels before 5.18 use variants of two of them, `ingress_xdp_linear` and
 //! `ingress_lookup_blind`.
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
@@ -40,7 +40,7 @@ mod xdp;
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}
 
-/// Several helpers are open to GPL-compatible programs only.
+/// Several helpers are available to GPL-compatible programs only.
 #[cfg(target_arch = "bpf")]
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
@@ -49,6 +49,6 @@ static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 #[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier refuses a program that could come here.
+    // The verifier refuses a program that could reach this loop.
     loop {}
 }

@@ -1,5 +1,5 @@
-//! The maps, with the layouts of `ingress-common`. BTF definitions, so that `bpftool map dump` prints field names;
-//! userspace pins each and sets the capacity of the host maps at load.
+//! The maps, with the layouts of `ingress-common`. They are BTF definitions, so that `bpftool map dump` prints field
+//! names. Userspace pins each map and sets the capacity of the host maps at load time.
 
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
@@ -24,7 +24,7 @@ pub(crate) static NICS: HashMap<u32, Nic, { map::NICS_MAX as usize }> = HashMap:
 #[btf_map(name = "totals")]
 pub(crate) static TOTALS: PerCpuArray<Traffic, { map::TOTALS_MAX as usize }> = PerCpuArray::new();
 
-// Not preallocated: a million entries would hold 80 MB for a node that has a thousand connections.
+// Not preallocated: a million entries would hold 80 MB on a node that has a thousand connections.
 #[btf_map(name = "flows")]
 pub(crate) static FLOWS: HashMap<FlowKey, Flow, { map::FLOWS_MAX as usize }, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
@@ -35,27 +35,27 @@ pub(crate) static HOST_NET: PerCpuArray<HostNet, { map::HOSTS_DEFAULT as usize }
 #[btf_map(name = "nic_net")]
 pub(crate) static NIC_NET: PerCpuHashMap<u32, NicNet, { map::NIC_NET_MAX as usize }> = PerCpuHashMap::new();
 
-/// Written by userspace alone; declared here so that the object carries all layouts.
+/// Written only by userspace; declared here so that the object carries all layouts.
 #[btf_map(name = "host_l7")]
 pub(crate) static HOST_L7: Array<HostL7, { map::HOSTS_DEFAULT as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
 
-/// Written by userspace alone; as `HOST_L7`.
+/// Written only by userspace, like `HOST_L7`.
 #[btf_map(name = "host_ids")]
 pub(crate) static HOST_IDS: HashMap<HostName, u32, { map::HOSTS_DEFAULT as usize }, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
 
-// Not a hash that forgets what is oldest, which a SYN waits for: ADR 0029.
+// Not an LRU hash, which would make a SYN wait for eviction: ADR 0029.
 #[btf_map(name = "handoffs")]
 pub(crate) static HANDOFFS: Array<HandoffEntry, { map::HANDOFFS_MAX as usize }> = Array::new();
 
 #[btf_map(name = "listeners")]
 pub(crate) static LISTENERS: SockMap<{ map::LISTENERS_MAX as usize }> = SockMap::new();
 
-// Mapped by the proxy, so that a worker tells of a connection by a store and no system call.
+// Mapped into the proxy's memory, so that a worker reports a connection with a store instead of a system call.
 #[btf_map(name = "workers")]
 pub(crate) static WORKERS: Array<WorkerLoad, { map::WORKERS_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
 
-// Mapped by the proxy, so that a heartbeat is a store and no system call.
+// Mapped into the proxy's memory, so that a heartbeat is a store instead of a system call.
 #[btf_map(name = "alive")]
 pub(crate) static ALIVE: Array<Alive, { map::ALIVE_MAX as usize }, { BPF_F_MMAPABLE as usize }> = Array::new();
 
@@ -71,7 +71,7 @@ pub(crate) static DENY_HITS: PerCpuArray<Traffic, { map::DENY_RULES_MAX as usize
 #[btf_map(name = "deny_verdicts")]
 pub(crate) static DENY_VERDICTS: PerCpuArray<DenyVerdict, { map::DENY_VERDICTS_MAX as usize }> = PerCpuArray::new();
 
-/// Written by userspace alone.
+/// Written only by userspace.
 #[btf_map(name = "deny_changed")]
 pub(crate) static DENY_CHANGED: Array<u64, { map::DENY_CHANGED_MAX as usize }> = Array::new();
 
@@ -81,15 +81,15 @@ pub(crate) static LIMITS: Array<Limits, { map::LIMITS_MAX as usize }> = Array::n
 #[btf_map(name = "clients")]
 pub(crate) static CLIENTS: LruHashMap<ClientKey, Client, { map::CLIENTS_MAX as usize }> = LruHashMap::new();
 
-/// Written by userspace alone; as `HOST_L7`.
+/// Written only by userspace, like `HOST_L7`.
 #[btf_map(name = "denials")]
 pub(crate) static DENIALS: HashMap<DenialKey, Denial, { map::DENIALS_MAX as usize }, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
 
-/// Written by userspace alone; as `HOST_L7`.
+/// Written only by userspace, like `HOST_L7`.
 #[btf_map(name = "deny_config")]
 pub(crate) static DENY_CONFIG: LpmTrie<[u8; 16], u32, { map::DENY_CONFIG_MAX as usize }> = LpmTrie::new();
 
-// aya's keys are those that userspace writes: the length of the prefix, then the address.
+// aya's keys have the layout that userspace writes: the length of the prefix, then the address.
 const _: () = assert!(size_of::<Key<[u8; 4]>>() == size_of::<DenyKey4>());
 const _: () = assert!(size_of::<Key<[u8; 16]>>() == size_of::<DenyKey6>());

@@ -1,33 +1,34 @@
-//! Finds the connection that a frame belongs to; reads headers only and looks at no payload.
+//! Finds the connection that a frame belongs to; reads headers only, never the payload.
 
 use ingress_common::{
     FlowKey, Total,
     flow::{PROTO_TCP, PROTO_UDP, v4_mapped},
 };
 
-/// Most VLAN tags before the frame counts as [`Total::NotIp`] (802.1ad: one service tag, one customer tag).
+/// Maximum number of VLAN tags before the frame counts as [`Total::NotIp`] (802.1ad: one service tag, one customer
+/// tag).
 const VLAN_TAGS_MAX: usize = 2;
-/// Most IPv6 extension headers before the frame counts as [`Total::HiddenPort`]: RFC 8200, 4.1 lists six that may stand
-/// before TCP or UDP (hop-by-hop, destination, routing, fragment, authentication, destination).
+/// Maximum number of IPv6 extension headers before the frame counts as [`Total::HiddenPort`]: RFC 8200, 4.1 lists six
+/// that may precede TCP or UDP (hop-by-hop, destination, routing, fragment, authentication, destination).
 const EXTENSIONS_MAX: usize = 6;
 
-/// A frame from its link header on.
+/// A frame, starting at its link header.
 pub trait Frame {
-    /// The `N` bytes at `offset`, or `None` if the frame ends before them.
+    /// Returns the `N` bytes at `offset`, or `None` if the frame ends before them.
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]>;
 }
 
-/// What a TCP or UDP packet is about.
+/// Flow, flags and header offset of a TCP or UDP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub flow: FlowKey,
     /// The flags of a TCP header, 0 for UDP.
     pub tcp_flags: u8,
-    /// Where in the frame the TCP or UDP header begins.
+    /// Offset of the TCP or UDP header in the frame.
     pub offset: usize,
 }
 
-/// Whom a packet is from and to, IPv4 as v4-mapped. Aligned for the verifier, which wants that of what is on the stack.
+/// Source and destination address of a packet, IPv4 as v4-mapped. Aligned because the verifier demands it on the stack.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
@@ -35,26 +36,26 @@ pub struct Ends {
     pub local_addr: [u8; 16],
 }
 
-/// Where a port stands in a frame, and the checksum that covers it.
+/// Offsets in a frame of a port and of the checksum that covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub port: usize,
     pub checksum: usize,
 }
 
-/// What an ICMP error says of a TCP segment that somebody has sent.
+/// The TCP segment that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quoted {
-    /// Who has; IPv4 as v4-mapped.
+    /// Source address of the segment; IPv4 as v4-mapped.
     pub sender: [u8; 16],
-    /// From which port, as it stands in the packet.
+    /// Source port of the segment, as it is in the packet.
     pub port_be: u16,
-    /// Where that port stands, and the checksum of the error.
+    /// Offsets of that port and of the checksum of the error.
     pub place: Place,
 }
 
 impl Segment {
-    /// Whether this asks for a connection: SYN without ACK, RST or FIN.
+    /// Returns `true` for a connection request: SYN without ACK, RST or FIN.
     #[must_use]
     #[inline(always)]
     pub const fn is_request(&self) -> bool {
@@ -65,14 +66,14 @@ impl Segment {
         self.tcp_flags & (FIN | SYN | RST | ACK) == SYN
     }
 
-    /// Where the port stands from which a TCP segment comes.
+    /// Returns the place of the source port of a TCP segment.
     #[must_use]
     #[inline(always)]
     pub const fn source_port(&self) -> Place {
         Place { port: self.offset, checksum: self.offset + TCP_CHECKSUM }
     }
 
-    /// Where the port stands to which a TCP segment goes.
+    /// Returns the place of the destination port of a TCP segment.
     #[must_use]
     #[inline(always)]
     pub const fn destination_port(&self) -> Place {
@@ -80,7 +81,7 @@ impl Segment {
     }
 }
 
-/// Where the checksum stands in a TCP header (RFC 9293, 3.1).
+/// Offset of the checksum in a TCP header (RFC 9293, 3.1).
 const TCP_CHECKSUM: usize = 16;
 
 const IPV4: u16 = 0x0800;
@@ -88,26 +89,28 @@ const IPV6: u16 = 0x86dd;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What remains to be read once the network layer is known.
+/// Result of the network layer: protocol, addresses and the place of the transport header.
 struct Transport {
     proto: u8,
     offset: usize,
-    /// Bytes from `offset` to the end of the datagram by its own header; [`UNANNOUNCED`] if the header does not say.
+    /// Bytes from `offset` to the end of the datagram according to its own header; [`UNANNOUNCED`] if the header has no
+    /// length.
     length: usize,
     remote_addr: [u8; 16],
     local_addr: [u8; 16],
 }
 
-/// Length of a datagram above 64 KiB (BIG TCP: IPv6 kernel commit 0fe79f28bfaf, IPv4 b1a78b9b9886), which writes 0.
+/// Length of a datagram above 64 KiB, with 0 in its header (BIG TCP: IPv6 kernel commit 0fe79f28bfaf, IPv4
+/// b1a78b9b9886).
 const UNANNOUNCED: usize = usize::MAX;
 
 /// Reads the headers of `frame`.
 ///
 /// # Errors
-/// The verdict for a frame that belongs to no TCP or UDP flow, [`Total::NotIp`], [`Total::Malformed`],
-/// [`Total::Fragment`] or [`Total::OtherProtocol`]. [`Total::HiddenPort`] if it may belong to one, of which the stack
-/// may learn where the program cannot: from further fragments, behind further extension headers, or beyond the bytes
-/// that the program is shown.
+/// Returns the verdict for a frame that belongs to no TCP or UDP flow: [`Total::NotIp`], [`Total::Malformed`],
+/// [`Total::Fragment`] or [`Total::OtherProtocol`]. Returns [`Total::HiddenPort`] if the frame may belong to a flow,
+/// but only the stack can find the port: in further fragments, behind further extension headers, or beyond the bytes
+/// that the program can read.
 #[inline(always)]
 pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
     let (ethertype, offset) = link(frame)?;
@@ -119,7 +122,7 @@ pub fn parse(frame: &impl Frame) -> Result<Segment, Total> {
     segment(frame, &transport)
 }
 
-/// Whom a frame of IP is from and to.
+/// Returns the source and destination address of an IP frame.
 #[inline(always)]
 pub fn ends(frame: &impl Frame) -> Option<Ends> {
     let (ethertype, offset) = link(frame).ok()?;
@@ -133,7 +136,7 @@ pub fn ends(frame: &impl Frame) -> Option<Ends> {
     }
 }
 
-/// Whether a frame is of ICMP at all: what tells others apart before more of them is read.
+/// Returns `true` for a frame with ICMP. This is a cheap test before more of the frame is read.
 #[inline(always)]
 pub fn is_icmp(frame: &impl Frame) -> bool {
     let Ok((ethertype, offset)) = link(frame) else { return false };
@@ -144,8 +147,8 @@ pub fn is_icmp(frame: &impl Frame) -> bool {
     }
 }
 
-/// Reads an ICMP error about a TCP segment; `None` for everything else. Behind IPv6 extension headers nothing is looked
-/// for: neither do routers put their errors there, nor this node its segments.
+/// Reads an ICMP error about a TCP segment; returns `None` for everything else. IPv6 extension headers are not
+/// followed: routers do not put them before their errors, and this node does not put them before its segments.
 #[inline(always)]
 pub fn quoted(frame: &impl Frame) -> Option<Quoted> {
     let (ethertype, offset) = link(frame).ok()?;
@@ -156,7 +159,7 @@ pub fn quoted(frame: &impl Frame) -> Option<Quoted> {
     }
 }
 
-/// RFC 792; also the errors of RFC 1191.
+/// Reads an error of RFC 792 or RFC 1191.
 #[inline(always)]
 fn quoted_by_icmp(frame: &impl Frame, offset: usize) -> Option<Quoted> {
     const UNREACHABLE: u8 = 3;
@@ -175,14 +178,14 @@ fn quoted_by_icmp(frame: &impl Frame, offset: usize) -> Option<Quoted> {
     quoted_segment(frame, outer.offset, inner.offset, inner.proto, inner.remote_addr)
 }
 
-/// RFC 4443.
+/// Reads an error of RFC 4443.
 #[inline(always)]
 fn quoted_by_icmpv6(frame: &impl Frame, offset: usize) -> Option<Quoted> {
     const HEADER: usize = 40;
     let (proto, _) = plain_ipv6(frame, offset)?;
     let message = offset + HEADER;
     let [kind, ..] = frame.bytes::<ICMP_HEADER>(message)?;
-    // 2.1: what is below 128 is an error.
+    // RFC 4443, 2.1: types below 128 are errors.
     if proto != ICMPV6 || *kind >= 128 {
         return None;
     }
@@ -191,10 +194,10 @@ fn quoted_by_icmpv6(frame: &impl Frame, offset: usize) -> Option<Quoted> {
     quoted_segment(frame, message, inner + HEADER, proto, sender)
 }
 
-/// Bytes of an ICMP error before what it quotes, in both families.
+/// Bytes of an ICMP error before the quoted packet, in both families.
 const ICMP_HEADER: usize = 8;
 
-/// What follows an IPv6 header, and whom the packet is from.
+/// Returns the next header and the source address of an IPv6 packet.
 #[inline(always)]
 fn plain_ipv6(frame: &impl Frame, offset: usize) -> Option<(u8, [u8; 16])> {
     let start: &[u8; 8] = frame.bytes(offset)?;
@@ -202,7 +205,8 @@ fn plain_ipv6(frame: &impl Frame, offset: usize) -> Option<(u8, [u8; 16])> {
     (start[0] >> 4 == 6).then_some((start[6], *source))
 }
 
-/// The segment at `offset`, of which the error at `message` need not have more than the first eight bytes.
+/// Returns the segment quoted at `offset` in the error at `message`. The error need not contain more than the first
+/// eight bytes of the segment.
 #[inline(always)]
 fn quoted_segment(frame: &impl Frame, message: usize, offset: usize, proto: u8, sender: [u8; 16]) -> Option<Quoted> {
     const ICMP_CHECKSUM: usize = 2;
@@ -211,7 +215,7 @@ fn quoted_segment(frame: &impl Frame, message: usize, offset: usize, proto: u8, 
     (proto == PROTO_TCP).then_some(Quoted { sender, port_be: u16::from_ne_bytes(*port), place })
 }
 
-/// The EtherType behind the VLAN tags, and the offset of what follows.
+/// Returns the EtherType behind the VLAN tags, and the offset of the network header.
 #[inline(always)]
 fn link(frame: &impl Frame) -> Result<(u16, usize), Total> {
     const CUSTOMER_TAG: u16 = 0x8100;
@@ -228,7 +232,7 @@ fn link(frame: &impl Frame) -> Result<(u16, usize), Total> {
     Ok((ethertype, offset))
 }
 
-/// RFC 791, 3.1.
+/// Reads an IPv4 header (RFC 791, 3.1).
 #[inline(always)]
 fn ipv4(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     const HEADER_MIN: usize = 20;
@@ -256,7 +260,7 @@ fn ipv4(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     })
 }
 
-/// RFC 8200, 3 and 4.
+/// Reads an IPv6 header and its extension headers (RFC 8200, 3 and 4).
 #[inline(always)]
 fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     const HEADER: usize = 40;
@@ -277,9 +281,9 @@ fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     let mut extensions = 0;
     for _ in 0..EXTENSIONS_MAX {
         let at = offset + HEADER + extensions;
-        // Lengths: RFC 8200, 4.3–4.6 (units of 8 beyond the first 8), RFC 4302, 2.2 (units of 4 beyond the first 8). By
-        // shifts, because the verifier of Linux 6.1 (that of 6.12 no longer) forgets the bounds of a product unless its
-        // second factor is a constant, and which one is second the compiler chooses.
+        // Lengths: RFC 8200, 4.3–4.6 (units of 8 beyond the first 8), RFC 4302, 2.2 (units of 4 beyond the first 8).
+        // Computed with shifts, because the verifier of Linux 6.1 (unlike that of 6.12) forgets the bounds of a product
+        // unless its second factor is a constant, and the compiler chooses the order of the factors.
         let shift = match proto {
             HOP_BY_HOP | ROUTING | DESTINATION => Some(3_u32),
             AUTHENTICATION => Some(2),
@@ -314,7 +318,7 @@ fn ipv6(frame: &impl Frame, offset: usize) -> Result<Transport, Total> {
     })
 }
 
-/// RFC 9293, 3.1 and RFC 768.
+/// Reads a TCP or UDP header (RFC 9293, 3.1 and RFC 768).
 #[inline(always)]
 fn segment(frame: &impl Frame, transport: &Transport) -> Result<Segment, Total> {
     const TCP_HEADER_MIN: usize = 20;

@@ -1,7 +1,8 @@
-//! Puts one port in the place of another in a packet, and mends the checksum that covers it. The only place where
-//! programs change packets, and only those of ports that [`ingress_common::PortRule::rewrite_be`] names.
+//! Replaces a port in a packet and updates the checksum that covers it. Programs change packets nowhere else, and only
+//! for ports with [`ingress_common::PortRule::rewrite_be`].
 //!
-//! All by helpers: they need no bounds that the verifier could lose sight of behind so many headers.
+//! All accesses use helpers, which need no bounds. With so many headers before the port, the verifier could lose track
+//! of them.
 
 use aya_ebpf::{
     bindings::xdp_md,
@@ -13,11 +14,11 @@ use ingress_ebpf::{checksum::replaced, parse::Place};
 
 use crate::maps::NICS;
 
-/// Bytes of a port, and of a checksum.
+/// Bytes of a port or a checksum.
 const WORD: u32 = 2;
 
-/// Whether ports are rewritten in what this interface receives: only where they are put right again in what it sends,
-/// for half of that would be worse than nothing.
+/// Returns `true` if ports are rewritten in packets that this interface receives. That requires that they are restored
+/// in packets that it sends, because one half without the other breaks connections.
 #[inline(always)]
 pub(crate) fn is_on(nic: u32) -> bool {
     let Some(nic) = NICS.get_ptr(nic) else { return false };
@@ -25,7 +26,8 @@ pub(crate) fn is_on(nic: u32) -> bool {
     unsafe { (*nic).flags & NIC_TRANSMITS != 0 }
 }
 
-/// In a frame that XDP sees. What cannot be read or written stays; whoever names the place has read beyond it.
+/// Rewrites a frame in XDP. On a failed read or write the bytes stay as they are; that does not happen, because the
+/// parser has already read beyond this place.
 #[inline(always)]
 pub(crate) fn by_xdp(ctx: &XdpContext, place: Place, from_be: u16, to_be: u16) {
     let Place { port, checksum } = place;
@@ -38,11 +40,11 @@ pub(crate) fn by_xdp(ctx: &XdpContext, place: Place, from_be: u16, to_be: u16) {
     }
 }
 
-/// In a packet of the stack. Packet memory that was read before may be elsewhere then.
+/// Rewrites a packet of the stack. Pointers into the packet read before this call are invalid afterwards.
 #[inline(always)]
 pub(crate) fn by_tc(ctx: &TcContext, place: Place, from_be: u16, to_be: u16) {
     let Place { port, checksum } = place;
-    // A port is no part of a pseudo header: where the checksum is still to be computed it stays as it is.
+    // A port is not part of the pseudo header, so a checksum that is yet to be computed stays as it is.
     if ctx.l4_csum_replace(checksum, from_be.into(), to_be.into(), WORD.into()).is_ok() {
         let _stays = ctx.store(port, &to_be, 0).is_err();
     }

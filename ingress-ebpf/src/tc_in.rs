@@ -1,6 +1,6 @@
-//! `ingress_tc_in`: sees what an interface receives where `ingress_xdp` cannot be attached, for the driver does not let
-//! it or somebody else's program is there. The packet is the stack's by then: what was merged on its way (GRO) is one
-//! packet with one header, as generic XDP sees it, too.
+//! `ingress_tc_in`: sees received packets on interfaces where `ingress_xdp` cannot be attached, because the driver does
+//! not support XDP or another program is attached already. The packet already belongs to the stack: segments merged by
+//! GRO are one packet with one header, as in generic XDP.
 
 use aya_ebpf::{
     bindings::{
@@ -22,7 +22,7 @@ use crate::{
 #[classifier]
 fn ingress_tc_in(ctx: TcContext) -> i32 {
     match receive(&ctx) {
-        // The same numbers as clsact's TC_ACT_UNSPEC and TC_ACT_SHOT. Whatever comes next has its turn.
+        // The same numbers as clsact's TC_ACT_UNSPEC and TC_ACT_SHOT. After a pass the next program runs.
         Fate::Pass => TCX_NEXT,
         Fate::Drop => TCX_DROP,
     }

@@ -1,5 +1,5 @@
-//! `ingress_xdp`: sees what an interface receives before the stack does, in the driver or just behind it. In its place
-//! Linux 5.9 to 5.17 have `ingress_xdp_linear`, which sees frames of one buffer only, and rewrites no ports.
+//! `ingress_xdp`: sees received packets before the stack does, in the driver or just behind it. Linux 5.9 to 5.17 use
+//! `ingress_xdp_linear` instead, which sees frames of one buffer only and rewrites no ports.
 
 use core::ffi::c_void;
 
@@ -37,13 +37,13 @@ fn see(frame: &impl Received) -> u32 {
     }
 }
 
-/// A frame that lies in one buffer, as all do that programs without `xdp.frags` are shown.
+/// A frame in one buffer. Programs without `xdp.frags` see no other frames.
 struct OneBuffer(XdpContext);
 
 impl Received for XdpContext {
     #[inline(always)]
     fn nic(&self) -> u32 {
-        // SAFETY: the context this program was called with, valid for its whole run.
+        // SAFETY: the context belongs to this invocation of the program and is valid for its whole run.
         unsafe { (*self.ctx).ingress_ifindex }
     }
 
@@ -94,7 +94,7 @@ impl Received for OneBuffer {
     #[inline(always)]
     fn bytes(&self) -> u64 {
         let Self(ctx) = self;
-        // By no helper: the one that knows came with frames of several buffers (kernel commit 0165cc817075).
+        // Without a helper: `bpf_xdp_get_buff_len` arrived with multi-buffer frames (kernel commit 0165cc817075).
         (ctx.data_end() - ctx.data()) as u64
     }
 
@@ -115,7 +115,8 @@ impl Received for OneBuffer {
         None
     }
 
-    /// Nowhere: the helpers that read and write ports came with frames of several buffers (kernel commit 3f364222d032).
+    /// Always `false`: the helpers that read and write ports arrived with multi-buffer frames (kernel commit
+    /// 3f364222d032).
     #[inline(always)]
     fn is_rewritten(&self) -> bool {
         false
@@ -125,7 +126,7 @@ impl Received for OneBuffer {
     fn rewrite(&self, _: Place, _: u16, _: u16) {}
 }
 
-/// A program that does nothing: what `ingress_xdp` is measured against. Never attached.
+/// An empty program, the baseline for measurements of `ingress_xdp`. Never attached.
 #[xdp]
 fn ingress_bare(_: XdpContext) -> u32 {
     XDP_PASS

@@ -1,12 +1,12 @@
-//! What each filter costs: time of the CPU that a worker takes for a request whose rule has it, for one whose rule has
-//! not while another has, and for one where no rule has any. Each is asked for by the text of an Ingress and measured
-//! through real sockets, with all that it makes the proxy do. The part of `route::filter` in that is too small to be seen
-//! beside the rest of a request: `benches/pure/filter.rs` measures it by itself.
+//! Cost of each filter: the worker's CPU time per request in three cases. In the first, no rule has the filter; in the
+//! second, another rule has it; in the third, the request's own rule has it. Each filter is configured by annotations
+//! of an Ingress and measured through real sockets, with everything it makes the proxy do. The share of `route::filter`
+//! is too small to be visible here: `benches/pure/filter.rs` measures it alone.
 //!
-//! `cargo bench --bench filters` prints Markdown; `-- cors limit-rps` takes those rows alone. To measure another filter,
-//! add a row to [`ROWS`]. All runs on one CPU. Requests of the three kinds take turns, so that whatever else the machine
-//! does happens to all alike; what counts is the time on the CPU of the worker's thread (`schedstat`, proc(5)), not that
-//! which passes.
+//! `cargo bench --bench filters` prints Markdown; `-- cors limit-rps` selects rows. To measure another filter, add a
+//! row to [`ROWS`]. All threads run on one CPU. Requests of the three kinds alternate, so that other load on the
+//! machine affects all of them equally. The result is the CPU time of the worker's thread (`schedstat`, proc(5)), not
+//! elapsed time.
 #![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -36,11 +36,11 @@ use nix::{
     unistd::Pid,
 };
 
-/// Requests of each kind in a round.
+/// Requests of each kind per round.
 const REQUESTS: usize = 2000;
 const ROUNDS: usize = 21;
 
-/// A filter, the annotations that ask for it, and what else a request has that uses it.
+/// A filter, its annotations, and additional fields of a request that uses it.
 type Row = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
 const ROWS: &[Row] = &[
@@ -75,11 +75,11 @@ const ROWS: &[Row] = &[
     ("proxy-protocol-upstream", &[("proxy-protocol-upstream", "v1")], ""),
 ];
 
-/// Signed by the key of the Secret `keys`, until the year 3000.
+/// Signed by the key in the Secret `keys`, valid until the year 3000.
 const TOKEN: &str = "Authorization: Bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhIiwiZXhwIjozMjUwMzY4MDAwMH0.7lBx9U6bnjCVb-xhEtfCPOmsx-USzFFZN0Q1f8vsjyw\r\n";
 
 fn main() {
-    // Threads on one CPU take turns. On several, what it costs to wake each other hides everything else.
+    // Threads on one CPU alternate. On several CPUs, the cost of wake-ups hides everything else.
     stay_on_one_cpu();
     let wanted: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let pod = pod();
@@ -93,7 +93,7 @@ fn main() {
         let mut times = [Vec::new(), Vec::new(), Vec::new()];
         for round in 0..=ROUNDS {
             let kinds = [none.time("plain.test", ""), beside.time("plain.test", ""), beside.time("used.test", fields)];
-            // The first fills pools and caches.
+            // The first round fills pools and caches.
             if round > 0 {
                 times.iter_mut().zip(kinds).for_each(|(times, time)| times.push(time));
             }
@@ -106,7 +106,7 @@ fn main() {
     }
 }
 
-/// The first of those that this program may use.
+/// Pins the process to the first CPU that it may use.
 fn stay_on_one_cpu() {
     let this = Pid::from_raw(0);
     let may_use = sched_getaffinity(this).expect("the kernel tells");
@@ -116,11 +116,11 @@ fn stay_on_one_cpu() {
     sched_setaffinity(this, &cpus).expect("it may be used");
 }
 
-/// A proxy of one worker with two hosts, `plain.test` and `used.test`, of which one has annotations.
+/// A proxy with one worker and two hosts, `plain.test` and `used.test`, of which one has annotations.
 struct Bench {
     _server: Server,
     http: SocketAddr,
-    /// Where the worker's thread tells how long it ran.
+    /// File with the CPU time of the worker's thread.
     schedstat: String,
 }
 
@@ -138,7 +138,7 @@ impl Bench {
         let before = threads();
         let server = Server::start(shared, listeners, &proxy::Options::default()).expect("started");
         let schedstat = |thread: &String| format!("/proc/self/task/{thread}/schedstat");
-        // The one that runs when a request comes: others of the server are asleep then.
+        // The worker is the thread that runs when a request arrives: other threads of the server are asleep then.
         let new: Vec<String> = threads().iter().filter(|thread| !before.contains(thread)).map(schedstat).collect();
         let mut bench = Self { _server: server, http, schedstat: String::new() };
         let idle: Vec<u64> = new.iter().map(|path| on_cpu(path)).collect();
@@ -148,7 +148,7 @@ impl Bench {
         bench
     }
 
-    /// Nanoseconds of the worker for a request.
+    /// Returns the worker's nanoseconds per request.
     fn time(&self, host: &str, fields: &str) -> f64 {
         let before = on_cpu(&self.schedstat);
         self.ask(host, fields, REQUESTS);
@@ -163,7 +163,7 @@ impl Bench {
         for _ in 0..count {
             stream.write_all(request.as_bytes()).expect("sent");
             let mut answer = Vec::new();
-            // Bodies of the pod and of ours have no line end.
+            // Bodies of the pod and of the proxy do not end with a line break.
             while !answer.windows(4).any(|window| window == b"\r\n\r\n") || is_short(&answer) {
                 let count = stream.read(&mut bytes).expect("an answer");
                 assert!(count > 0, "{host}: {}", answer.escape_ascii());
@@ -178,7 +178,7 @@ impl Bench {
     }
 }
 
-/// Whether the body is not whole yet.
+/// Returns whether the body is incomplete.
 fn is_short(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
@@ -191,13 +191,13 @@ fn threads() -> Vec<String> {
     tasks.map(|task| task.to_string_lossy().into_owned()).collect()
 }
 
-/// Nanoseconds on the CPU.
+/// Returns nanoseconds on the CPU.
 fn on_cpu(schedstat: &str) -> u64 {
     let text = fs::read_to_string(schedstat).expect("a thread that lives");
     text.split(' ').next().and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// Answers every request with 200.
+/// Starts a pod that answers every request with 200.
 fn pod() -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let address = listener.local_addr().expect("an address");
@@ -206,7 +206,7 @@ fn pod() -> SocketAddr {
             thread::spawn(move || {
                 let mut bytes = [0; 4096];
                 while let Ok(count @ 1..) = stream.read(&mut bytes) {
-                    // Requests come one by one and in one piece.
+                    // Requests arrive one at a time and in one piece.
                     assert!(bytes[..count].ends_with(b"\r\n\r\n"));
                     if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\npod").is_err() {
                         break;
@@ -242,7 +242,7 @@ fn table(pod: SocketAddr, annotations: &[(&str, &str)]) -> ingress_userspace::mo
              addressType: IPv4\nports: [{{port: {}}}]\nendpoints: [{{addresses: [127.0.0.1]}}]\n",
             pod.port()
         ),
-        // `a` with `pass`.
+        // User `a` with password `pass`.
         "apiVersion: v1\nkind: Secret\nmetadata: {namespace: n, name: users}\nstringData: {auth: \"a:{SHA}nU4eI71bcnBGqeO0t9tXvY1u5oQ=\"}\n".to_owned(),
         "apiVersion: v1\nkind: Secret\nmetadata: {namespace: n, name: keys}\nstringData: {jwks: '{\"keys\":[{\"kty\":\"oct\",\"alg\":\"HS256\",\"k\":\"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY\"}]}'}\n".to_owned(),
         ingress("plain", &[]),

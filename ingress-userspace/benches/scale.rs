@@ -1,9 +1,8 @@
-//! What many Ingresses cost: the first translation and the first snapshot, and the memory that is held then. What one
-//! change among them costs is `benches/pure`'s to measure, which can repeat it: here each number comes once in the life
-//! of a process.
+//! Cost of many Ingresses: the first translation, the first snapshot, and the resulting memory. The cost of one change
+//! among them is measured by `benches/pure`, which can repeat it: here each number occurs once per process.
 //!
-//! `cargo bench --bench scale -- 1000 10000 100000` prints Markdown for so many Ingresses, once without TLS and once with
-//! TLS for one in ten, by four certificates.
+//! `cargo bench --bench scale -- 1000 10000 100000` prints Markdown for these numbers of Ingresses, once without TLS
+//! and once with TLS for one in ten, with four certificates.
 #![cfg(all(feature = "control", feature = "proxy"))]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -21,7 +20,7 @@ enum Tls {
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    // Each row in a process of its own, or the memory of one would be that of those before it.
+    // Each row runs in a separate process; otherwise, its memory would include that of earlier rows.
     if let [count, tls] = arguments.as_slice()
         && let (Ok(count), Some(tls)) = (count.parse(), Tls::ALL.into_iter().find(|of| of.as_str() == tls))
     {
@@ -51,7 +50,7 @@ impl Tls {
         }
     }
 
-    /// Which certificate the Ingress of a number has.
+    /// Returns the certificate of the Ingress with this number.
     fn certificate(self, number: usize) -> Option<usize> {
         match self {
             Self::None => None,
@@ -71,7 +70,7 @@ fn measure(count: usize, tls: Tls) {
     println!("| {count} | {} | {translated} ms | {compiled} ms | {memory} MiB | {objects} MiB |", tls.as_str());
 }
 
-/// Bytes of memory in use.
+/// Returns the bytes of memory in use.
 fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/statm").expect("Linux");
     text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096

@@ -1,9 +1,9 @@
-//! What an opaque stream costs: CPU of the thread that relays, by `splice(2)` as the proxy does it and by read and
-//! write, in one interleaved run over loopback.
+//! Cost of an opaque stream: CPU time of the relaying thread, with `splice(2)` as in the proxy and with read and write,
+//! in one interleaved run over loopback.
 //!
-//! `cargo bench --bench stream -- 4 7` passes 4 GB in each of 7 rounds and prints Markdown. Throughput says little on a
-//! machine that others use; CPU time holds still. A framework for benchmarks measures the time of one thread, and here
-//! three take part.
+//! `cargo bench --bench stream -- 4 7` passes 4 GB in each of 7 rounds and prints Markdown. On a shared machine,
+//! throughput is not meaningful, but CPU time is stable. Benchmark frameworks measure the time of one thread, and three
+//! are involved here.
 #![cfg(feature = "proxy")]
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -19,7 +19,7 @@ use ingress_userspace::proxy::stream::{Pipes, Relay};
 
 const GB: u64 = 1_000_000_000;
 const CHUNK: usize = 256 * 1024;
-/// The buffer of each direction, where bytes are read and written.
+/// Buffer size per direction, with read and write.
 const BUFFER: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ fn main() {
     let mut ratios = Vec::new();
     println!("| round | splice, s/GB | read and write, s/GB | ratio |\n|---|---|---|---|");
     for round in 1..=rounds {
-        // Each goes first as often as the other.
+        // Each method goes first equally often.
         let order =
             if round % 2 == 0 { [Method::ReadWrite, Method::Splice] } else { [Method::Splice, Method::ReadWrite] };
         let mut cost = order.map(|method| measure(method, size * GB).as_secs_f64() / size as f64);
@@ -49,7 +49,7 @@ fn main() {
     println!("\nMedian ratio {:.2}; most memory held {}", ratios[ratios.len() / 2], peak());
 }
 
-/// CPU time of the relaying thread for `size` bytes.
+/// Returns the CPU time of the relaying thread for `size` bytes.
 fn measure(method: Method, size: u64) -> Duration {
     let (mut client, ours) = pair();
     let (theirs, mut endpoint) = pair();
@@ -61,7 +61,7 @@ fn measure(method: Method, size: u64) -> Duration {
             client.write_all(&chunk[..count as usize]).expect("sent");
             left -= count;
         }
-        // Ends the sending and waits for the other side's end.
+        // Ends the sending direction, and waits for the end of the other one.
         client.shutdown(std::net::Shutdown::Write).expect("ended");
         assert_eq!(client.read(&mut [0]).expect("an end in order"), 0);
     });
@@ -112,13 +112,13 @@ fn pair() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// What this thread has used.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel tells");
     Duration::from_nanos(text.split(' ').next().and_then(|field| field.parse().ok()).expect("a number"))
 }
 
-/// The most that this process ever had in memory.
+/// Returns the peak memory of this process.
 fn peak() -> String {
     let status = fs::read_to_string("/proc/self/status").expect("the kernel tells");
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line").trim().to_owned()

@@ -1,5 +1,5 @@
-//! `xdp-ingress clients`: shows how much each client may send to this node, and who has sent more, from the pinned
-//! maps. Changes nothing.
+//! `xdp-ingress clients`: shows the limits of clients on this node, and the clients above them, from the pinned maps.
+//! Changes nothing.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     print::{self, Column},
 };
 
-/// Writes what is asked for to standard output.
+/// Writes the requested output to standard output.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read, or standard output cannot be written.
+/// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { show: ShowArgs { pins: PinArgs { bpffs }, output }, limit } = args;
     let pinned = Pinned::open(&bpffs)?;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: ClientsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What the limits are, in words.
+/// Describes the limits in words.
 pub(crate) fn words(limits: ClientLimits) -> String {
     let ClientLimits { syns, packets, is_dry_run } = limits;
     let rate = |what: &str, rate: Option<PacketRate>| {
@@ -53,7 +53,7 @@ fn text(limits: ClientLimits, shown: &[LimitedClient], all: usize) -> String {
 const COLUMNS: [Column; 4] =
     [Column::Words("CLIENT"), Column::Numbers("SYNS", 12), Column::Numbers("PACKETS", 12), Column::Numbers("AGO", 8)];
 
-/// In the order of [`COLUMNS`].
+/// Returns the cells in the order of [`COLUMNS`].
 fn cells(client: &LimitedClient) -> [String; COLUMNS.len()] {
     let LimitedClient { client, syns, packets, ago } = client;
     [client.to_string(), syns.to_string(), packets.to_string(), seconds(*ago)]
@@ -63,7 +63,7 @@ fn seconds(ago: Duration) -> String {
     format!("{} s", ago.as_secs())
 }
 
-/// What the limits are, for programs.
+/// Returns the limits as JSON.
 pub(crate) fn limits(limits: ClientLimits) -> Value {
     let ClientLimits { syns, packets, is_dry_run } = limits;
     let rate = |rate: Option<PacketRate>| {

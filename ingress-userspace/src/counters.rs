@@ -1,14 +1,14 @@
-//! How counters are named and shown as JSON: alike on the admin address and by the commands that read the pins.
+//! Names and JSON form of counters, shared by the admin address and the commands that read the pins.
 
 use ingress_common::{HostId, HostL7, HostNet, StatusClass, Traffic};
 use serde_json::{Map, Value, json};
 
-/// Name of host 0, which no host can have.
+/// Name of host 0, which is not a valid host name.
 pub(crate) const UNATTRIBUTED: &str = "(unattributed)";
-/// Name of the deny rule that prefixes without one of their own share.
+/// Name of the deny rule shared by prefixes without their own.
 pub(crate) const OTHERS: &str = "(others)";
 
-/// All counters of one host.
+/// Returns all counters of one host.
 pub(crate) fn host(name: &str, id: HostId, l7: &HostL7, net: &HostNet) -> Value {
     let HostL7 { requests, bytes_in, bytes_out, active } = l7;
     let HostNet { rx_packets, rx_bytes, tx_packets, tx_bytes } = net;
@@ -23,7 +23,7 @@ pub(crate) fn host(name: &str, id: HostId, l7: &HostL7, net: &HostNet) -> Value 
     })
 }
 
-/// Packets and bytes by the name of the reason.
+/// Returns packets and bytes by the name of the reason.
 pub(crate) fn totals(totals: impl IntoIterator<Item = (&'static str, Traffic)>) -> Value {
     let total = |(name, Traffic { packets, bytes }): (&'static str, Traffic)| {
         (name.to_owned(), json!({ "packets": packets, "bytes": bytes }))

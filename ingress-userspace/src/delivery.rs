@@ -1,33 +1,34 @@
-//! Tells whether connections that XDP lets in come to sk_lookup. Where somebody else's rule (a DNAT, a firewall) takes
-//! them in between, they never do, and nothing else here would show it. Pure.
+//! Detects whether connections accepted by XDP reach sk_lookup. If a foreign netfilter rule (a DNAT, a firewall) takes
+//! them in between, they never do, and no other counter shows it. Pure.
 //!
-//! The rules themselves are not read: nftables and iptables have interfaces of their own, each would need a library or
-//! a program that the image does not have, and a rule that is there says less than connections that do not arrive.
+//! The rules themselves are not read. nftables and iptables have different interfaces, and each would need a library or
+//! a program that the image lacks. Connections that do not arrive are also better evidence than the existence of a
+//! rule.
 
 use ingress_common::Total;
 
-/// Requests without a single lookup that are worth telling. A client that gets no answer asks some six times, of which
-/// only the first is looked up, so a few of them may be nothing.
+/// Number of requests without a single lookup that triggers a warning. A client without an answer retries some six
+/// times, and only the first SYN is looked up, so a few of them may be harmless.
 pub(crate) const LOST_MIN: u64 = 16;
 
-/// What to do about it.
+/// Advice to the operator.
 pub(crate) const ADVICE: &str = "a rule of netfilter takes or drops them before: look for port 80 or 443 (with \
                                  `--steer rewrite` for what that makes of them, 10080 or 10443 unless \
                                  `--rewrite-offset` says otherwise) in `nft list ruleset` and `iptables-save` on the \
                                  node (a pod's `hostPort`, a load balancer, a firewall), and remove it, give one of \
                                  the two other ports, or go past a DNAT rule with `--steer rewrite`";
 
-/// How far lookups have followed requests.
+/// Progress of lookups relative to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivery {
-    /// As of the latest lookup that was noticed.
+    /// Counters at the last observed lookup.
     decided: u64,
     looked_up: u64,
     told: bool,
 }
 
 impl Delivery {
-    /// The number of requests since the latest lookup, if they are many and have not been told of.
+    /// Returns the number of requests since the last lookup if it is large and was not reported yet.
     pub(crate) fn lost(&mut self, packets: impl Fn(Total) -> u64) -> Option<u64> {
         let (decided, looked_up) = (packets(Total::Decided), looked_up(packets));
         if looked_up != self.looked_up {
@@ -41,8 +42,8 @@ impl Delivery {
     }
 }
 
-/// Lookups of connections that came in by an interface with a program. Not those of the default rule, which are the
-/// node's own and its pods'.
+/// Returns the lookups of connections through an interface with a program. Those of the default rule are excluded: they
+/// come from the node itself and its pods.
 fn looked_up(packets: impl Fn(Total) -> u64) -> u64 {
     [Total::LookupDecided, Total::LookupLate, Total::Undecided, Total::SlotEmpty, Total::AssignFailed]
         .into_iter()

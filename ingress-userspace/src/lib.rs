@@ -1,4 +1,4 @@
-//! xdp-ingress: a Kubernetes ingress controller whose data path begins in the kernel.
+//! xdp-ingress: a Kubernetes ingress controller with a data path that begins in the kernel.
 //!
 //! ```text
 //! packet   NIC → XDP (address, port, count, choose worker) → sk_lookup → worker's listener
@@ -6,8 +6,8 @@
 //! control  source → Cluster → translate → RouteTable → compile → publish (one atomic swap)
 //! ```
 //!
-//! `control`, `proxy` and `datapath` are features, so that the compiler keeps them apart: they meet only in [`model`],
-//! and `app.rs` of the binary is the only file that sees all three. ARCHITECTURE.md is the map.
+//! `control`, `proxy` and `datapath` are features, so that the compiler keeps them apart. They only share [`model`],
+//! and `app.rs` of the binary is the only file that sees all three. See ARCHITECTURE.md for an overview.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "control")]

@@ -1,4 +1,4 @@
-//! The `xdp-ingress` binary: reads the command line and hands over.
+//! The `xdp-ingress` binary: parses the command line and dispatches.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -32,8 +32,8 @@ use crate::config::{
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic would end every connection of the node; see `ingress_userspace::panics`");
 
-/// Half the instructions of the C library's on the request path, whose lists of free memory are too short for the
-/// requests that a worker has under way (ADR 0033).
+/// mimalloc needs half the instructions of the C library's allocator on the request path. The free lists of the latter
+/// are too short for the requests in flight on a worker (ADR 0033).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xdp-ingress: {error:#}");
-            // Options that contradict each other are wrong usage as much as unknown ones, for which clap exits with 2.
+            // Contradictory options are wrong usage, like unknown ones, for which clap exits with 2.
             if error.is::<SettingsError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => {
-            // Before anything is read that may be a key.
+            // Runs before any possible key is read.
             privileges::hide_memory()?;
             let settings = Settings::resolve(*args)?;
             telemetry::init(&settings.log, settings.log_format)?;
@@ -77,7 +77,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// A proxy needs two descriptors for each request in flight; the usual soft limit of 1,024 is a relic of select(2).
+/// Raises the soft limit of descriptors to the hard one. A proxy needs two per request in flight; the usual soft limit
+/// of 1,024 is a relic of select(2).
 fn raise_descriptor_limit() {
     let raised =
         getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));

@@ -1,5 +1,4 @@
-//! The addresses and interfaces of this node, and by which of them default routes lead, from netlink. Knows nothing of
-//! maps or programs.
+//! Addresses, interfaces and default routes of this node, from netlink. Maps and programs are unknown here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,63 +21,64 @@ use rtnetlink::{
 };
 use tokio::time::{Instant, timeout_at};
 
-/// Interfaces that hold addresses which are not the node's own: kube-proxy's ipvs mode puts every Service there,
-/// NodeLocal DNSCache its listen addresses.
+/// Interfaces with addresses that do not belong to the node: kube-proxy's ipvs mode assigns every Service address
+/// there, NodeLocal DNSCache its listen addresses.
 const FOREIGN_ADDRESSES: [&str; 2] = ["kube-ipvs0", "nodelocaldns"];
 
-/// A burst of changes (a NIC coming up, a CNI starting) counts as one after this much quiet.
+/// Quiet time after which a burst of changes (a NIC coming up, a CNI starting) is reported as one.
 const SETTLE: Duration = Duration::from_millis(50);
-/// … but a stream of changes without a pause is reported after this time.
+/// Maximum delay of a report during a continuous stream of changes.
 const SETTLE_MAX: Duration = Duration::from_millis(500);
 
-/// Address → index of its interface.
+/// Addresses, each with the index of its interface.
 pub(crate) type Addresses = BTreeMap<IpAddr, u32>;
 
-/// Index → interface.
+/// Interfaces by index.
 pub(crate) type Links = BTreeMap<u32, Link>;
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) kind: LinkKind,
-    /// The interface that it is a port of: a bond, a bridge, ….
+    /// Index of its controller: a bond, a bridge, ….
     pub(crate) controller: Option<u32>,
 }
 
-/// How packets come to an interface.
+/// Path by which packets reach an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkKind {
-    /// A bond or a team: by its ports.
+    /// A bond or a team: through its ports.
     Bundle,
-    /// A VLAN: by the interface that it lies on.
+    /// A VLAN: through its lower interface.
     Vlan { on: u32 },
-    /// In a way of its own.
+    /// Any other interface, which receives packets itself.
     Other,
 }
 
-/// What may have changed.
+/// Scope of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// Addresses or interfaces.
     Links,
-    /// Those, and by which interfaces default routes lead.
+    /// Addresses, interfaces, or the interfaces of default routes.
     Routes,
 }
 
-/// Reads the node's addresses and interfaces and reports changes.
+/// Reads the node's addresses and interfaces, and reports changes.
 pub(crate) struct Node {
     handle: Handle,
     changes: futures_util::stream::BoxStream<'static, Change>,
-    /// What was seen and not yet reported, and when it is to be at the latest.
+    /// Change seen but not yet reported, with the deadline of the report.
     seen: Option<(Change, Instant)>,
 }
 
 impl Node {
-    /// Opens a netlink socket; needs no privilege. Must be called within a tokio runtime, which then drives the socket.
+    /// Opens a netlink socket; no privilege is needed. Must be called within a tokio runtime, which then drives the
+    /// socket.
     ///
     /// # Errors
-    /// If the kernel refuses the socket.
+    /// Fails if the kernel refuses the socket.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let groups = [
             MulticastGroup::Link,
@@ -89,16 +89,16 @@ impl Node {
         ];
         let (connection, handle, messages) =
             new_multicast_connection(&groups).context("cannot open a netlink socket to read the node's addresses")?;
-        // Ends with `self`: the connection stops when its handle and receiver are gone.
+        // The task ends with `self`: the connection stops when its handle and receiver are gone.
         tokio::spawn(vital(connection));
         let changes = messages.filter_map(|(message, _)| std::future::ready(change(&message.payload)));
         Ok(Self { handle, changes: changes.boxed(), seen: None })
     }
 
-    /// The interfaces there are.
+    /// Returns the current interfaces.
     ///
     /// # Errors
-    /// If the kernel does not answer the dump.
+    /// Fails if the kernel does not answer the dump.
     pub(crate) async fn links(&self) -> anyhow::Result<Links> {
         let mut links = Links::new();
         let mut messages = self.handle.link().get().execute();
@@ -109,11 +109,11 @@ impl Node {
         Ok(links)
     }
 
-    /// The addresses that packets for this node can carry; `links` are the interfaces there are. Loopback is left out:
-    /// what a process binds there is its own.
+    /// Returns the possible destination addresses of packets for this node; `links` are its current interfaces.
+    /// Loopback is excluded, so that other processes keep their listeners there.
     ///
     /// # Errors
-    /// If the kernel does not answer the dump.
+    /// Fails if the kernel does not answer the dump.
     pub(crate) async fn addresses(&self, links: &Links) -> anyhow::Result<Addresses> {
         let is_foreign =
             |index: u32| links.get(&index).is_some_and(|link| FOREIGN_ADDRESSES.contains(&link.name.as_str()));
@@ -123,7 +123,7 @@ impl Node {
             if is_foreign(message.header.index) {
                 continue;
             }
-            // `Local` is the node's end of a point-to-point link, where `Address` is the peer.
+            // `Local` is the node's end of a point-to-point link, and `Address` the peer's.
             let local = message.attributes.iter().find_map(|attribute| match attribute {
                 AddressAttribute::Local(address) => Some(*address),
                 _ => None,
@@ -141,10 +141,10 @@ impl Node {
         Ok(addresses)
     }
 
-    /// The interfaces with a default route.
+    /// Returns the interfaces with a default route.
     ///
     /// # Errors
-    /// If the kernel does not answer the dump.
+    /// Fails if the kernel does not answer the dump.
     pub(crate) async fn default_routes(&self) -> anyhow::Result<BTreeSet<u32>> {
         let mut indices = BTreeSet::new();
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
@@ -160,8 +160,8 @@ impl Node {
         Ok(indices)
     }
 
-    /// Waits until something may have changed; `None` when netlink is gone. Safe to cancel: what was seen is reported
-    /// by the next call.
+    /// Waits until a change is reported; returns `None` when netlink is gone. Cancel-safe: a change already seen is
+    /// reported by the next call.
     pub(crate) async fn changed(&mut self) -> Option<Change> {
         if self.seen.is_none() {
             let change = self.changes.next().await?;
@@ -176,20 +176,20 @@ impl Node {
     }
 }
 
-/// What a message of netlink says may have changed.
+/// Returns the scope of the change in a netlink message.
 fn change(payload: &NetlinkPayload<RouteNetlinkMessage>) -> Option<Change> {
     match payload {
-        // A node may have very many routes, which come and go.
+        // Only default routes matter: a node may have very many other routes, which come and go.
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
             (route.header.destination_prefix_length == 0).then_some(Change::Routes)
         }
         NetlinkPayload::InnerMessage(_) => Some(Change::Links),
-        // Messages were lost, perhaps.
+        // Some messages may have been lost.
         _ => Some(Change::Routes),
     }
 }
 
-/// An interface as netlink describes it; `None` if it has no name.
+/// Parses an interface from netlink, or returns `None` if it has no name.
 fn link(message: LinkMessage) -> Option<Link> {
     let (mut name, mut kind, mut controller, mut lower, mut is_elsewhere) = (None, None, None, None, false);
     for attribute in message.attributes {
@@ -197,7 +197,7 @@ fn link(message: LinkMessage) -> Option<Link> {
             LinkAttribute::IfName(text) => name = Some(text),
             LinkAttribute::Controller(index) => controller = Some(index),
             LinkAttribute::Link(index) => lower = Some(index),
-            // Of `lower`.
+            // The namespace of `lower`.
             LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
             LinkAttribute::LinkInfo(info) => {
                 kind = info.into_iter().find_map(|info| match info {
@@ -216,7 +216,7 @@ fn link(message: LinkMessage) -> Option<Link> {
     Some(Link { name: name?, kind, controller })
 }
 
-/// A route names its interface itself, or one for each of its next hops.
+/// Returns the output interfaces of a route: its own, or those of its next hops.
 fn output_interfaces(route: &RouteMessage) -> Vec<u32> {
     route
         .attributes

@@ -1,4 +1,4 @@
-//! How commands print what they have to say: text, JSON or a table, on standard output. It knows nothing of nodes.
+//! Output of commands to standard output: text, JSON or a table. The content is unknown here.
 
 use std::{
     array,
@@ -12,16 +12,16 @@ use serde_json::Value;
 /// A column of a table, with its title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// Aligned to the left.
+    /// Left-aligned.
     Words(&'static str),
-    /// Aligned to the right, and at least so many characters wide.
+    /// Right-aligned, with a minimum width in characters.
     Numbers(&'static str, usize),
 }
 
-/// Prints `text` as it is, all of it before this returns. Whoever reads may have had enough, as `head` has.
+/// Prints all of `text`. A closed pipe is not an error: readers such as `head` may close it early.
 ///
 /// # Errors
-/// If standard output cannot be written for another reason.
+/// Fails if standard output cannot be written for another reason.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     write(&mut io::stdout().lock(), text)
 }
@@ -29,12 +29,12 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
 /// Prints `value` on several lines, indented.
 ///
 /// # Errors
-/// As [`text()`] has them.
+/// Fails like [`text()`].
 pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
     text(&format!("{value:#}\n"))
 }
 
-/// A line of titles and one for each row, each column as wide as its longest cell. No line ends with spaces.
+/// Formats a line of titles and one per row; each column is as wide as its longest cell. Lines have no trailing spaces.
 pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> String {
     let titles = columns.map(|column| match column {
         Column::Words(title) | Column::Numbers(title, _) => title.to_owned(),

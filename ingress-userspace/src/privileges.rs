@@ -1,5 +1,5 @@
-//! Gives up what this process no longer needs. Capabilities belong to threads, and a thread starts with those of the one
-//! that made it; so threads are given less by being started from a thread that has less.
+//! Drops privileges that are no longer needed. Capabilities belong to threads, and a new thread inherits those of its
+//! creator. Threads with fewer capabilities are therefore started from a thread that has fewer.
 //!
 //! | thread | keeps | for |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | control | `DAC_READ_SEARCH`, `DAC_OVERRIDE`, `BPF` | manifests of other users; numbering hosts, before Linux 5.19 |
 //! | workers | nothing | sockets and maps that are open already need no capability |
 //!
-//! Whoever breaks into a worker still runs as this process's user and shares its memory: this makes the first step smaller,
-//! it is no wall.
+//! An attacker in a worker still runs as this process's user and shares its memory. Dropping capabilities limits the
+//! first step, but is no isolation boundary.
 
 use std::{io, thread};
 
@@ -20,7 +20,7 @@ use nix::sys::{
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 use tracing::{info, warn};
 
-/// What the main thread needs to its end. `SYS_ADMIN` stands for `BPF` and `PERFMON` where a container is given that instead.
+/// Capabilities that the main thread keeps. `SYS_ADMIN` replaces `BPF` and `PERFMON` in containers that have only that.
 const MAIN: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::PERFMON)
@@ -28,30 +28,31 @@ const MAIN: CapabilitySet = CapabilitySet::BPF
 const CONTROL: CapabilitySet =
     CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::BPF);
 
-/// Keeps private keys where they are: no crash writes them to a core file, and no other process of this user without
-/// `CAP_SYS_PTRACE` reads them from `/proc` or attaches to this one.
+/// Protects private keys in memory: no crash writes them to a core file. Other processes of this user without
+/// `CAP_SYS_PTRACE` cannot read them from `/proc` or attach to this process.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// Fails if the kernel refuses.
 pub(crate) fn hide_memory() -> anyhow::Result<()> {
-    // The limit alone does not hold where `core_pattern` names a program (core(5)).
+    // The limit alone has no effect if `core_pattern` names a program (core(5)).
     prctl::set_dumpable(false).context("cannot make the process undumpable")?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).context("cannot forbid core files")
 }
 
-/// Runs `start` with no capability at all, so that neither have the threads that it starts, nor can they get one by running
-/// another program. `works` says whether maps can be used; where they cannot without it, the threads keep `CAP_BPF`.
+/// Runs `start` without any capability. Threads started by it have none either, and cannot gain any by running another
+/// program. `works` returns whether maps can be used; if they cannot, the threads keep `CAP_BPF`.
 ///
-/// Kernels before 5.19 want it for every bpf(2) if `kernel.unprivileged_bpf_disabled` is set (kernel commit c8644cd0efe7).
+/// Kernels before 5.19 require it for every bpf(2) call if `kernel.unprivileged_bpf_disabled` is set (kernel commit
+/// c8644cd0efe7).
 ///
 /// # Errors
-/// If the kernel refuses to take capabilities away, or a thread cannot be started.
+/// Fails if the kernel refuses to drop capabilities, or a thread cannot be started.
 pub(crate) fn without<T: Send>(works: impl Fn() -> bool + Send, start: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     thread::scope(|scope| {
         let starter = thread::Builder::new().name("starter".into()).spawn_scoped(scope, move || {
             set_no_new_privs(true).context("cannot give up the right to gain privileges")?;
             let held = capabilities(None).context("cannot read the capabilities of this thread")?.permitted;
-            // First only put aside, so that they can be had again.
+            // Only removed from the effective set at first, so that they can be restored.
             set(CapabilitySet::empty(), held).context("cannot put capabilities aside")?;
             let kept = if works() { CapabilitySet::empty() } else { held & CapabilitySet::BPF };
             set(kept, kept).context("cannot give up capabilities")?;
@@ -67,19 +68,19 @@ pub(crate) fn without<T: Send>(works: impl Fn() -> bool + Send, start: impl FnOn
     })
 }
 
-/// Gives up, on this thread, all that the main thread does not need after its start.
+/// Drops, on this thread, all capabilities that the main thread does not need after its start.
 pub(crate) fn keep_for_main() {
     keep(MAIN, "main");
 }
 
-/// Gives up, on this thread, all that reading the configuration does not need.
+/// Drops, on this thread, all capabilities not needed to read the configuration.
 pub(crate) fn keep_for_control() {
     keep(CONTROL, "control");
 }
 
 fn keep(wanted: CapabilitySet, thread: &'static str) {
     let given_up = capabilities(None).map_err(io::Error::from).and_then(|CapabilitySets { permitted, .. }| {
-        // Only where it stands in for others: with it a thread is nearly root.
+        // Kept only as a replacement for others: a thread with it is nearly root.
         let stand_in = wanted.contains(CapabilitySet::BPF) && !permitted.contains(CapabilitySet::BPF);
         let wanted = if stand_in { wanted | CapabilitySet::SYS_ADMIN } else { wanted };
         let kept = permitted & wanted;
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_a_core_of_a_process_with_keys() {
-        // For all tests of this process from now on, which read no more of it than it may itself.
+        // Applies to all later tests of this process, which need no access to its memory beyond their own.
         hide_memory().expect("the kernel allows to have less");
         assert!(!prctl::get_dumpable().expect("readable"));
         assert_eq!(nix::sys::resource::getrlimit(Resource::RLIMIT_CORE).expect("readable"), (0, 0));

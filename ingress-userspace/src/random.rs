@@ -1,10 +1,10 @@
-//! Random numbers that nobody can guess, of which a few are wanted now and then.
+//! Unpredictable random numbers, for occasional use.
 
 use std::hash::{BuildHasher as _, RandomState};
 
-/// One that neither clients nor tenants can guess, whichever others they have seen: the hash of nothing under keys that
-/// the standard library gets from the system. `fastrand`, which is for choices that nobody gains by knowing, gives its
-/// next numbers away by those it has given.
+/// Returns a number that clients and tenants cannot predict from others they have seen: the hash of nothing under keys
+/// from the operating system. `fastrand` is for choices without security impact, because its output reveals later
+/// values.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -1,25 +1,25 @@
-//! Which ports packets get on this node under `--steer rewrite`, in the place of those that clients know. Pure but for
+//! Port mapping for `--steer rewrite`: the rewritten ports on this node for the public ports. Pure except for
 //! [`local_ports`].
 
 use std::{fs, num::NonZeroU16, ops::RangeInclusive};
 
-/// Ports of Services of type NodePort, unless the cluster has others (`--service-node-port-range` of the API server).
+/// Default range of NodePort Services (`--service-node-port-range` of the API server may change it).
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// Where the kernel takes ports from for connections that the node opens, unless it says otherwise.
+/// Default range of the kernel's ephemeral ports for outgoing connections.
 const LOCAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
-/// What every port becomes: so much more than it is.
+/// Mapping of ports by a constant offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rewriting {
     offset: NonZeroU16,
-    /// Where the kernel takes ports from for connections that the node opens.
+    /// The kernel's ephemeral port range for outgoing connections.
     local: RangeInclusive<u16>,
-    /// For HTTP, HTTPS and the admin address.
+    /// Ports for HTTP, HTTPS and the admin address.
     own: [u16; 3],
 }
 
-/// Why a port cannot become another.
+/// Reason why a port cannot be rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error("port {port} and `--rewrite-offset` {offset} are more than 65535; choose a smaller offset")]
@@ -42,20 +42,21 @@ pub(crate) enum Unfit {
 }
 
 impl Rewriting {
-    /// `local` as [`local_ports`], `own` are the ports for HTTP, HTTPS and the admin address.
+    /// Creates the mapping; `local` comes from [`local_ports`], `own` are the ports for HTTP, HTTPS and the admin
+    /// address.
     pub(crate) const fn new(offset: NonZeroU16, local: RangeInclusive<u16>, own: [u16; 3]) -> Self {
         Self { offset, local, own }
     }
 
-    /// By how much a port grows.
+    /// Returns the offset between public and rewritten ports.
     pub(crate) const fn offset(&self) -> NonZeroU16 {
         self.offset
     }
 
-    /// What a port becomes. `is_served` tells of ports beside our own whether clients know them.
+    /// Returns the rewritten port. `is_served` returns whether a port beside our own is public.
     ///
     /// # Errors
-    /// If that is no port, or already means something.
+    /// Fails if the result exceeds 65535, or is in use for another purpose.
     pub(crate) fn of(&self, port: u16, is_served: impl Fn(u16) -> bool) -> Result<u16, Unfit> {
         let Self { offset, local, own } = self;
         let rewritten = port.checked_add(offset.get()).ok_or(Unfit::Beyond { port, offset: *offset })?;
@@ -72,13 +73,13 @@ impl Rewriting {
     }
 }
 
-/// Where the kernel takes ports from for connections that this network namespace opens.
+/// Returns the ephemeral port range of this network namespace.
 pub(crate) fn local_ports() -> RangeInclusive<u16> {
     let said = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
     said.and_then(|said| range(&said)).unwrap_or(LOCAL_PORTS)
 }
 
-/// Two numbers.
+/// Parses two numbers.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let mut numbers = text.split_whitespace().map(str::parse::<u16>);
     let (first, last) = (numbers.next()?.ok()?, numbers.next()?.ok()?);

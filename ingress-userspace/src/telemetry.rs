@@ -1,4 +1,4 @@
-//! Sets up logging: the filter, and the form of lines. What is logged is up to the modules.
+//! Sets up logging: the filter and the line format. Log statements are in the modules.
 
 use std::{
     fmt::{self, Write},
@@ -18,20 +18,20 @@ use tracing_subscriber::{
 
 use crate::config::cli::LogFormat;
 
-/// Targets of our own: the binary, the library and the kernel programs.
+/// Targets of this project: the binary, the library and the kernel programs.
 const OWN: [&str; 3] = ["xdp_ingress", "ingress_userspace", "ebpf"];
 
-/// What libraries may say unless the user asks for more. Those that speak with clients, pods and name servers say
-/// nothing: some of them warn once per frame or packet, so their peer would write the log (h2 warns of every PING ACK
-/// that answers no PING). The client of kube warns with the whole body of an answer that it cannot read, which may be a
-/// Secret's; what its watchers warn of is told once, and with what it means, by `control::source`.
+/// Log filter for libraries unless the user asks for more. Libraries that talk to clients, pods and name servers are
+/// off: some warn once per frame or packet, so their peer could fill the log (h2 warns of every PING ACK without a
+/// PING). The kube client warns with the whole body of an unreadable response, which may be a Secret. Warnings of its
+/// watchers are reported once, with an explanation, by `control::source`.
 const LIBRARIES: &str = "error,h2=off,hyper=off,hyper_util=off,rustls=off,tokio_rustls=off,tower=off,tonic=off,\
                          hickory_net=off,hickory_proto=off,hickory_resolver=off";
 
-/// Logs to standard error, coloured only on a terminal and without `NO_COLOR` (no-color.org).
+/// Logs to standard error, in colour only on a terminal and without `NO_COLOR` (no-color.org).
 ///
 /// # Errors
-/// If `directives` cannot be parsed, or logging is set up already.
+/// Fails if `directives` cannot be parsed, or logging is already set up.
 pub(crate) fn init(directives: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = filter(directives)
         .with_context(|| format!("`--log {directives}` is not a level or list of target=level directives"))?;
@@ -44,8 +44,8 @@ pub(crate) fn init(directives: &str, format: LogFormat) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!(error).context("cannot set up logging"))
 }
 
-/// What is logged. A level without a target holds for [`OWN`] targets alone, so that no level makes a library speak
-/// that is not named.
+/// Builds the filter. A level without a target applies to [`OWN`] targets only, so that it never enables a library
+/// implicitly.
 fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
     let directives = directives.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let asked = directives.map(|directive| match directive.parse::<LevelFilter>() {
@@ -55,8 +55,8 @@ fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
     EnvFilter::try_new(std::iter::once(LIBRARIES.to_owned()).chain(asked).collect::<Vec<_>>().join(","))
 }
 
-/// Fields for lines of text. Values come from objects and clients, so what would begin another line, or is a command to
-/// a terminal, is escaped.
+/// Returns a field formatter for single lines of text. Values come from objects and clients, so line breaks and
+/// terminal escapes are escaped.
 fn one_line() -> impl for<'writer> FormatFields<'writer> + 'static {
     debug_fn(|writer: &mut Writer<'_>, field, value| match field.name() {
         "message" => write!(Escaped(writer), "{value:?}"),
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// What is written of `events` with these directives, as text.
+    /// Returns the text logged by `events` with these directives.
     fn written(directives: &str, events: impl FnOnce()) -> String {
         let lines = Lines::default();
         let filter = filter(directives).expect("valid");

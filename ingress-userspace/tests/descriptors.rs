@@ -1,4 +1,4 @@
-//! The product without file descriptors: it sheds what it cannot take, does not spin, and recovers.
+//! The product without file descriptors: it sheds connections, does not spin, and recovers.
 #![allow(clippy::panic, reason = "helpers of tests may fail a test")]
 
 use std::{
@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for anything. Only a failing test waits that long.
+/// Longest wait for any condition. Only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// As many as the process may have. It needs some dozens of them itself.
+/// Descriptor limit of the process, which needs some dozens of them itself.
 const DESCRIPTORS: u32 = 160;
 
-/// A process that serves, as long as this lives.
+/// A serving process, killed on drop.
 struct Product {
     child: Child,
     http: SocketAddr,
@@ -50,7 +50,7 @@ impl Product {
         Self { child, http: SocketAddr::from(([127, 0, 0, 1], http)) }
     }
 
-    /// Whether a request on a connection of its own gets an answer.
+    /// Returns whether a request on a connection of its own gets an answer.
     fn serves(&self) -> bool {
         self.ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 404"))
     }
@@ -64,15 +64,15 @@ impl Product {
         Ok(answer)
     }
 
-    /// Open file descriptors.
+    /// Returns the number of open file descriptors.
     fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
-    /// Time of CPUs that it has used, in ticks of 10 ms.
+    /// Returns the CPU time used, in ticks of 10 ms.
     fn ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("a process");
-        // Fields 14 and 15, counted from behind the name, which may have anything in it.
+        // Fields 14 and 15, counted from behind the name, which may contain any character.
         let fields: Vec<_> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
         fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
     }
@@ -93,7 +93,7 @@ fn without_descriptors_it_sheds_does_not_spin_and_recovers() {
     wait_until("it serves", || product.serves());
     let rounds: Vec<_> = (0..3).map(|_| starve(&product)).collect();
     println!("CPU in ticks of 10 ms per second without descriptors, and time to recover: {rounds:?}");
-    // One that spins uses all it can get, which is 100 a thread.
+    // A spinning process would use 100 ticks per thread.
     assert!(rounds.iter().all(|(ticks, _)| *ticks < 50), "{rounds:?}");
 }
 
@@ -111,9 +111,10 @@ fn a_process_that_serves_may_write_no_core() {
     assert_eq!((soft, hard), (Some("0"), Some("0")), "{core}");
 }
 
-/// Takes all descriptors of `product` for a second. What of the CPU it used meanwhile, and how soon after that it serves again.
+/// Takes all descriptors of `product` for a second. Returns the CPU time used meanwhile, and the time until it serves
+/// again.
 fn starve(product: &Product) -> (u64, Duration) {
-    // More than it can have; those that it has it keeps open for as long as their head may take.
+    // More connections than its limit. It keeps those it has accepted open until their head times out.
     let flood: Vec<_> = (0..2 * DESCRIPTORS).map(|_| TcpStream::connect(product.http).expect("connected")).collect();
     wait_until("there are no descriptors left", || product.descriptors() + 2 >= DESCRIPTORS as usize);
     let is_shed = |stream: &TcpStream| {

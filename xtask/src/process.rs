@@ -1,4 +1,5 @@
-//! Running other programs: with a time-out, with progress, with output kept for the error. Nothing runs through a shell.
+//! Runs other programs: with a time-out, with progress, and with their output kept for the error. Nothing runs through
+//! a shell.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,15 +14,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::Progress;
 
-/// How often a running program is looked at.
+/// Interval between checks of a running program.
 const POLL: Duration = Duration::from_millis(20);
-/// How much of a failed program's output an error repeats, in bytes.
+/// Bytes of a failed program's output that an error repeats.
 const TAIL: usize = 4000;
 
 /// Runs `command` with this process's own output.
 ///
 /// # Errors
-/// When it cannot be started or does not succeed.
+/// Fails if the program cannot be started or does not succeed.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
@@ -31,10 +32,10 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command` and gives back what it wrote to its standard output, trimmed.
+/// Runs `command` and returns its standard output, trimmed.
 ///
 /// # Errors
-/// When it cannot be started or does not succeed; the error repeats its standard error.
+/// Fails if the program cannot be started or does not succeed; the error repeats its standard error.
 pub fn capture(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
@@ -47,7 +48,7 @@ pub fn capture(command: &mut Command) -> Result<String> {
 /// Runs `command` silently under a progress line called `label` and kills it after `limit`.
 ///
 /// # Errors
-/// When it cannot be started, does not succeed, or takes longer; the error repeats the end of its output.
+/// Fails if the program cannot be started, does not succeed, or takes longer; the error repeats the end of its output.
 pub fn run_shown(label: &str, command: &mut Command, limit: Duration) -> Result<()> {
     let shown = show(command);
     let mut log = scratch_file().context("cannot make a temporary file for the output of a program")?;
@@ -70,14 +71,14 @@ pub fn run_shown(label: &str, command: &mut Command, limit: Duration) -> Result<
     }
 }
 
-/// The program called `name` on `PATH` or in the directories of administration programs, which the `PATH` of an ordinary
-/// user often lacks.
+/// Finds the program called `name` on `PATH` or in the directories of administration programs, which are often missing
+/// from the `PATH` of an ordinary user.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     find_in(name, env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from)))
 }
 
-/// `dir` in front of the present value of the search path `variable`.
+/// Returns the current value of the search path `variable` with `dir` in front.
 pub fn prepend_path(variable: &str, dir: &Path) -> OsString {
     let mut value = dir.as_os_str().to_owned();
     if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
@@ -87,13 +88,14 @@ pub fn prepend_path(variable: &str, dir: &Path) -> OsString {
     value
 }
 
-/// Whether this process may do what only root may. Uses the effective user, as the kernel does.
+/// Returns `true` if this process runs as root. Uses the effective user, as the kernel does.
 pub fn is_root() -> bool {
-    // The owner of a process's own directory in procfs is its effective user; no foreign function is needed to ask.
+    // The owner of a process's own directory in procfs is its effective user, so no foreign function is needed.
     std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
 }
 
-/// Whether `variable`, such as `REQUIRE_KUBE`, forbids to skip what this machine lacks something for: it is set, and not to 0.
+/// Returns `true` if `variable`, such as `REQUIRE_KUBE`, is set and not 0. It then forbids skipping steps for which
+/// this machine lacks something.
 pub fn is_required(variable: &str) -> bool {
     demands(env::var_os(variable).as_deref())
 }
@@ -102,7 +104,7 @@ fn demands(value: Option<&OsStr>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// A command line as a reader could type it.
+/// Formats a command line as a reader could type it.
 pub fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
@@ -127,7 +129,7 @@ fn wait(child: &mut Child, limit: Duration, mut each: impl FnMut()) -> Result<Op
 fn scratch_file() -> Result<File> {
     let path = env::temp_dir().join(format!("xdp-ingress-xtask-{}-{:?}", std::process::id(), thread::current().id()));
     let file = File::options().read(true).append(true).create_new(true).open(&path)?;
-    // The open file outlives its name, so nothing is left behind whichever way this process ends.
+    // The open file outlives its name, so no file is left behind, however this process ends.
     std::fs::remove_file(&path)?;
     Ok(file)
 }

@@ -1,5 +1,5 @@
-//! What long work shows while it runs: one line that counts seconds on a terminal, a plain line now and then elsewhere.
-//! It writes to standard error only, so that standard output stays for results.
+//! Progress output of long work: one line that counts seconds on a terminal, a plain line now and then elsewhere. It
+//! goes to standard error only, so that standard output stays free for results.
 
 use std::env;
 use std::io::{IsTerminal, Write};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// How often the counting line is redrawn on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
-/// How often a sign of life is printed where there is no terminal.
+/// How often a sign of life is printed without a terminal.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 
-/// One piece of long work that is under way.
+/// Progress display of one piece of long work.
 #[derive(Debug)]
 pub struct Progress {
     label: String,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins to show work called `label`, such as `building bpf-linker 0.10.4`.
+    /// Starts the display of work called `label`, such as `building bpf-linker 0.10.4`.
     pub fn begin(label: impl Into<String>) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let mut progress = Self { label: label.into(), began: Instant::now(), shown: None, terminal };
@@ -28,12 +28,12 @@ impl Progress {
         progress
     }
 
-    /// Time since the work began.
+    /// Returns the time since the work began.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Shows that the work still goes on. Call it as often as is convenient.
+    /// Shows that the work still goes on. Callers may call this as often as is convenient.
     pub fn tick(&mut self) {
         let pause = if self.terminal { REDRAW } else { SIGN_OF_LIFE };
         if self.shown.is_some_and(|at| at.elapsed() < pause) {
@@ -49,7 +49,7 @@ impl Progress {
         self.shown = Some(Instant::now());
     }
 
-    /// Ends the work; `outcome` is one or two words, such as `done`.
+    /// Ends the display; `outcome` is one or two words, such as `done`.
     pub fn end(self, outcome: &str) {
         let start = if self.terminal { "\r\x1b[K" } else { "" };
         self.line(&format!("{start}{}: {outcome} in {:.1} s\n", self.label, self.elapsed().as_secs_f64()));
@@ -57,27 +57,27 @@ impl Progress {
 
     fn line(&self, text: &str) {
         let mut err = std::io::stderr().lock();
-        // Progress that cannot be shown is no reason to fail the work.
+        // A failure to show progress must not fail the work.
         drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
     }
 }
 
-/// A heading between steps.
+/// Prints a heading between steps.
 pub fn heading(text: &str) {
     eprintln!("{}", paint(Tone::Strong, &format!("== {text}")));
 }
 
-/// A line the reader should not miss.
+/// Prints a warning that the reader should not miss.
 pub fn warn(text: &str) {
     eprintln!("{}", paint(Tone::Warn, &format!("warning: {text}")));
 }
 
-/// A line of information.
+/// Prints a line of information.
 pub fn note(text: &str) {
     eprintln!("{text}");
 }
 
-/// What a piece of text is to look like.
+/// Appearance of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// Bold.
@@ -90,12 +90,12 @@ pub enum Tone {
     Warn,
 }
 
-/// Whether colours are wanted; for programs that have to be told.
+/// Returns `true` if output should have colours; for programs that take an explicit setting.
 pub fn colours() -> bool {
     std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// `text` in colour, where standard error is a terminal and `NO_COLOR` is unset or empty (no-color.org).
+/// Returns `text` in colour if standard error is a terminal and `NO_COLOR` is unset or empty (no-color.org).
 pub fn paint(tone: Tone, text: &str) -> String {
     if !colours() {
         return text.to_owned();

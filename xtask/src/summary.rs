@@ -1,4 +1,4 @@
-//! The table at the end of a command that takes several steps. It runs the steps in order, and all of them, so that one
+//! The table at the end of a command with several steps. All steps run in order even after a failure, so that one
 //! failure does not hide the next.
 
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use anyhow::{Result, bail};
 
 use crate::progress::{self, Tone, paint};
 
-/// How one step ended without failing.
+/// Result of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it is for.
+    /// The step succeeded.
     Passed,
-    /// It could not be done here; says why.
+    /// The step could not run here, for this reason.
     Skipped(String),
 }
 
@@ -30,7 +30,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Runs a step under a heading and remembers how it ended.
+    /// Runs a step under a heading and records its result.
     pub fn step(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) {
         progress::heading(name);
         let began = Instant::now();
@@ -44,7 +44,7 @@ impl Summary {
     /// Prints the table to standard output.
     ///
     /// # Errors
-    /// When a step failed; names them.
+    /// Fails with the names of the steps that failed.
     pub fn finish(self, what: &str) -> Result<()> {
         println!("\n{}", self.table());
         let failed: Vec<&str> =

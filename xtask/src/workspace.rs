@@ -1,45 +1,46 @@
-//! Where things are: the work tree, its target directories and the user's cache. Creates nothing.
+//! Paths of the work tree, its target directories and the user's cache. Creates nothing.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The root of the work tree this xtask was built from.
+/// Returns the root of the work tree from which this xtask was built.
 pub fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest)
 }
 
-/// Where cargo puts what it builds for this machine: `CARGO_TARGET_DIR`, else `target/`.
+/// Returns cargo's output directory for this machine: `CARGO_TARGET_DIR`, else `target/`.
 pub fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// The object with the kernel programs; `ingress-userspace` embeds it from here.
+/// Returns the path of the object with the kernel programs, from which `ingress-userspace` embeds it.
 ///
-/// It is below the work tree even when `CARGO_TARGET_DIR` points elsewhere, because a build script cannot know better.
+/// The path is below the work tree even when `CARGO_TARGET_DIR` points elsewhere, because a build script cannot know
+/// that directory.
 pub fn ebpf_object() -> PathBuf {
     root().join("target/ebpf/ingress-ebpf.o")
 }
 
-/// The target directory of the kernel programs, apart from the one of userspace: the flags differ, and one directory
-/// would make each build undo the other.
+/// Returns the target directory of the kernel programs. It is separate from that of userspace: the flags differ, and in
+/// one directory each build would undo the other.
 pub fn ebpf_target_dir() -> PathBuf {
     root().join("target/ebpf-build")
 }
 
-/// The per-user cache of tools: `$XDG_CACHE_HOME/xdp-ingress`, else `~/.cache/xdp-ingress`.
+/// Returns the per-user cache of tools: `$XDG_CACHE_HOME/xdp-ingress`, else `~/.cache/xdp-ingress`.
 ///
 /// # Errors
-/// When neither variable is an absolute path.
+/// Fails if neither variable is an absolute path.
 pub fn cache_dir() -> Result<PathBuf> {
     cache_from(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir())
         .context("neither `XDG_CACHE_HOME` nor `HOME` is an absolute path; set one of them")
 }
 
 fn cache_from(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
-    // The XDG base directory specification says that a relative path is to be ignored.
+    // The XDG base directory specification requires that a relative path is ignored.
     let base = xdg.filter(|dir| dir.is_absolute()).or_else(|| home.map(|dir| dir.join(".cache")))?;
     base.is_absolute().then(|| base.join("xdp-ingress"))
 }

@@ -1,4 +1,5 @@
-//! Frames in, segments and verdicts out; the kernel tables of `ingress-userspace/tests/kernel` repeat this under the verifier.
+//! Frames in, segments and verdicts out; the kernel tables of `ingress-userspace/tests/kernel` repeat this under the
+//! verifier.
 
 use super::*;
 
@@ -25,7 +26,7 @@ fn check(what: &str, frame: &[u8], expected: Result<(&str, &str, u8), Total>) {
     assert_eq!(found, expected, "{what}");
 }
 
-/// That the port of a frame from and to the usual ones cannot be told.
+/// Asserts that the port of a frame between the usual addresses is hidden.
 #[track_caller]
 fn check_hidden(what: &str, frame: &[u8]) {
     let (remote_addr, local_addr) = if frame[14] >> 4 == 4 {
@@ -65,7 +66,8 @@ fn ipv4(options: usize, fragment: u16, proto: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// `extensions`: kind of each header, and the header with its first byte left for the next kind.
+/// Builds a packet. `extensions`: kind of each header, and the header without its first byte, which is set to the next
+/// kind.
 fn ipv6(extensions: &[(u8, Vec<u8>)], proto: u8, payload: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     for (index, (_, header)) in extensions.iter().enumerate() {
@@ -220,7 +222,7 @@ fn first_fragment_without_its_whole_header_hides_its_port() {
         let piece = &tcp(5, 0)[..length];
         check_hidden("v4", &ethernet(&[], 0x0800, &ipv4(0, 0x2000, 6, piece)));
         check_hidden("v6", &ethernet(&[], 0x86dd, &ipv6(&[(44, fragment(0))], 6, piece)));
-        // The frame goes on, with what looks like the rest of the header: the datagram does not.
+        // The frame continues with bytes that look like the rest of the header, but the datagram does not include them.
         let mut padded = ethernet(&[], 0x0800, &ipv4(0, 0x2000, 6, piece));
         padded.extend(&tcp(5, 0)[length..]);
         check_hidden("v4, padded", &padded);
@@ -243,7 +245,7 @@ fn frame_cut_anywhere_in_its_headers_is_malformed_or_hides_its_port() {
         v6(&all),
     ] {
         assert!(parse(&&*frame).is_ok());
-        // Where the part of the IP header ends that has the addresses.
+        // End of the part of the IP header with the addresses.
         let network = match frame[12..14] {
             [0x08, 0x00] => 34,
             [0x86, 0xdd] => 54,
@@ -276,22 +278,22 @@ fn ports_and_checksum_are_where_they_are_said_to_be() {
     }
 }
 
-/// An ICMP error: its kind, and what it quotes.
+/// Builds an ICMP error from its type and the packet that it quotes.
 fn icmp(kind: u8, quote: &[u8]) -> Vec<u8> {
     [&[kind, 0, 0xab, 0xcd, 0, 0, 0, 0][..], quote].concat()
 }
 
-/// What `quoted` finds: the port, and the bytes where it says that port and checksum stand.
+/// Returns the result of `quoted`: the port, and the bytes at the offsets of port and checksum.
 fn found(frame: &[u8]) -> Option<(u16, [u8; 4])> {
     let Quoted { sender, port_be, place: Place { port, checksum } } = quoted(&frame)?;
-    // The packets that are quoted are those of the other tests, which `192.0.2.1` and `2001:db8::1` send.
+    // The quoted packets are those of the other tests, sent by `192.0.2.1` and `2001:db8::1`.
     assert!(
         [v4_mapped([192, 0, 2, 1]), "2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets()].contains(&sender)
     );
     Some((u16::from_be(port_be), [frame[port], frame[port + 1], frame[checksum], frame[checksum + 1]]))
 }
 
-/// Of a segment from port 40000.
+/// The result for a segment from port 40000.
 const FOUND: Option<(u16, [u8; 4])> = Some((40_000, [0x9c, 0x40, 0xab, 0xcd]));
 
 #[test]
@@ -302,7 +304,7 @@ fn errors_about_segments_are_read() {
         assert_eq!(found(&ethernet(&[], 0x0800, &packet)), FOUND, "{kind}");
         assert_eq!(found(&ethernet(&[0x88a8, 0x8100], 0x0800, &packet)), FOUND, "{kind}");
     }
-    // Options of both, and no more of the segment than RFC 792 asks for.
+    // Options in both headers, and only the bytes of the segment that RFC 792 requires.
     let least = ipv4(8, 0, 1, &icmp(3, &ipv4(4, 0x4000, 6, &tcp(5, 0)[..8])));
     assert_eq!(found(&ethernet(&[0x8100], 0x0800, &least)), FOUND);
     let quote6 = ipv6(&[], 6, &tcp(5, 0));

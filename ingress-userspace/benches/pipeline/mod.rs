@@ -1,5 +1,5 @@
-//! Ingresses of a number, each with a host, a Service and an EndpointSlice of its own, and the way of a change of them to
-//! the snapshot: for the benches of many hosts. It asks no API server and serves nothing.
+//! Generated Ingresses, each with its own host, Service and EndpointSlice, and the path of their changes to the
+//! snapshot, for benches with many hosts. No API server is contacted, and nothing is served.
 
 use std::{
     path::Path,
@@ -19,12 +19,12 @@ use ingress_userspace::{
     proxy::Snapshot,
 };
 
-/// Different certificates, each for all hosts.
+/// Number of different certificates, each valid for all hosts.
 pub(crate) const CERTIFICATES: usize = 4;
 
 const CLASS: &str = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n";
 
-/// The control path without its source, and what it leads to.
+/// The control path without its source, and its results.
 pub(crate) struct Pipeline {
     cluster: Cluster,
     translator: Translator,
@@ -33,20 +33,20 @@ pub(crate) struct Pipeline {
     hosts: u32,
 }
 
-/// What the two steps from changes to a snapshot took.
+/// Durations of the two steps from changes to a snapshot.
 pub(crate) struct Times {
     pub(crate) translated: Duration,
     pub(crate) compiled: Duration,
 }
 
 impl Pipeline {
-    /// One of an empty cluster.
+    /// Creates the pipeline of an empty cluster.
     pub(crate) fn new() -> Self {
         let translator = Translator::new(Options::default());
         Self { cluster: Cluster::default(), translator, table: RouteTable::default(), snapshot: None, hosts: 0 }
     }
 
-    /// Takes up `changes`, which must change something that is served.
+    /// Applies `changes`, which must affect served objects.
     pub(crate) fn step(&mut self, changes: Vec<Change>) -> Times {
         let began = Instant::now();
         for change in changes {
@@ -68,7 +68,7 @@ impl Pipeline {
     }
 }
 
-/// All objects for so many Ingresses. `certificate` says which one the Ingress of a number has, if it has TLS.
+/// Returns all objects for `count` Ingresses. `certificate` selects the certificate of each Ingress with TLS.
 pub(crate) fn objects(count: usize, certificate: impl Fn(usize) -> Option<usize>) -> Vec<Change> {
     let mut changes = vec![apply(CLASS)];
     for number in 0..count {
@@ -78,12 +78,12 @@ pub(crate) fn objects(count: usize, certificate: impl Fn(usize) -> Option<usize>
     changes
 }
 
-/// One Ingress in ten has TLS, by each certificate in turn.
+/// Gives TLS to one Ingress in ten, with each certificate in turn.
 pub(crate) fn one_in_ten(number: usize) -> Option<usize> {
     number.is_multiple_of(10).then_some(number / 10 % CERTIFICATES)
 }
 
-/// The Service, the EndpointSlice and the Ingress of a number.
+/// Returns the Service, the EndpointSlice and the Ingress with this number.
 pub(crate) fn texts(number: usize, certificate: Option<usize>) -> [String; 3] {
     let service = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{namespace: bench, name: s{number}}}\nspec: {{ports: [{{port: 80}}]}}\n"
@@ -91,7 +91,7 @@ pub(crate) fn texts(number: usize, certificate: Option<usize>) -> [String; 3] {
     [service, slice(number, 1), ingress(number, certificate)]
 }
 
-/// Two endpoints, which are others for each of 64 versions.
+/// Returns a slice of two endpoints with different addresses for each of 64 versions.
 pub(crate) fn slice(number: usize, version: usize) -> String {
     let (high, low) = (number >> 8 & 255, number & 255);
     let endpoints =
@@ -112,7 +112,7 @@ pub(crate) fn ingress(number: usize, certificate: Option<usize>) -> String {
     )
 }
 
-/// A new certificate under a number.
+/// Returns a Secret with a new certificate under this number.
 pub(crate) fn secret(number: usize) -> Change {
     let made = rcgen::generate_simple_self_signed(vec!["*.bench.test".to_owned()]).expect("a certificate");
     let indent = |pem: &str| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();

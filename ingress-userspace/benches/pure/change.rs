@@ -1,4 +1,4 @@
-//! What one change costs among many Ingresses, of which one in ten has TLS: its translation, and what is compiled of it.
+//! Cost of one change among many Ingresses, one in ten with TLS: its translation and its compilation.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     scattered,
 };
 
-/// What changes in a turn among so many Ingresses, and what takes it back, so that they do not become more, or fewer.
+/// Creates the changes of a turn, and those that revert them, so that the number of Ingresses stays the same.
 type Make = fn(turn: usize, count: usize) -> [Vec<Change>; 2];
 
 const KINDS: [(&str, Make); 4] = [
@@ -71,7 +71,7 @@ fn ingress_removed(turn: usize, count: usize) -> [Vec<Change>; 2] {
     [vec![remove(&text)], vec![apply(&text)]]
 }
 
-/// Of two Ingresses in a hundred, or three.
+/// Rotates the certificate of two or three Ingresses in a hundred.
 fn certificate_rotated(turn: usize, _count: usize) -> [Vec<Change>; 2] {
     [vec![secret(turn % CERTIFICATES)], Vec::new()]
 }

@@ -1,5 +1,5 @@
-//! What the filters cost that are pure: what each makes of a request, and of the head of a response. Limits, passwords,
-//! tokens and mirrors are the proxy's, and what they cost is in `benches/filters.rs`.
+//! Cost of the pure filters for a request and for the head of a response. Limits, passwords, tokens and mirrors belong
+//! to the proxy and are measured in `benches/filters.rs`.
 
 use std::{hint::black_box, slice, sync::Arc};
 
@@ -16,7 +16,7 @@ use ingress_userspace::{
     },
 };
 
-/// What a browser sends; of a preflight, too.
+/// Header fields of a browser, including those of a preflight.
 const REQUEST: [(&str, &str); 9] = [
     ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
     ("accept-encoding", "gzip, deflate, br, zstd"),
@@ -121,7 +121,7 @@ fn responses(criterion: &mut Criterion, subject: &Subject<'_>) {
         answer(&mut answered);
         assert_ne!(answered, head, "{name}");
         group.bench_function(*name, |bencher| {
-            // As many heads as a cache has room for.
+            // As many heads as fit in a cache.
             bencher.iter_batched_ref(|| head.clone(), answer, BatchSize::NumIterations(100));
         });
     }
@@ -134,7 +134,7 @@ fn edits(text: &str) -> Arc<HeaderEdits> {
     Arc::new(HeaderEdits::parse(text).expect("changes"))
 }
 
-/// The client's network is the last of a thousand.
+/// Allows a thousand networks; the client's is the last.
 fn access() -> Access {
     let networks: String = (0..1000).map(|number| format!("10.{}.{}.0/25 ", number / 250, number % 250)).collect();
     Access { allow: Networks::parse(&networks).expect("networks"), deny: Networks::default() }

@@ -1,4 +1,4 @@
-//! What it costs to find the rule of a request: its host and path in normal form, and the rule among those of many hosts.
+//! Cost of the rule lookup for a request: host and path in normal form, and the rule among those of many hosts.
 
 use std::{cell::LazyCell, hint::black_box, sync::Arc};
 
@@ -11,7 +11,7 @@ use ingress_userspace::{
 
 use super::{counts, scattered};
 
-/// What is asked for, the host and path of the request of a number, and whether there is a rule for it.
+/// Name of a case, the host and path of the request with a number, and whether a rule exists for it.
 type Case = (&'static str, fn(usize) -> (String, String), bool);
 
 const CASES: [Case; 4] = [
@@ -25,7 +25,7 @@ const CASES: [Case; 4] = [
     ("unknown host", |number| (format!("u{number}.bench.test"), "/items/7".to_owned()), false),
 ];
 
-/// Each has two prefixes at the host with many paths.
+/// Number of teams, each with two prefixes at the host with many paths.
 const TEAMS: usize = 50;
 
 pub(crate) fn bench(criterion: &mut Criterion) {
@@ -35,7 +35,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     for &count in counts() {
         let routes = LazyCell::new(|| compile(count));
         for (name, request, is_known) in CASES {
-            // Hosts take turns, so that with many of them their entries are in no cache, as those of most requests.
+            // Hosts alternate, so that with many of them their entries are not cached, as with most real requests.
             let requests = LazyCell::new(|| {
                 let requests: Vec<_> = (0..count).map(|turn| request(scattered(turn, count))).collect();
                 for (host, path) in &requests {
@@ -68,7 +68,7 @@ fn normal_forms(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// So many hosts, a wildcard for every tenth, and one host with many paths.
+/// Compiles `count` hosts, a wildcard for every tenth, and one host with many paths.
 fn compile(count: usize) -> Routes {
     let (owner, forwarding): (Arc<str>, _) = ("bench/i".into(), Arc::default());
     let action = Action::Forward(UpstreamKey::new("bench", "s", "80"));
@@ -93,13 +93,13 @@ fn compile(count: usize) -> Routes {
     for number in 0..count / 10 {
         add(&format!("*.w{number}.bench.test"), &all);
     }
-    // The longer prefix is none of the request's, but how long it is says where the search begins.
+    // The longer prefix does not match the request, but its length determines the start of the search.
     let paths = |team: usize| [format!("/team{team}/v1/items"), format!("/team{team}/v1/items/of/every/single/year")];
     add("paths.bench.test", &(0..TEAMS).flat_map(paths).collect::<Vec<_>>());
     Routes::compile(None, &table, |_| UpstreamId(0), |_| Some(HostId(1)))
 }
 
-/// Regular expressions of one host: whatever their number, a request costs about the same.
+/// Measures regular expressions of one host: the cost of a request hardly depends on their number.
 fn patterns(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("find");
     for count in [1_usize, 1_000] {

@@ -1,10 +1,11 @@
-//! What the pure parts cost by themselves: to find a rule (`find`), to translate a change and compile it (`change`), and
-//! to apply a filter (`filter`). Nothing here is sent or received: whole requests are `benches/filters.rs`' and
-//! `cargo xtask bench`'s to measure, whole changes `cargo xtask bench routes`'.
+//! Cost of the pure parts: rule lookup (`find`), translation and compilation of a change (`change`), and filters
+//! (`filter`). No data is sent or received here. Whole requests are measured by `benches/filters.rs` and `cargo xtask
+//! bench`, whole changes by `cargo xtask bench routes`.
 //!
-//! `cargo bench --bench pure` measures all of it in some minutes, `-- find` what has that in its name. It says what is
-//! different from the run before; `-- --save-baseline NAME`, and later `-- --baseline NAME`, compare with another one. As
-//! one of the tests (`cargo test --benches`) each bench runs once, among few hosts, and what it asserts must hold.
+//! `cargo bench --bench pure` measures all of it in some minutes, `-- find` only benches with that in their name. The
+//! output shows differences to the previous run; `-- --save-baseline NAME`, and later `-- --baseline NAME`, compare
+//! with another one. As part of the tests (`cargo test --benches`) each bench runs once with few hosts, and its
+//! assertions must hold.
 #![cfg(all(feature = "control", feature = "proxy"))]
 
 use std::{env, time::Duration};
@@ -19,7 +20,7 @@ mod pipeline;
 
 criterion_group! {
     name = benches;
-    // There are many of them and each is short: less than the usual time (3 s, 5 s) and resamples (100,000) is enough.
+    // The benches are many and short: less than the usual times (3 s, 5 s) and resamples (100,000) is enough.
     config = Criterion::default()
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3))
@@ -29,12 +30,13 @@ criterion_group! {
 }
 criterion_main!(benches);
 
-/// Among how many hosts: powers of ten.
+/// Numbers of hosts, as powers of ten.
 fn counts() -> &'static [usize] {
     if env::args().any(|argument| argument == "--bench") { &[100, 10_000, 100_000] } else { &[100] }
 }
 
-/// A number below `count`, far from that of the turn before: `count` turns have each once, as the step is coprime to ten.
+/// Returns a number below `count`, far from that of the previous turn. In `count` turns each number occurs once,
+/// because the step is coprime to ten.
 fn scattered(turn: usize, count: usize) -> usize {
     turn * 7919 % count
 }

@@ -1,5 +1,5 @@
-//! Annotations of every key that the documentation lists, with hostile values: they are read without a panic, what they
-//! ask for compiles, and an Ingress beside them is served as ever.
+//! Hostile values for every documented annotation. The target checks that parsing never panics, that the result
+//! compiles, and that another Ingress beside them is served unchanged.
 #![no_main]
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -19,7 +19,7 @@ use ingress_userspace::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// The documentation has a row for each key, in backticks at its beginning.
+/// The documentation, with a row for each key that begins with the key in backticks.
 const DOCUMENTED: &str = include_str!("../../../docs/annotations.md");
 
 const OBJECTS: &str = "apiVersion: networking.k8s.io/v1

@@ -1,5 +1,5 @@
-//! Beginnings of TLS from hostile bytes: no panic, no name that is none, an end to waiting, and a beginning of what is
-//! still incomplete is never refused, however it comes.
+//! TLS ClientHellos from hostile bytes. The target checks that parsing never panics, that returned names are valid, and
+//! that the wait for more bytes ends. An incomplete beginning is never refused, in any split.
 #![no_main]
 
 use ingress_userspace::proxy::stream::{HELLO_MAX, HelloReader, Seen};
@@ -16,7 +16,7 @@ fuzz_target!(|input: (&[u8], u8)| {
         }
         Seen::Nothing => {}
     }
-    // As a connection has it: ever more of it from the first byte on, until something is seen.
+    // Same as on a connection: growing prefixes from the first byte on, until there is a result.
     let mut reader = HelloReader::default();
     let ends = (0..bytes.len()).step_by(usize::from(step) + 1).chain([bytes.len()]);
     let seen = ends.map(|end| reader.read(&bytes[..end])).find(|seen| *seen != Seen::Part);

@@ -1,5 +1,5 @@
-//! Header rewriting: whatever a user wrote, and whatever a client sends, no filter makes a field or a path that could
-//! not stand in a head, or more than one.
+//! Header rewriting with arbitrary configuration and requests. The target checks that filters only produce fields
+//! and paths that are valid in a head, and that no value becomes several fields.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -27,10 +27,10 @@ struct Input<'a> {
 
 fuzz_target!(|input: Input<'_>| {
     let Input { request, response, rewrite, path, query, fields, secure } = input;
-    // As the proxy lets a target come.
+    // Normalised like in the proxy.
     let path = format!("/{path}");
     let Ok(path) = normalise(&path) else { return };
-    // A fragment, which nobody looks at, is no part of it.
+    // A fragment is not part of the target, and is ignored.
     let Ok(uri) = format!("{path}?{query}").parse::<Uri>() else { return };
     let Some(target) = uri.path_and_query().map(PathAndQuery::as_str) else { return };
     let mut headers = HeaderMap::new();

@@ -1,5 +1,5 @@
-//! Manifests from hostile text, through the translation to a snapshot: nothing panics, and what is brought up to date
-//! equals what is made anew, in whatever order the objects came.
+//! Manifests from hostile text, translated and compiled to a snapshot. The target checks that nothing panics, and that
+//! an incremental update equals a fresh translation, in any order of objects.
 #![no_main]
 
 use std::{path::Path, sync::Arc};
@@ -18,7 +18,7 @@ use ingress_userspace::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// What a fuzzer would take long to find: whole objects, which it may break.
+/// Whole objects, which a fuzzer would take long to find, as a base for mutations.
 const OBJECTS: &[&str] = &[
     "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: xdp}\nspec: {controller: xdp-ingress.io/controller}\n",
     "apiVersion: v1\nkind: Service\nmetadata: {namespace: n, name: s}\nspec: {ports: [{port: 80}]}\n",
@@ -32,7 +32,7 @@ const OBJECTS: &[&str] = &[
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
-    /// An object, what part of it is replaced, and by what.
+    /// Index of an object, offset and length of the replaced part, and its replacement.
     broken: Vec<(u8, u16, u8, &'a str)>,
     text: &'a str,
 }

@@ -1,5 +1,5 @@
-//! Headers of the PROXY protocol from hostile bytes: no panic, no byte beyond the header has a say, a beginning of a
-//! header is never refused, and what is refused stays so.
+//! PROXY protocol headers from hostile bytes. The target checks that parsing never panics and ignores bytes behind the
+//! header. The beginning of a valid header is never refused, and a refusal is final.
 #![no_main]
 
 use ingress_userspace::proxy::proxy_protocol::{Parsed, V2_MAX, parse};

@@ -1,5 +1,5 @@
-//! The response reader on hostile bytes: it never panics, never takes a byte beyond the framed message, and says the
-//! same however the bytes are split.
+//! The response reader on hostile bytes. The target checks that it never panics, never consumes a byte behind the
+//! framed message, and gives the same result for any split of the bytes.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -28,7 +28,7 @@ struct Message {
     content: Vec<u8>,
     trailers: Option<HeaderMap>,
     ended: bool,
-    /// Left in the buffer: not part of the message.
+    /// Bytes left in the buffer, not part of the message.
     rest: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ fuzz_target!(|input: Input<'_>| {
     let split = read(&method, &pieces);
     match (&whole, &split) {
         (Ok(whole), Ok(split)) => assert_eq!(whole, split),
-        // A fault is met with the end of its line or of its section, so one of the two may still wait for it.
+        // A fault is reported at the end of its line or section, so one of the two may still wait for it.
         (Ok(waiting), Err(_)) | (Err(_), Ok(waiting)) => {
             assert!(waiting.as_ref().is_none_or(|message| !message.ended && message.framing == Framing::Chunked));
         }
@@ -60,7 +60,7 @@ fuzz_target!(|input: Input<'_>| {
         Framing::Close => assert!(!message.ended && !message.keep_alive && message.rest.is_empty()),
     }
     if message.ended {
-        // Without the bytes behind it, the message is the same: none of them was looked at.
+        // Without the following bytes, the message is the same: none of them was used.
         let framed = &bytes[..bytes.len() - message.rest.len()];
         let alone = read(&method, &[framed]).ok().flatten().expect("the message without what follows it");
         assert_eq!(alone, Message { rest: Vec::new(), ..message });
@@ -69,7 +69,7 @@ fuzz_target!(|input: Input<'_>| {
     }
 });
 
-/// What an exchange makes of `pieces` as they arrive; none without a complete head.
+/// Returns the exchange's result for `pieces` in this order; `None` without a complete head.
 fn read(method: &Method, pieces: &[&[u8]]) -> Result<Option<Message>, ExchangeError> {
     let limits = Limits::default();
     let mut reader = Reader::new(method, limits);

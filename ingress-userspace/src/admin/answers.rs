@@ -1,4 +1,4 @@
-//! What each path answers. It knows no connections.
+//! Responses for each path. Connections are handled elsewhere.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::{DenyState, HostCounters, InterfaceCounters, Metrics, Source, metrics};
 use crate::counters;
 
-/// The answers of this process.
+/// Handler for requests to this process.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) metrics: Metrics,
 }
 
-/// What there is to ask for.
+/// List of all paths, for the 404 response.
 const PATHS: &str = "/healthz, /startz, /readyz, /metrics, /hosts, /totals, /interfaces or /denied";
 
 impl Answers {
@@ -29,7 +29,7 @@ impl Answers {
         }
         match request.uri().path() {
             "/healthz" => verdict("ok", source.live()),
-            // Whoever asks is answered from the moment on in which everything but the configuration is there.
+            // Requests are answered only once everything except the configuration is ready.
             "/startz" => verdict("started", Ok(())),
             "/readyz" => verdict("ready", source.ready()),
             "/metrics" if self.metrics != Metrics::Off => match metrics::encode(source, self.metrics) {
@@ -57,7 +57,7 @@ fn hosts(source: &dyn Source) -> Value {
     source.hosts().into_iter().map(host).collect()
 }
 
-/// An empty list without the kernel part.
+/// Returns an empty list without the kernel part.
 fn denied(source: &dyn Source) -> Value {
     let DenyState { rules, left_out, denials: _ } = source.denied().unwrap_or_default();
     let rules = rules

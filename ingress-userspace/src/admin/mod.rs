@@ -1,16 +1,16 @@
-//! Health, metrics and counters over HTTP, on the admin address and on the probe socket. Reads only; knows no secret
-//! and shows none.
+//! Health, metrics and counters over HTTP, on the admin address and on the probe socket. Access is read-only, and
+//! responses contain no secrets.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
-//! | `/healthz` | 200 while the main thread and every worker make progress, else 503 with the one that does not |
-//! | `/startz` | 200 once the kernel part and the listeners are there; it waits for no API server |
-//! | `/readyz` | 200 while this process serves the node's new connections; 503 before, while draining and for a successor's sake |
+//! | `/healthz` | 200 while the main thread and every worker make progress, else 503 with the thread that hangs |
+//! | `/startz` | 200 once the kernel part and the listeners are ready; independent of the API server |
+//! | `/readyz` | 200 while this process gets the node's new connections; 503 before, while draining, and after a takeover |
 //! | `/metrics` | Prometheus (OpenMetrics text), see [`metrics`]; 404 if turned off |
 //! | `/hosts` | JSON: counters of every host |
 //! | `/totals` | JSON: packets and bytes by reason |
-//! | `/interfaces` | JSON: packets and bytes by interface, and how the programs are attached to it |
-//! | `/denied` | JSON: packets and bytes by rule of the deny list, and how many networks it has no room for |
+//! | `/interfaces` | JSON: packets and bytes by interface, and the attachment of its programs |
+//! | `/denied` | JSON: packets and bytes by rule of the deny list, and the number of networks that did not fit |
 //!
 //! The admin address belongs to the owner of the node, the socket to this process alone ([`socket`]).
 
@@ -38,45 +38,46 @@ use tracing::{debug, info, warn};
 
 pub(crate) use self::{answers::Answers, socket::Socket};
 
-/// How long a request's head may take.
+/// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a taken address is tried again: the predecessor of an update leaves it when it finds that it is one.
+/// Interval of attempts to bind a taken address. During an update, the predecessor releases it once it notices its
+/// successor.
 const RETRY: Duration = Duration::from_millis(200);
-/// Connections served at one time; a scraper and a few people. More wait in the backlog.
+/// Maximum concurrent connections, enough for a scraper and a few people. Further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
 
-/// What is shown; implemented where all parts are known.
+/// Source of all shown values, implemented where all parts are known.
 pub(crate) trait Source: fmt::Debug + Send + Sync + 'static {
     /// # Errors
-    /// What makes no progress, in one line.
+    /// Names the part that makes no progress, in one line.
     fn live(&self) -> Result<(), String>;
     /// # Errors
-    /// Why this process should get no new connections, in one line.
+    /// Gives the reason why this process should get no new connections, in one line.
     fn ready(&self) -> Result<(), String>;
-    /// Every host with counters, host 0 first.
+    /// Returns every host with counters, host 0 first.
     fn hosts(&self) -> Vec<HostCounters>;
-    /// Packets and bytes by reason; empty without the kernel part.
+    /// Returns packets and bytes by reason; empty without the kernel part.
     fn totals(&self) -> Vec<(&'static str, Traffic)>;
-    /// `None` without the kernel part.
+    /// Returns `None` without the kernel part.
     fn denied(&self) -> Option<DenyState>;
-    /// Interfaces with programs, and what was counted for others; empty without the kernel part.
+    /// Returns interfaces with programs, and counters of other interfaces; empty without the kernel part.
     fn interfaces(&self) -> Vec<InterfaceCounters>;
     fn control(&self) -> ControlState;
-    /// `None` if nothing is ever written to an API server.
+    /// Returns `None` if nothing is ever written to an API server.
     fn status(&self) -> Option<StatusState>;
     fn proxy(&self) -> StatsView;
-    /// Those that anything is to be said of.
+    /// Returns upstreams with health or traffic to report.
     fn upstreams(&self) -> Vec<UpstreamView>;
-    /// Rules whose requests are counted for themselves.
+    /// Returns the meters of metered rules.
     fn meters(&self) -> Vec<MeterView>;
 }
 
-/// How much `/metrics` tells.
+/// Extent of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metrics {
     /// The path does not exist.
     Off,
-    /// Without the series that have a host for a label: as many as there are hosts.
+    /// Omits the series labelled by host, of which there are as many as hosts.
     WithoutHosts,
     All,
 }
@@ -91,14 +92,14 @@ pub(crate) struct HostCounters {
     pub(crate) net: HostNet,
 }
 
-/// What the deny list has dropped.
+/// State and counters of the deny list.
 #[derive(Debug, Default)]
 pub(crate) struct DenyState {
-    /// The prefix of each rule, and what comes of it.
+    /// The prefix of each rule, and its dropped traffic.
     pub(crate) rules: Vec<(String, Traffic)>,
-    /// Networks that the kernel has no room for.
+    /// Number of networks that did not fit in the kernel map.
     pub(crate) left_out: usize,
-    /// How many denials stand, by who asked for them.
+    /// Number of active denials by origin.
     pub(crate) denials: Vec<(&'static str, usize)>,
 }
 
@@ -111,15 +112,15 @@ pub(crate) struct InterfaceCounters {
     pub(crate) net: NicNet,
 }
 
-/// Whether a program is attached to one side of an interface.
+/// Attachment of a program to one side of an interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attached {
-    /// Where it is attached, or else why it is not; of a closed list.
+    /// Hook of the program, or else the reason why it is not attached; from a closed list.
     pub(crate) how: &'static str,
     pub(crate) is_there: bool,
 }
 
-/// Where the control path stands.
+/// State of the control path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlState {
     pub(crate) generation: u64,
@@ -127,13 +128,13 @@ pub(crate) struct ControlState {
     pub(crate) upstreams: usize,
     pub(crate) warnings: usize,
     pub(crate) hosts_over_capacity: usize,
-    /// Since the API server last confirmed the configuration; `None` without one.
+    /// Time since the API server last confirmed the configuration; `None` without one.
     pub(crate) age: Option<Duration>,
     /// Whether the saved configuration is served.
     pub(crate) serves_saved: bool,
 }
 
-/// What became of what was written to the API server.
+/// Results of writes to the API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StatusState {
     pub(crate) is_leader: bool,
@@ -141,9 +142,9 @@ pub(crate) struct StatusState {
     pub(crate) events: Results,
 }
 
-/// Gives `answers` at `address` while `wanted` holds; a taken address is tried again until it is free.
+/// Serves `answers` at `address` while `wanted` is true. Binding is retried while the address is taken.
 pub(crate) async fn serve(address: SocketAddr, answers: Arc<Answers>, mut wanted: watch::Receiver<bool>) {
-    // An error says that nobody can want anything any more.
+    // An error means that the sender is gone and the value cannot change any more.
     while wanted.wait_for(|wanted| *wanted).await.is_ok() {
         tokio::select! {
             _never = open(address, &answers) => {}
@@ -174,7 +175,7 @@ async fn bind(address: SocketAddr) -> TcpListener {
     }
 }
 
-/// Where connections come from.
+/// Source of connections.
 #[derive(Debug)]
 enum Listener {
     Tcp(TcpListener),
@@ -182,7 +183,7 @@ enum Listener {
 }
 
 impl Listener {
-    /// Waits for a connection and lets it be answered.
+    /// Accepts a connection and spawns its handler.
     async fn take(&self, connections: &mut JoinSet<()>, answers: &Arc<Answers>) -> io::Result<()> {
         let answers = Arc::clone(answers);
         match self {

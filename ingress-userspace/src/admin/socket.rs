@@ -18,7 +18,7 @@ use tracing::info;
 
 use super::{Answers, Listener, accept};
 
-/// A bound probe socket. Dropping it removes its file, if that is still its own.
+/// A bound probe socket. Dropping it removes its file, unless another process has replaced that.
 #[derive(Debug)]
 pub(crate) struct Socket {
     listener: Listener,
@@ -38,15 +38,15 @@ pub(crate) enum SocketError {
 }
 
 impl Socket {
-    /// Makes the socket, readable and writable for its owner only (mode 0600). What a dead process left at `path` is
-    /// replaced. Connections wait until [`Socket::serve`]. Must be called within a tokio runtime.
+    /// Creates the socket, readable and writable by its owner only (mode 0600). A socket left at `path` by a dead
+    /// process is replaced. Connections wait until [`Socket::serve`]. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// If a living process answers at `path`, something else than a socket is there, or the file system refuses.
+    /// Fails if a living process listens at `path`, if the file there is not a socket, or if the file system refuses.
     pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
         ensure_free(path)?;
-        // The file appears under its name only with its final mode, and takes the place of a stale one in one step.
+        // The file appears under its name only with its final mode, and replaces a stale one atomically.
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let beside = PathBuf::from(beside);
@@ -59,7 +59,7 @@ impl Socket {
         let listener = StdListener::bind(&beside).map_err(failed)?;
         let placed = place(&beside, path).map_err(failed);
         if placed.is_err() {
-            // The error that is reported is the first one.
+            // Only the first error is reported.
             let _kept = fs::remove_file(&beside).is_err();
         }
         let file = placed?;
@@ -69,7 +69,7 @@ impl Socket {
         Ok(Self { listener: Listener::Unix(listener), path: path.to_owned(), file })
     }
 
-    /// Gives `answers` from now on.
+    /// Serves `answers` until dropped.
     pub(crate) async fn serve(&self, answers: Arc<Answers>) -> Infallible {
         accept(&self.listener, &answers).await
     }
@@ -79,7 +79,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let own = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file);
         if own {
-            // A file that stays is replaced by the next process.
+            // A leftover file is replaced by the next process.
             let _kept = fs::remove_file(&self.path).is_err();
         }
     }
@@ -92,7 +92,7 @@ fn place(beside: &Path, path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Nothing may be at `path` but the socket of a process that has died.
+/// Checks that `path` is free, or has only the socket of a dead process.
 fn ensure_free(path: &Path) -> Result<(), SocketError> {
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
@@ -102,7 +102,7 @@ fn ensure_free(path: &Path) -> Result<(), SocketError> {
         Ok(_) => {}
     }
     let caller = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
-    // A process that hangs has a full backlog, and connecting would wait for it.
+    // A hanging process has a full backlog, and a blocking connect would wait for it.
     caller.set_nonblocking(true).map_err(failed)?;
     match caller.connect(&SockAddr::unix(path).map_err(failed)?) {
         Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),

@@ -1,4 +1,4 @@
-//! What the admin address shows, gathered from the parts when asked.
+//! Data of the admin address, collected from the parts on request.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
@@ -20,10 +20,10 @@ use crate::{
     counters::{OTHERS, UNATTRIBUTED},
 };
 
-/// A thread that gives no sign for this long hangs. All of them give one every second; what is over that is for a
-/// machine that has no CPU to give. XDP is less patient (`HEARTBEAT_STALE_NS`), for it only ceases to help.
+/// Silence after which a thread counts as hung. All threads report every second; the margin covers a machine without
+/// spare CPU. XDP has a shorter limit (`HEARTBEAT_STALE_NS`), because it only stops steering.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Name of interfaces that have no program, or none any more.
+/// Name for interfaces without a program, or without one any more.
 const OTHER_INTERFACES: &str = "(other)";
 
 #[derive(Debug)]
@@ -36,18 +36,18 @@ pub(super) struct View {
     contact: Contact,
     /// `None` if nothing is written to an API server.
     pub(super) status: Option<Arc<status::Handle>>,
-    /// Of the main thread.
+    /// Liveness of the main thread.
     pub(super) pulse: Pulse,
     stage: Mutex<Stage>,
 }
 
-/// How far the process has come.
+/// Stage in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is no snapshot yet.
+    /// No snapshot is published yet.
     Starting,
     Serving,
-    /// It has been asked to end.
+    /// The process was asked to end.
     Ending,
 }
 
@@ -64,7 +64,7 @@ impl View {
         Self { shared, cells, kernel, progress, contact, status, pulse, stage }
     }
 
-    /// Goes on to the next stage; returns the one before.
+    /// Enters the next stage; returns the previous one.
     pub(super) fn enter(&self, stage: Stage) -> Stage {
         std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage)
     }
@@ -72,7 +72,7 @@ impl View {
 
 impl Source for View {
     fn live(&self) -> Result<(), String> {
-        // A thread that answers runs, but may still wait for what never comes where it should look after the kernel
+        // A thread that answers is running, but the main thread may still be blocked in its maintenance of the kernel
         // part.
         let workers = self.shared.pulses();
         let silent = workers.iter().map(Arc::as_ref).chain([&self.pulse]).find(|pulse| pulse.silence() > SILENCE_MAX);
@@ -134,7 +134,7 @@ impl Source for View {
                 name,
                 receives: Attached { how: state.as_str(), is_there: state.is_attached() },
                 transmits: Attached { how: transmit.as_str(), is_there: transmit.is_attached() },
-                // One that is absent has no number of its own.
+                // An absent interface has no index of its own.
                 net: if state == NicState::Absent {
                     NicNet::default()
                 } else {

@@ -1,4 +1,4 @@
-//! What the operator asked for: [`cli`] and [`inspect`] as typed, [`settings`] as resolved and validated.
+//! Configuration by the operator: [`cli`] and [`inspect`] as typed, [`settings`] as resolved and validated.
 
 pub(crate) mod cli;
 pub(crate) mod inspect;

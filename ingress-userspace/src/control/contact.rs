@@ -1,4 +1,4 @@
-//! When the API server last confirmed what is served. It measures only; nothing depends on it.
+//! Measures when the API server last confirmed the served configuration. No other function depends on it.
 
 use std::{
     sync::{
@@ -10,18 +10,18 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The last sign of life of each watch without which nothing can be served. Clones are the same.
+/// The last sign of life of each required watch. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<Signs>);
 
-/// What is watched whatever the configuration, as in the paths of requests.
+/// The kinds that are always watched, as in the paths of requests.
 const PLURALS: [&str; 4] = ["ingresses", "ingressclasses", "services", "endpointslices"];
 
 #[derive(Debug, Default)]
 struct Signs {
-    /// When, and for which namespace: all if there is none.
+    /// Start time, and the watched namespace; `None` for all.
     began: OnceLock<(Instant, Option<Arc<str>>)>,
-    /// Milliseconds since `began` and one, 0 for never, by kind.
+    /// Milliseconds since `began`, plus one, by kind; 0 means never.
     last: [AtomicU64; PLURALS.len()],
     serves_saved: AtomicBool,
 }
@@ -29,11 +29,11 @@ struct Signs {
 // === impl Contact ===
 
 impl Contact {
-    /// Age of the oldest sign of life, or of this process while some are missing; `None` where no API server is
-    /// followed.
+    /// Returns the age of the oldest sign of life, or the age of this process while some are missing. Returns `None` if
+    /// no API server is followed.
     ///
-    /// An event, a bookmark (about one a minute) and an answered list are signs of life. What is served is at most this
-    /// old.
+    /// An event, a bookmark (about one a minute) and an answered list are signs of life. The served configuration is at
+    /// most this old.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         let (began, _) = self.0.began.get()?;
@@ -41,19 +41,19 @@ impl Contact {
         Some(began.elapsed().saturating_sub(Duration::from_millis(oldest)))
     }
 
-    /// Whether what is served was read from the saved configuration, because the API server has not answered yet.
+    /// Returns `true` while the saved configuration is served, because the API server has not answered yet.
     #[must_use]
     pub fn serves_saved(&self) -> bool {
         self.0.serves_saved.load(Relaxed)
     }
 
-    /// Begins to measure, for the objects of `namespace`, or of all.
+    /// Starts to measure, for the objects of `namespace`, or of all.
     pub(super) fn begin(&self, namespace: Option<&str>) {
         self.0.began.get_or_init(|| (Instant::now(), namespace.map(Into::into)));
     }
 
-    /// Notes a sign of life of the watch with this path. One of another namespace, as of the default backend, says
-    /// nothing of those without which nothing can be served.
+    /// Records a sign of life of the watch with this path. Watches in another namespace, such as that of the default
+    /// backend, are ignored, because they are not required.
     pub(super) fn note(&self, path: &str) {
         let Some((began, watched)) = self.0.began.get() else { return };
         let mut segments = path.rsplit('/');

@@ -1,31 +1,31 @@
-//! What became of an object, said so that its owner can act. Says it only: logging, events and status are written
-//! elsewhere.
+//! Outcome of an object's translation, in a form on which its owner can act. This module only describes it; logs,
+//! events and statuses are written elsewhere.
 
 use std::{fmt, path::Path, sync::Arc};
 
-/// One remark about one object.
+/// A remark about one object.
 ///
 /// Ordered by object, then reason, then text, so that lists of outcomes compare.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
     pub object: ObjectRef,
     pub reason: Reason,
-    /// For people: lower case, values in backticks, what to do after a `;`.
+    /// For people: lower case, values in backticks, the remedy after a `;`.
     pub message: String,
 }
 
-/// The object a remark is about.
+/// The object of a remark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// `Ingress`, `Service` …; `File` where no object could be read.
+    /// `Ingress`, `Service` …; `File` if no object could be read.
     pub kind: Arc<str>,
-    /// Empty for kinds that live outside namespaces.
+    /// Empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub origin: Origin,
 }
 
-/// Where an object was read.
+/// Origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The API server.
@@ -34,30 +34,30 @@ pub enum Origin {
     File(Arc<Path>),
 }
 
-/// Why a remark was made. The names are stable: they become reasons of Kubernetes events and labels of metrics.
+/// Reason of a remark. The names are stable: they become reasons of Kubernetes events and labels of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// A canary for a path that no other Ingress has; it has no effect.
     CanaryWithoutMain,
     /// The Ingress claims all hosts, and the operator has refused that; those claims are dropped.
     CatchAllRefused,
-    /// The Ingress' class is named twice and differently, or names nothing that exists.
+    /// The Ingress names two different classes, or a class that does not exist.
     ClassMismatch,
-    /// No name in the certificate covers the host it is meant for; the default certificate is served.
+    /// No name in the certificate covers its intended host; the default certificate is served.
     CertHostMismatch,
     /// A ConfigMap that the operator, a class or an annotation names does not exist.
     ConfigMapNotFound,
     /// Another file already defines the object.
     DuplicateObject,
-    /// An external name leads to where no rule may lead, or the operator has refused external names.
+    /// An external name leads to an address that rules may not use, or the operator has refused external names.
     ExternalNameRefused,
-    /// An EndpointSlice has an address that no pod has, as one of the node itself or of metadata.
+    /// An EndpointSlice of the Service has addresses to which no request may go, such as one of the node itself.
     EndpointRefused,
-    /// An Ingress leads to a Service of another namespace that nobody has granted it.
+    /// An Ingress leads to a Service of another namespace without a grant, or to the Service of the API server.
     RefNotPermitted,
-    /// An Ingress of another namespace asks for what the owner of a host alone may say; it is refused.
+    /// An Ingress of another namespace makes a claim that only the owner of a host may make; it is refused.
     HostClaimedByOther,
-    /// What holds for the host as a whole, or the path, is another namespace's to say; it is refused.
+    /// Another namespace decides on the host as a whole, or on the path; the claim is refused.
     HostOwnedByOther,
     /// An older Ingress has the same host and path, default backend or certificate host.
     HostPathConflict,
@@ -69,7 +69,7 @@ pub enum Reason {
     InvalidAnnotation,
     /// The Secret holds no usable certificate and key.
     InvalidCertificate,
-    /// The Secret holds users or hashes that cannot be read; those have no access.
+    /// The Secret holds users or hashes that cannot be read; those users have no access.
     InvalidCredentials,
     /// The host is no DNS name; its rule is skipped.
     InvalidHost,
@@ -79,39 +79,39 @@ pub enum Reason {
     InvalidParameters,
     /// The path or its type is invalid; the path is skipped.
     InvalidPath,
-    /// A value of a setting cannot be read, so that its default applies; or it says nothing without another.
+    /// A value of a setting cannot be read, so that its default applies; or it has no meaning without another setting.
     InvalidSetting,
-    /// The Secret holds an OCSP response that cannot be used, or not any more; clients get none.
+    /// The Secret holds an OCSP response that is unusable or expired; clients get none.
     InvalidStaple,
-    /// A row of a ConfigMap of TCP or UDP services cannot be read, or asks for a port that it cannot have; it is
+    /// A row of a ConfigMap of TCP or UDP services cannot be read, or names a port that is not available; it is
     /// skipped.
     InvalidStreamService,
-    /// The Secret holds what cannot seal tickets of TLS sessions.
+    /// The Secret holds a key that cannot seal tickets of TLS sessions.
     InvalidTicketKey,
     /// A rule leads nowhere: it has no paths, and the Ingress no default backend.
     NoBackend,
     /// The service has no endpoint that takes requests.
     NoReadyEndpoints,
-    /// Another of our IngressClasses has parameters, and is older; settings hold for all hosts alike.
+    /// Another of this controller's IngressClasses has parameters, and is older; settings hold for all hosts alike.
     ParametersConflict,
     /// The service does not have the port.
     PortNotFound,
-    /// The API server has not answered since the start: what was saved before is served.
+    /// The API server has not answered since the start; the saved configuration is served.
     SavedConfiguration,
-    /// The Secret does not exist; the default certificate is served, or rules that it was to protect answer 503.
+    /// The Secret does not exist. The default certificate is served, or the rules that it should protect answer 503.
     SecretNotFound,
     /// The service does not exist.
     ServiceNotFound,
-    /// The object exceeds a limit and is ignored as a whole; or a host for a challenge would borrow more rules than can
-    /// be held.
+    /// The object exceeds a limit and is ignored as a whole; or a host for a challenge would inherit more rules than
+    /// the limit.
     TooLarge,
     /// A kind that this controller does not read; a note.
     UnknownKind,
-    /// A port speaks a protocol that is not known, so that HTTP/1.1 is spoken; a note.
+    /// A port has an unknown protocol, so HTTP/1.1 is used; a note.
     UnknownProtocol,
     /// A setting that no controller of this family has.
     UnknownSetting,
-    /// A setting by which clients may say of themselves what they like.
+    /// A setting that lets clients forge their own identity.
     UnsafeSetting,
     /// An annotation that this controller does not implement.
     UnsupportedAnnotation,
@@ -123,9 +123,9 @@ pub enum Reason {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing is lost.
+    /// All requested functions are in effect.
     Note,
-    /// Something that was asked for is not done.
+    /// A requested function is not in effect.
     Warning,
 }
 
@@ -138,7 +138,7 @@ impl Outcome {
     }
 }
 
-/// `warning ServiceNotFound Ingress default/web (web.yaml): service `default/api` does not exist; create it`.
+/// Example: `warning ServiceNotFound Ingress default/web (web.yaml): service `default/api` does not exist; create it`.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { object, reason, message } = self;

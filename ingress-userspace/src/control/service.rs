@@ -1,4 +1,4 @@
-//! What is kept of a Service. It resolves nothing.
+//! A Service, reduced to the fields in use. This module resolves nothing.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use k8s_openapi::{
 
 use super::change::ObjectName;
 
-/// A Service without what is never looked at.
+/// A Service without its unused fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     pub name: ObjectName,
-    /// By which events refer to it.
+    /// The UID for events about it.
     pub uid: Option<Box<str>>,
-    /// The name that it stands for, if it is of type ExternalName; empty if it gives none.
+    /// The external name, if the Service is of type ExternalName; empty if it gives none.
     pub external_name: Option<Box<str>>,
-    /// The addresses that the cluster has given it; a headless one has none.
+    /// The cluster IPs; a headless Service has none.
     pub cluster_ips: Box<[IpAddr]>,
     pub ports: Box<[ServicePort]>,
 }
@@ -31,7 +31,7 @@ impl From<v1::Service> for Service {
         let v1::Service { metadata, spec, status: _ } = object;
         let ServiceSpec { type_, external_name, cluster_ip, cluster_ips, ports, .. } = spec.unwrap_or_default();
         let is_external = type_.as_deref() == Some(EXTERNAL_NAME);
-        // The API server repeats the first in the field that was there before there could be two.
+        // The API server repeats the first address in `clusterIP`, which is older than dual-stack Services.
         let cluster_ips = cluster_ips.unwrap_or_else(|| cluster_ip.into_iter().collect());
         let mut ports = ports.unwrap_or_default();
         ports.iter_mut().for_each(|port| port.node_port = None);
@@ -45,7 +45,7 @@ impl From<v1::Service> for Service {
     }
 }
 
-/// As it is saved.
+/// The form in which it is saved.
 impl From<&Service> for v1::Service {
     fn from(service: &Service) -> Self {
         let Service { name: ObjectName { namespace, name }, uid, external_name, cluster_ips, ports } = service;

@@ -1,5 +1,5 @@
-//! What is kept of an EndpointSlice. Clusters have as many of its endpoints as pods, and as Kubernetes' type each takes
-//! half a kilobyte. It judges nothing.
+//! An EndpointSlice, reduced to the fields in use. A cluster has one endpoint per pod, and in the Kubernetes type each
+//! takes half a kilobyte. This module judges nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,22 +10,23 @@ use k8s_openapi::{
 
 use super::change::ObjectName;
 
-/// Some endpoints of a service, without what is never looked at.
+/// A part of a service's endpoints, without unused fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     pub name: ObjectName,
     /// The service that its label names.
     pub service: Option<ObjectName>,
-    /// `IPv4` or `IPv6`, if it is one to be served.
+    /// `IPv4` or `IPv6` for slices that can be served.
     pub address_type: Box<str>,
-    /// All ports, if there are none.
+    /// Empty means all ports.
     pub ports: Box<[EndpointPort]>,
     pub endpoints: Box<[SliceEndpoint]>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SliceEndpoint {
-    /// As it is written. Of several the first: others have no meaning (discovery/v1, `Endpoint.addresses`).
+    /// The text as it is written. The first address counts; others have no meaning (discovery/v1,
+    /// `Endpoint.addresses`).
     pub address: Box<str>,
     pub conditions: Option<EndpointConditions>,
     pub hints: Option<Box<EndpointHints>>,
@@ -53,7 +54,7 @@ impl From<EndpointSlice> for Slice {
     }
 }
 
-/// As it is saved.
+/// The form in which it is saved.
 impl From<&Slice> for EndpointSlice {
     fn from(slice: &Slice) -> Self {
         let Slice { name: ObjectName { namespace, name }, service, address_type, ports, endpoints } = slice;
@@ -76,7 +77,7 @@ impl From<&Slice> for EndpointSlice {
 // === impl SliceEndpoint ===
 
 impl SliceEndpoint {
-    /// `None` for one without an address.
+    /// Returns `None` for an endpoint without an address.
     fn of(endpoint: Endpoint) -> Option<Self> {
         let Endpoint { addresses, conditions, hints, .. } = endpoint;
         let address = addresses.into_iter().next()?.into();

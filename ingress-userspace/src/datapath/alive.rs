@@ -1,4 +1,4 @@
-//! Which process owns the node: epochs, the heartbeat that XDP watches, and the hand-over from one process to the next.
+//! Node ownership: epochs, the heartbeat that XDP watches, and the handover from one process to the next.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -18,7 +18,7 @@ use super::{
     sys::{self, Mapping, SharedCell},
 };
 
-/// [`Alive`] as it is shared between processes and the kernel.
+/// [`Alive`] in memory shared between processes and the kernel.
 #[repr(C)]
 struct AliveCell {
     heartbeat_ns: AtomicU64,
@@ -36,27 +36,27 @@ unsafe impl SharedCell for AliveCell {}
 pub(super) struct Life {
     cells: Mapping<AliveCell>,
     epoch: u32,
-    /// Held as long as the process lives, so that others can tell that it does.
+    /// Lock held for the life of the process, so that others can detect whether it is alive.
     _mark: Lock,
 }
 
-/// Who stands in the map as the owner of the node, dead or alive.
+/// The owner of the node according to the map, dead or alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     This,
-    /// Another, by its epoch.
+    /// Another process, by its epoch.
     Other(u32),
-    /// Another that has given the node up.
+    /// Another process that has offered the node.
     Leaving,
 }
 
 // === impl Life ===
 
 impl Life {
-    /// Joins the processes of the node under an epoch of its own, [the next](next) after the latest. The caller holds
-    /// the lock of the pins.
+    /// Registers this process under its own epoch, [the next](next) after the latest. The caller holds the lock of the
+    /// pins.
     ///
-    /// Also says whether another process lives.
+    /// Also returns whether another process is alive.
     pub(super) fn begin(pins: &Pins, maps: &Maps) -> Result<(Self, bool), Error> {
         let cells = Mapping::<AliveCell>::new(maps.alive.fd(), ALIVE_MAX as usize)
             .map_err(|source| Error::kernel("map", ALIVE, source))?;
@@ -68,8 +68,8 @@ impl Life {
         Ok((Self { cells, epoch, _mark: mark }, !live.is_empty()))
     }
 
-    /// Becomes the owner of the node: heart beating, a living predecessor moved aside. Does nothing for the owner,
-    /// except that it takes back what it has given up. The caller holds the lock of the pins.
+    /// Makes this process the owner of the node: starts its heartbeat, and moves a living predecessor aside. For the
+    /// current owner, only an offer is withdrawn. The caller holds the lock of the pins.
     pub(super) fn take_over(&self, pins: &Pins) -> Result<(), Error> {
         let (current, draining) = (cell(&self.cells, ALIVE_CURRENT)?, cell(&self.cells, ALIVE_DRAINING)?);
         let live = pins.live_epochs()?;
@@ -83,7 +83,7 @@ impl Life {
         } else {
             let aside = draining.epoch.load(Acquire);
             if aside == self.epoch || !live.contains(&aside) {
-                // Kept, so that the next process does not take an epoch whose flows may still be there.
+                // Kept, so that the next process does not reuse an epoch that may still have flows.
                 draining.write(0, predecessor.max(aside), steer::ALIVE_NONE);
             }
         }
@@ -95,15 +95,15 @@ impl Life {
         self.epoch
     }
 
-    /// The entries of this process in the map of workers begin here.
+    /// Returns the index of the first entry of this process in the map of workers.
     pub(super) const fn first_worker(&self) -> u32 {
         group(self.epoch) * steer::SLOTS_PER_PORT
     }
 
-    /// Tells the kernel that this process is responsive; one store.
+    /// Reports to the kernel that this process is responsive; costs one store.
     ///
-    /// A successor may take the node between the look at the epoch and the store. The store then freshens the
-    /// successor's heartbeat once, which is true of it at that moment.
+    /// A successor may claim the node between the check of the epoch and the store. The store then refreshes the
+    /// successor's heartbeat once, which is correct at that moment.
     pub(super) fn beat(&self) {
         for cell in self.cells.as_slice() {
             if cell.epoch.load(Acquire) == self.epoch {
@@ -113,8 +113,8 @@ impl Life {
         }
     }
 
-    /// Tells the others that this process, if it is the owner, wants to be followed by any of them. It goes on to own
-    /// the node until one does. The caller holds the lock of the pins.
+    /// Offers the node to any other process, if this one is the owner. The ownership remains until another process
+    /// accepts. The caller holds the lock of the pins.
     pub(super) fn give_up(&self) -> Result<(), Error> {
         let current = cell(&self.cells, ALIVE_CURRENT)?;
         if current.epoch.load(Acquire) == self.epoch {
@@ -123,7 +123,7 @@ impl Life {
         Ok(())
     }
 
-    /// The process that owns the node.
+    /// Returns the process that owns the node.
     pub(super) fn holder(&self) -> Holder {
         let Some(current) = self.cells.as_slice().first() else { return Holder::This };
         match current.epoch.load(Acquire) {
@@ -150,8 +150,8 @@ impl std::fmt::Debug for AliveCell {
     }
 }
 
-/// The epoch after `latest`; where a living process has the entries for workers that go with it, the first one after
-/// that whose entries are free. With more processes than there are groups of entries two share one.
+/// Returns the epoch after `latest`. If a living process uses the worker entries of that epoch, returns the first later
+/// one with free entries. With more processes than groups of entries, two processes share a group.
 fn next(latest: u32, live: &[u32]) -> u32 {
     let next = latest.wrapping_add(1);
     let is_free = |epoch: &u32| !live.iter().any(|&other| group(other) == group(*epoch));
@@ -175,7 +175,7 @@ mod tests {
     fn epochs_go_on_and_skip_those_whose_entries_are_in_use() {
         assert_eq!(next(0, &[]), 1);
         assert_eq!(next(7, &[6, 7]), 8);
-        // 1 still drains after eight others: its entries are those of 9 and 17.
+        // Epoch 1 still drains after eight others: its entries are those of 9 and 17.
         assert_eq!(next(8, &[1, 8]), 10);
         assert_eq!(next(16, &[1, 2, 16]), 19);
         assert_eq!(next(u32::MAX, &[u32::MAX, 0]), 1);

@@ -1,4 +1,4 @@
-//! Flags that all ports have alike, each part its own: they tell the programs what to look into at all.
+//! Port flags shared by all ports. Each part of the datapath has its own bits, which enable lookups in the programs.
 
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use ingress_common::{PortKey, PortRule};
 
 use super::{error::Error, table::Table};
 
-/// Bits of `ingress_common::steer::PORT_*` that belong to one part, and those of them that are set.
+/// Bits of `ingress_common::steer::PORT_*` that belong to one part, and the subset that is set.
 #[derive(Debug)]
 pub(super) struct PortFlags {
     own: u16,
@@ -16,29 +16,29 @@ pub(super) struct PortFlags {
 // === impl PortFlags ===
 
 impl PortFlags {
-    /// `own` are the bits of the part, `set` those that it wants.
+    /// Creates the flags of a part: `own` are its bits, `set` the enabled ones.
     pub(super) const fn new(own: u16, set: u16) -> Self {
         Self { own, set: AtomicU16::new(set) }
     }
 
-    /// The flags of a port, with what the part wants of it.
+    /// Adds the enabled bits to the flags of a port.
     pub(super) fn apply(&self, flags: u16) -> u16 {
         changed(flags, self.own, self.set.load(Relaxed))
     }
 
-    /// Sets exactly these of the part's bits, of all ports that there are and of those that come.
+    /// Sets exactly these bits of the part, on all current and future ports.
     pub(super) fn set(&self, set: u16, ports: &Table<PortKey, PortRule>) -> Result<(), Error> {
         self.learn(set);
         write(ports, self.own, set)
     }
 
-    /// Has the ports that come have these; those that there are have them already.
+    /// Records these bits for future ports; current ports have them already.
     pub(super) fn learn(&self, set: u16) {
         self.set.store(set & self.own, Relaxed);
     }
 }
 
-/// Sets exactly these of a part's `own` bits, of all ports that there are.
+/// Sets exactly these of a part's `own` bits on all current ports.
 pub(super) fn write(ports: &Table<PortKey, PortRule>, own: u16, set: u16) -> Result<(), Error> {
     for (key, rule) in ports.entries()? {
         let flags = changed(rule.flags, own, set);

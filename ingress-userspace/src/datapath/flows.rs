@@ -1,4 +1,4 @@
-//! Which connection belongs to which host, written by the proxy as it parses requests, read by XDP for every packet.
+//! Attribution of connections to hosts, written by the proxy as it parses requests, read by XDP for every packet.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use ingress_common::{Flow, FlowKey, HostId, flow::PROTO_TCP};
 
 use super::{Shared, error::Error};
 
-/// A handle on the flow map: cheap to clone, usable from every worker at the same time.
+/// Handle on the flow map: cheap to clone, usable from every worker at the same time.
 #[derive(Clone, Debug)]
 pub struct Flows(Arc<Shared>);
 
@@ -21,9 +21,10 @@ impl Flows {
         Self(shared)
     }
 
-    /// Counts the packets that follow on this TCP connection for `host`. One system call of about 1 µs, no allocation.
+    /// Attributes further packets of this TCP connection to `host`. Costs one system call of about 1 µs, without
+    /// allocation.
     ///
-    /// Never fails towards the caller: where there is no room, the connection stays with host 0 and counts as
+    /// Never returns an error: if the map is full, the connection stays with host 0 and is counted in
     /// [`ingress_common::Total::FlowsFull`].
     pub fn insert(&self, remote: SocketAddr, local: SocketAddr, host: HostId) {
         let flow = Flow { host_id: host, epoch: self.0.life.epoch() };
@@ -32,14 +33,14 @@ impl Flows {
         }
     }
 
-    /// Forgets a connection that has ended.
+    /// Removes an ended connection.
     pub fn remove(&self, remote: SocketAddr, local: SocketAddr) {
-        // An entry that the kernel would not delete goes with the sweep of this epoch.
+        // If the deletion fails, the entry is removed by the sweep of this epoch.
         let _kept = self.0.maps.flows.remove(&flow_key(remote, local)).is_err();
     }
 }
 
-/// The key of a TCP connection that the proxy accepted: `remote` is the client, `local` the node.
+/// Returns the key of a TCP connection accepted by the proxy: `remote` is the client, `local` the node.
 #[must_use]
 pub fn flow_key(remote: SocketAddr, local: SocketAddr) -> FlowKey {
     FlowKey {
@@ -52,7 +53,7 @@ pub fn flow_key(remote: SocketAddr, local: SocketAddr) -> FlowKey {
     }
 }
 
-/// Deletes the flows of processes that have ended; how many there were.
+/// Deletes the flows of ended processes, and returns their number.
 pub(super) fn sweep(shared: &Shared) -> Result<usize, Error> {
     let mut live = HashMap::from([(shared.life.epoch(), true)]);
     let mut dead = Vec::new();

@@ -1,36 +1,36 @@
-//! The version of the kernel that runs, and what follows from nothing else.
+//! Version of the running kernel, and decisions that depend on nothing else.
 
 use std::{error::Error, fs, io, iter};
 
 use aya::util::KernelVersion;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-/// The oldest that the programs load on: it is the first with sk_lookup (kernel commit e9ddbb7707ff) and links of XDP
+/// Minimum version for the programs: the first with sk_lookup (kernel commit e9ddbb7707ff) and XDP links
 /// (aa8d3a716b59).
 pub(super) const OLDEST: KernelVersion = KernelVersion::new(5, 9, 0);
 pub(super) const OLDEST_TEXT: &str = "5.9";
 
-/// The oldest with all features: with `xdp.frags` (f45d5b6ce2e8) and, since 5.17, `ingress_ifindex` in sk_lookup
+/// Minimum version for all features: `xdp.frags` (f45d5b6ce2e8) and, since 5.17, `ingress_ifindex` in sk_lookup
 /// (f89315650ba3).
 pub(super) const FULL: KernelVersion = KernelVersion::new(5, 18, 0);
 pub(super) const FULL_TEXT: &str = "5.18";
 
-/// The oldest that counts the memory of maps and programs as that of a cgroup, and no longer as locked (bdb15a29cc28,
+/// First version that charges the memory of maps and programs to a cgroup rather than to locked memory (bdb15a29cc28,
 /// 3ac1f01b43b6).
 const UNLOCKED: KernelVersion = KernelVersion::new(5, 11, 0);
 
-/// The version of the kernel that runs, as aya reads it, which goes by it, too; `None` if it does not say.
+/// Returns the version of the running kernel as aya reads it for its own decisions, or `None` if unknown.
 pub(super) fn running() -> Option<KernelVersion> {
     KernelVersion::current().ok()
 }
 
-/// The release of the kernel that runs, as `uname -r` says it.
+/// Returns the release of the running kernel, as in `uname -r`.
 pub(super) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// Whether `error` comes of a process that may lock no more memory, which maps and programs are counted as here. (aya
-/// raises the limit when the kernel refuses something, if it may.)
+/// Returns whether `error` is caused by the limit of locked memory, to which this kernel charges maps and programs.
+/// (aya raises the limit after a refusal, if permitted.)
 pub(super) fn lacks_locked_memory(error: &(dyn Error + 'static)) -> bool {
     is_forbidden(error)
         && running().is_some_and(|version| version < UNLOCKED)

@@ -1,5 +1,5 @@
-//! Attaches XDP and sk_lookup by pinned links: adopts a link that is there and replaces its program in place, else
-//! makes one. Never takes an interface from somebody else's program.
+//! Attaches XDP and sk_lookup through pinned links: adopts an existing link by replacing its program in place, or
+//! creates a new one. Never replaces a foreign program on an interface.
 
 use std::{
     fs, io,
@@ -17,10 +17,10 @@ use super::{
     sys::{self, Access, AttachType, LinkInfo},
 };
 
-/// The network namespace of this thread; the process's may be another.
+/// The network namespace of this thread; the process may be in another one.
 pub(super) const NETNS: &str = "/proc/thread-self/ns/net";
 
-/// How XDP is attached, in the flags of its links (`XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`).
+/// XDP attach mode, as the flag of its links (`XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum XdpHook {
@@ -36,7 +36,7 @@ pub(super) fn lookup(pins: &Pins, program: BorrowedFd<'_>) -> Result<Attachment,
     let inode = netns.metadata().map_err(kernel("open the namespace of"))?.ino();
     if let Some((link, info)) = pinned(&path)? {
         match info.target {
-            // The namespace is gone, and the link with it.
+            // The namespace is gone, and the link is detached.
             0 => {}
             target if u64::from(target) != inode => return Err(Error::ForeignNamespace { path }),
             _ => {
@@ -57,17 +57,17 @@ pub(super) fn remove_lookup(pins: &Pins) -> Result<(), Error> {
     remove_pin(&pins.lookup_link()).map(drop)
 }
 
-/// Puts `program` in the place of an earlier process's, if a link of XDP is there; `false` if there is none, or only
-/// one that does nothing: its device is gone (target 0, or ENOLINK "link has been severed" on update).
+/// Replaces the program in an XDP link of an earlier process. Returns `false` if there is no link, or only a detached
+/// one: its device is gone (target 0, or ENOLINK "link has been severed" on update).
 pub(super) fn adopt_xdp(pins: &Pins, program: BorrowedFd<'_>, (interface, index): (&str, u32)) -> Result<bool, Error> {
     let there = pinned(&pins.xdp_link(interface))?;
     Ok(there.is_some_and(|(link, info)| info.target == index && sys::link_update(link.as_fd(), program).is_ok()))
 }
 
-/// Attaches `program` to one interface, which has no link of ours.
+/// Attaches `program` to an interface without a link of ours.
 ///
 /// # Errors
-/// [`Error::Busy`] if somebody else's program is there, in whatever mode.
+/// Fails with [`Error::Busy`] if a foreign program is attached, in any mode.
 pub(super) fn create_xdp(
     pins: &Pins,
     program: BorrowedFd<'_>,
@@ -85,22 +85,22 @@ pub(super) fn create_xdp(
     sys::pin(link.as_fd(), &path).map_err(|source| Error::kernel("pin", path.display().to_string(), source))
 }
 
-/// Takes the program of a pinned link off, and the pin away; `false` if there is none.
+/// Detaches the program of a pinned link, and removes the pin. Returns `false` if there is none.
 pub(super) fn remove(path: &Path) -> Result<bool, Error> {
     if let Some((link, _)) = pinned(path)? {
-        // Without it the program would go some time later. It fails for an interface that is gone, and the program with
-        // it.
+        // Without this call, the program would be detached some time later. The call fails if the interface, and the
+        // program with it, is already gone.
         let _gone = sys::link_detach(link.as_fd()).is_err();
     }
     remove_pin(path)
 }
 
-/// Whether the link that is pinned at `path` is attached to the interface `index`.
+/// Returns whether the link pinned at `path` is attached to the interface `index`.
 pub(super) fn is_attached(path: &Path, index: u32) -> bool {
     pinned(path).is_ok_and(|there| there.is_some_and(|(_, info)| info.target == index))
 }
 
-/// The link that is pinned at `path`, and what the kernel says of it; `None` if there is none.
+/// Returns the link pinned at `path` with its kernel info, or `None` if there is none.
 pub(super) fn pinned(path: &Path) -> Result<Option<(OwnedFd, LinkInfo)>, Error> {
     let link = match sys::open_pin(path, Access::Write) {
         Ok(link) => link,

@@ -1,11 +1,11 @@
-//! Brings what the kernel programs log to `tracing`, when debugging is on.
+//! Forwards log messages of the kernel programs to `tracing`, if debugging is enabled.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
 
-/// The log of the kernel programs. Readable ([`AsFd`]) when there is something to [`DebugLog::drain`].
+/// Log of the kernel programs. The descriptor ([`AsFd`]) is readable when there are messages for [`DebugLog::drain`].
 pub struct DebugLog(EbpfLogger<ToTracing>);
 
 // === impl DebugLog ===
@@ -15,7 +15,7 @@ impl DebugLog {
         EbpfLogger::init_with_logger(object, ToTracing).map(Self)
     }
 
-    /// Emits everything logged so far as `tracing` events of the target `ebpf`, level debug.
+    /// Emits all pending messages as `tracing` events with target `ebpf` and level debug.
     pub fn drain(&mut self) {
         self.0.flush();
     }

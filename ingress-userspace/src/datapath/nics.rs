@@ -1,9 +1,10 @@
-//! The interfaces that have programs: for what they receive `ingress_xdp`, or `ingress_tc_in` where that cannot be; for
-//! what they send `ingress_tc_out`. The last counts, and puts ports right that were rewritten; where it cannot be
-//! attached no port is rewritten and everything else goes on. An interface without one of the others has it neither.
+//! The interfaces with programs. Received packets are seen by `ingress_xdp`, or by `ingress_tc_in` if XDP cannot be
+//! attached; sent packets by `ingress_tc_out`. The latter counts, and restores rewritten ports; if it cannot be
+//! attached, no port is rewritten and everything else works. An interface without a program for received packets gets
+//! none for sent ones.
 //!
-//! Interfaces come, go and get other names while a process runs. [`Nics::follow`] brings the programs after them; it
-//! leaves alone what is as it should be, for some drivers stop for a moment when a program is put in place.
+//! Interfaces appear, disappear and are renamed while a process runs. [`Nics::follow`] adapts the attachments, and
+//! leaves correct ones alone, because some drivers stop for a moment when a program is attached.
 
 use std::{
     os::fd::AsFd as _,
@@ -38,12 +39,12 @@ pub(super) struct Nics {
     pub(super) variant: Variant,
     mode: XdpMode,
     hook: Option<TcHook>,
-    /// Why there is no `ingress_tc_out` to attach.
+    /// Error for which `ingress_tc_out` is not available.
     silent: Option<Arc<Error>>,
     reports: Vec<NicReport>,
 }
 
-/// Where names, links and counters are.
+/// Access to names, links and counters.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) pins: &'a Pins,
@@ -53,17 +54,17 @@ pub(super) struct Place<'a> {
 // === impl Datapath, Nics ===
 
 impl Datapath {
-    /// Brings the programs to these interfaces, which may have come, gone, or got other names since: those that are new
-    /// get them, from those that are not among them they are removed, and the rest goes on undisturbed. To be called by
-    /// the owner of the node, for the pins of all its processes are the same. Again, it does nothing.
+    /// Attaches the programs to these interfaces, which may have appeared, disappeared or been renamed. New interfaces
+    /// get them, they are removed from interfaces not listed, and the rest is not disturbed. Must be called by the
+    /// owner of the node, because all its processes share the pins. Idempotent.
     ///
-    /// A mode that cannot be had is no error here ([`NicState::Failed`]), nor is an interface that is not there.
+    /// An unavailable mode is not an error here ([`NicState::Failed`]), nor is a missing interface.
     ///
     /// # Errors
-    /// If the pins cannot be locked or the maps not be written; then some interfaces may be without programs.
+    /// Fails if the pins cannot be locked or the maps not be written. Some interfaces may then lack programs.
     pub fn follow(&self, interfaces: &Interfaces) -> Result<(), Error> {
         let _exclusive = self.shared.pins.lock()?;
-        // Under the lock: whoever has taken the node meanwhile has put programs where it wants them.
+        // Checked under the lock: a process that has taken the node since has attached programs by its own settings.
         if self.owner() == Owner::Other {
             return Ok(());
         }
@@ -71,7 +72,7 @@ impl Datapath {
         self.nics_mut().follow(Place { pins, maps }, interfaces)
     }
 
-    /// What became of each interface, as of the latest [`Datapath::follow`].
+    /// Returns the state of each interface after the latest [`Datapath::follow`].
     #[must_use]
     pub fn interfaces(&self) -> Vec<NicReport> {
         self.nics().reports().to_vec()
@@ -87,11 +88,11 @@ impl Datapath {
 }
 
 impl Nics {
-    /// Attaches the programs to the interfaces in `options`, or puts them in the place of an earlier process's, and
-    /// takes them off all others.
+    /// Attaches the programs to the interfaces in `options`, or replaces those of an earlier process, and detaches them
+    /// from all others.
     ///
     /// # Errors
-    /// What the kernel says of an interface that cannot be had in the mode that is asked for.
+    /// Returns the kernel's error for an interface that does not support the requested mode.
     pub(super) fn attach(
         place: Place<'_>,
         mut object: Ebpf,
@@ -115,13 +116,13 @@ impl Nics {
         Ok(nics)
     }
 
-    /// What became of each interface.
+    /// Returns the state of each interface.
     pub(super) fn reports(&self) -> &[NicReport] {
         &self.reports
     }
 
-    /// Makes these the interfaces with programs. Those that have come or come back get them, from those that have gone
-    /// and those that are not meant any more all traces are removed, and those with new names keep theirs.
+    /// Sets the interfaces with programs to exactly these. Programs are attached to new or returning interfaces, and
+    /// all traces are removed from missing or unselected ones. Renamed interfaces keep their programs.
     pub(super) fn follow(&mut self, place: Place<'_>, interfaces: &Interfaces) -> Result<(), Error> {
         let Place { pins, maps } = place;
         let Interfaces { names, above } = interfaces;
@@ -148,13 +149,13 @@ impl Nics {
             if let NicState::Attached { mode, .. } = report.state {
                 let flags = if report.transmit.is_attached() { NIC_TRANSMITS } else { 0 };
                 let nic = Nic { mode: mode.code(), flags };
-                // At once, so that a failure at the next interface leaves this one known.
+                // Written at once, so that a failure at the next interface does not lose this one.
                 maps.nics.set(&report.index, &nic)?;
                 nics.push((report.index, nic));
             }
             reports.push(report);
         }
-        // Where one below has none, no program may have seen what is received above.
+        // If a lower interface lacks a program, packets of the upper one may not have been seen.
         if reports.iter().all(|nic| nic.state != NicState::Failed) {
             nics.extend(above.iter().map(|index| (*index, Nic { mode: NIC_ABOVE, flags: 0 })));
         }
@@ -163,30 +164,30 @@ impl Nics {
         Ok(())
     }
 
-    /// What became of an interface earlier, if nothing is to be done about it. Where somebody else's program was, it
-    /// may have gone.
+    /// Returns the previous state of an interface if it needs no change. A foreign program seen before may be gone, so
+    /// such an interface is tried again.
     fn standing(&self, pins: &Pins, (name, index): (&str, u32)) -> Option<NicReport> {
         let before = self.reports.iter().find(|before| before.index == index)?;
         let NicState::Attached { mode, .. } = before.state else { return None };
         let stands = match mode {
             NicMode::Native | NicMode::Generic => link::is_attached(&pins.xdp_link(name), index),
             NicMode::Tcx => link::is_attached(&pins.tc_in_link(name), index),
-            // A filter goes with its interface, whose number is not used again.
+            // A filter disappears with its interface, and interface indices are not reused.
             NicMode::Clsact => true,
         };
-        // Without it what is rewritten on its way in would stay so on its way out.
+        // Without this program, rewritten ports of received packets would not be restored in responses.
         let sends = !matches!(before.transmit, TransmitState::Attached { hook: TcHook::Tcx, .. })
             || link::is_attached(&pins.tc_out_link(name), index);
         (stands && sends && !before.is_busy()).then(|| NicReport { name: name.to_owned(), ..before.clone() })
     }
 
-    /// Attaches the programs to one interface; `before`: it may have some already. What an interface has that was never
-    /// ours is somebody else's.
+    /// Attaches the programs to one interface; `before` means that it may have some already. Programs on an interface
+    /// that was never ours are foreign.
     fn attach_to(&mut self, place: Place<'_>, nic: (&str, u32), before: bool) -> Result<NicReport, Error> {
         let (name, index) = nic;
         let (state, refusals) = self.receive(place, nic)?;
         if before && !is_by_tc(state) {
-            // After XDP is there: for a moment both see a packet, but there is none in which nobody is denied.
+            // Detached only after XDP is attached: both see a packet for a moment, but denials apply at all times.
             tc::detach(place.pins, Direction::In, name)?;
         }
         let transmit = self.transmit(place.pins, nic, state, before);
@@ -194,8 +195,8 @@ impl Nics {
         Ok(NicReport { name: name.to_owned(), index, state, refusals, transmit })
     }
 
-    /// Attaches a program for what an interface receives, in the best mode that is wanted and can be; and why in no
-    /// better one.
+    /// Attaches a program for received packets, in the best available mode of the selected ones. Also returns the
+    /// errors of better modes.
     fn receive(&mut self, place: Place<'_>, nic: (&str, u32)) -> Result<(NicState, Vec<Error>), Error> {
         let Place { pins, maps } = place;
         let (name, index) = nic;
@@ -208,12 +209,12 @@ impl Nics {
         {
             return Ok((NicState::Attached { mode, attachment: Attachment::Adopted }, refusals));
         }
-        // Its device is gone, or it is in another mode than is asked for: it would be in the way of a new one.
+        // Its device is gone, or it is in another mode than requested: it would block a new one.
         link::remove(&pins.xdp_link(name))?;
         for mode in wanted {
             let is_busy = matches!(refusals.last(), Some(Error::Busy { .. }));
             let attached = match mode {
-                // Whoever has the driver has the stack's XDP, too; nobody is pushed aside.
+                // If the driver mode is taken by a foreign program, so is the generic one; no program is displaced.
                 NicMode::Generic if is_busy => continue,
                 NicMode::Native => self.attach_xdp(pins, nic, XdpHook::Driver).map(|()| (*mode, Attachment::Created)),
                 NicMode::Generic => self.attach_xdp(pins, nic, XdpHook::Stack).map(|()| (*mode, Attachment::Created)),
@@ -232,13 +233,13 @@ impl Nics {
         link::create_xdp(pins, self.xdp()?.as_fd(), nic, hook)
     }
 
-    /// The program for XDP.
+    /// Returns the program for XDP.
     fn xdp(&self) -> Result<&ProgramFd, Error> {
         object::fd(&self.object, self.variant.xdp())
     }
 
     fn attach_tc_in(&mut self, pins: &Pins, nic: (&str, u32)) -> Result<(NicMode, Attachment), Error> {
-        // Loaded where it is needed, which is hardly anywhere.
+        // Loaded on demand, because few interfaces need it.
         let program = object::classifier(&mut self.object, object::TC_IN)?;
         let (hook, attachment) = tc::attach(pins, program, Direction::In, nic, self.hook)?;
         let mode = match hook {
@@ -248,7 +249,7 @@ impl Nics {
         Ok((mode, attachment))
     }
 
-    /// Attaches the program for what an interface sends, if there is one for what it receives. `before` as in
+    /// Attaches the program for sent packets, if there is one for received packets. `before` is the same as in
     /// [`Nics::attach_to`].
     fn transmit(&mut self, pins: &Pins, nic: (&str, u32), state: NicState, before: bool) -> TransmitState {
         let (name, _) = nic;
@@ -265,7 +266,7 @@ impl Nics {
 }
 
 impl XdpMode {
-    /// Modes to try, best first; [`NicMode::Tcx`] stands for that or, where there is no tcx, for clsact.
+    /// Returns the modes to try, best first. [`NicMode::Tcx`] also stands for clsact, where tcx is not available.
     const fn ladder(self) -> &'static [NicMode] {
         match self {
             Self::Auto => &[NicMode::Native, NicMode::Generic, NicMode::Tcx],
@@ -277,7 +278,7 @@ impl XdpMode {
     }
 }
 
-/// Whether any of the interfaces is there. The others may come yet.
+/// Checks that at least one interface exists. Others may appear later.
 pub(super) fn check(interfaces: &Interfaces) -> Result<(), Error> {
     match interfaces.names.first() {
         Some(first) if interfaces.names.iter().all(|name| sys::interface_index(name).is_none()) => {
@@ -301,10 +302,10 @@ fn absent(name: &str) -> NicReport {
     }
 }
 
-/// Interfaces that may have programs, of this process or an earlier one; some may be gone.
+/// Returns the interfaces that may have programs of this process or an earlier one; some may be gone.
 pub(super) fn with_programs(pins: &Pins) -> Result<Vec<String>, Error> {
     let mut names: Vec<_> = pins.nic_pins()?.into_iter().map(|pin| pin.interface).collect();
-    // Filters have no pins. Where there is no such map, or one of another layout, nothing is known of any.
+    // Filters have no pins. Without the map, or with another layout of it, no filters are known.
     let nics = Table::<u32, Nic>::open(pins, ingress_common::map::NICS, sys::Access::Read);
     let nics = nics.and_then(|nics| nics.entries()).unwrap_or_default();
     let have = nics.into_iter().filter(|(_, nic)| nic.mode != NIC_ABOVE);
@@ -314,28 +315,27 @@ pub(super) fn with_programs(pins: &Pins) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Gives each pinned link the name that its interface has now.
+/// Renames each pinned link to the current name of its interface.
 fn rename_pins(pins: &Pins) -> Result<(), Error> {
     let mut moved = Vec::new();
     for pin in pins.nic_pins()? {
-        // What is not a link of an interface that is there is found out about when something is to be attached in its
-        // place.
+        // Other pins are skipped; they are detected when a program is attached in their place.
         let Ok(Some((_, info))) = link::pinned(&pins.nic_pin(&pin)) else { continue };
         let Some(name) = sys::interface_name(info.target).filter(|name| *name != pin.interface) else { continue };
-        // First to a name that no interface can have, for two may have exchanged theirs.
+        // Moved to an impossible interface name first, because two interfaces may have swapped names.
         moved.push((pins.rename(&pin, format!("{} renamed", info.target))?, name));
     }
     moved.into_iter().try_for_each(|(pin, name)| pins.rename(&pin, name).map(drop))
 }
 
-/// Gives each interface an entry in `nic_net`, so that programs need not make any, and puts what was counted for those
-/// that are gone together: an index is not used again.
+/// Creates an entry in `nic_net` for each interface, so that programs need not, and merges the counters of missing
+/// interfaces: an index is not reused.
 fn make_room(maps: &Maps, interfaces: impl Iterator<Item = u32>) -> Result<(), Error> {
     for key in [NIC_OTHER, NIC_GONE] {
         maps.nic_net.ensure(key)?;
     }
     for (index, traffic) in maps.nic_net()? {
-        // Of an interface that is there a program may still count.
+        // For an existing interface, a program may still count.
         if index == NIC_OTHER || index == NIC_GONE || sys::interface_exists(index) {
             continue;
         }
@@ -343,7 +343,7 @@ fn make_room(maps: &Maps, interfaces: impl Iterator<Item = u32>) -> Result<(), E
         maps.nic_net.remove(index)?;
     }
     for index in interfaces {
-        // Where there is no room, programs count under `NIC_OTHER`.
+        // If there is no room, programs count under `NIC_OTHER`.
         let _counted_there = maps.nic_net.ensure(index).is_err();
     }
     Ok(())

@@ -1,5 +1,4 @@
-//! The kernel programs as they are embedded in the binary: creates or adopts their maps and loads them. Attaches
-//! nothing.
+//! The kernel programs embedded in the binary: creates or adopts their maps, and loads them. Nothing is attached here.
 
 use std::thread;
 
@@ -24,34 +23,34 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/in
 pub(super) const TC_IN: &str = "ingress_tc_in";
 pub(super) const TC_OUT: &str = "ingress_tc_out";
 pub(super) const BARE: &str = "ingress_bare";
-/// Read by the programs at every log statement; the verifier removes those above the level.
+/// Read by the programs at every log statement; the verifier removes statements above the level.
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
 
-/// Which of two programs that are there for one purpose: each kernel has one of them.
+/// Variant of the programs for the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
-    /// From [`kernel::FULL`] on.
+    /// For kernels from [`kernel::FULL`] on.
     Full,
-    /// Before. XDP sees frames of one buffer only and rewrites no ports, and sk_lookup is not told by which interface a
-    /// packet came.
+    /// For older kernels. XDP only sees frames of one buffer and rewrites no ports, and sk_lookup does not know the
+    /// interface of a packet.
     Linear,
 }
 
 /// Size of an instruction of a translated program.
 const INSTRUCTION: u32 = 8;
 
-/// Maps that have one entry per host.
+/// Maps with one entry per host.
 const HOST_MAPS: [&str; 3] = [map::HOST_NET, map::HOST_L7, map::HOST_IDS];
 
 // === impl Variant ===
 
 impl Variant {
-    /// That of a kernel; one that does not tell its version is taken for a late one.
+    /// Returns the variant for a kernel; an unknown version counts as recent.
     pub(super) fn of(version: Option<KernelVersion>) -> Self {
         if version.is_some_and(|version| version < kernel::FULL) { Self::Linear } else { Self::Full }
     }
 
-    /// The program for XDP.
+    /// Returns the name of the XDP program.
     pub(super) const fn xdp(self) -> &'static str {
         match self {
             Self::Full => "ingress_xdp",
@@ -59,7 +58,7 @@ impl Variant {
         }
     }
 
-    /// The program for sk_lookup.
+    /// Returns the name of the sk_lookup program.
     pub(super) const fn lookup(self) -> &'static str {
         match self {
             Self::Full => "ingress_lookup",
@@ -72,8 +71,8 @@ pub(super) const fn is_stub() -> bool {
     OBJECT.is_empty()
 }
 
-/// Creates the maps that are not pinned yet; loads no program. `hosts` is the capacity of the host maps. Pinned maps
-/// keep theirs.
+/// Creates maps that are not pinned yet; loads no program. `hosts` is the capacity of new host maps; pinned maps keep
+/// theirs.
 pub(super) fn open(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
     loader.override_global(LOG_LEVEL, if log { &u8::MAX } else { &0 }, true);
@@ -88,15 +87,15 @@ pub(super) fn open(pins: &Pins, hosts: u32, log: bool) -> Result<Ebpf, Error> {
     })
 }
 
-/// Loads programs side by side: the verifier takes most of a start, in which a node whose process has died serves
-/// nobody. What the kernel refuses is left to [`loaded`], which says why.
+/// Loads programs in parallel. The verifier takes most of the startup time, during which a node may have no serving
+/// process. Errors are left to [`loaded`], which returns them.
 pub(super) fn load_programs(object: &mut Ebpf, names: [&str; 3]) {
     thread::scope(|scope| {
         for (_, program) in object.programs_mut().filter(|(name, _)| names.contains(name)) {
             let load = || {
                 let _is_asked_again = load_program(program).is_err();
             };
-            // Where there is no thread to be had, it is loaded when it is asked for.
+            // If no thread can be started, the program is loaded on demand.
             let _waits = thread::Builder::new().spawn_scoped(scope, load).is_err();
         }
     });
@@ -111,7 +110,7 @@ fn load_program(program: &mut Program) -> Result<(), ProgramError> {
     }
 }
 
-/// A program, which is loaded if that has not been done.
+/// Returns a program, and loads it if necessary.
 pub(super) fn loaded<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Program, Error> {
     let refused = |source| refused(name, source);
     let program = object.program_mut(name).ok_or(ProgramError::NotLoaded).map_err(refused)?;
@@ -121,7 +120,7 @@ pub(super) fn loaded<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a
     Ok(program)
 }
 
-/// The descriptor of a program, which is [`loaded`], and what the kernel says of it.
+/// Returns the descriptor of a program ([`loaded`] if necessary), and a report from the kernel's info.
 pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&'a ProgramFd, ProgramReport), Error> {
     let program = loaded(object, name)?;
     let info = program.info().ok();
@@ -133,13 +132,13 @@ pub(super) fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<(&
     Ok((program.fd().map_err(|source| refused(name, source))?, report))
 }
 
-/// The descriptor of a program that is loaded already.
+/// Returns the descriptor of a program that is already loaded.
 pub(super) fn fd<'a>(object: &'a Ebpf, name: &'static str) -> Result<&'a ProgramFd, Error> {
     let program = object.program(name).ok_or(ProgramError::NotLoaded);
     program.and_then(Program::fd).map_err(|source| refused(name, source))
 }
 
-/// A program for packets of the stack, which is [`loaded`], to attach it.
+/// Returns a tc program ([`loaded`] if necessary), to attach it.
 pub(super) fn classifier<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, Error> {
     <&mut SchedClassifier>::try_from(loaded(object, name)?).map_err(|source| refused(name, source))
 }
@@ -151,7 +150,7 @@ pub(super) fn refused(program: &'static str, source: ProgramError) -> Error {
     Error::Program { program, source: Box::new(source) }
 }
 
-/// The capacity of the host maps if they are pinned already.
+/// Returns the capacity of the host maps if they are already pinned.
 pub(super) fn pinned_hosts(pins: &Pins) -> Result<Option<u32>, Error> {
     let mut capacity = None;
     for name in HOST_MAPS {

@@ -1,4 +1,4 @@
-//! What to open and what to steer, as the caller asks for it.
+//! Options of the datapath, and the ports to steer.
 
 use std::path::PathBuf;
 
@@ -6,58 +6,55 @@ use ingress_common::map::HOSTS_DEFAULT;
 
 use super::TcHook;
 
-/// Where pins go unless `--bpffs` says otherwise.
+/// Default directory of the pins, see `--bpffs`.
 pub const BPFFS: &str = "/sys/fs/bpf/xdp-ingress";
 
-/// What to open.
+/// Options of [`super::Datapath::open`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Directory of the pins, on a BPF file system; made if it is not there. Default [`BPFFS`].
+    /// Directory of the pins, on a BPF file system; created if missing. Default [`BPFFS`].
     pub bpffs: PathBuf,
     /// Interfaces to attach to. Links of other interfaces below the same `bpffs` are removed.
     pub interfaces: Interfaces,
     pub xdp_mode: XdpMode,
-    /// Where programs for packets of the stack are attached. `None`, the default: by tcx where the kernel has it, else
-    /// by clsact.
+    /// Hook of the tc programs. `None`, the default, uses tcx if the kernel has it, else clsact.
     pub tc_hook: Option<TcHook>,
     /// Whether sk_lookup delivers connections to the listeners. Default `true`.
     pub lookup: bool,
-    /// Whether ports are going to be rewritten ([`SteeredPort::rewritten`]), for which the kernel may be too old. Default
-    /// `false`.
+    /// Whether ports will be rewritten ([`SteeredPort::rewritten`]), which requires a newer kernel. Default `false`.
     pub rewrites: bool,
-    /// Number of host ids, host 0 included; 128 bytes and 32 per CPU each. Maps that are pinned keep their own
+    /// Number of host ids, including host 0; 64 bytes and 32 per CPU each. Pinned maps keep their own capacity
     /// ([`super::Report::host_capacity`]). Default [`HOSTS_DEFAULT`].
     pub host_capacity: u32,
-    /// Whether the programs log what they decide ([`super::Datapath::debug_log`]). Costs about 1 µs per new connection.
+    /// Whether the programs log their decisions ([`super::Datapath::debug_log`]). Costs about 1 µs per new connection.
     /// Default `false`.
     pub debug_log: bool,
-    /// Whether to load what [`super::TestProgram`] names, too. Default `false`.
+    /// Whether to load the extra programs of [`super::TestProgram`]. Default `false`.
     pub measure: bool,
 }
 
-/// Interfaces that are to have the programs.
+/// Interfaces for the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Interfaces {
     pub names: Vec<String>,
-    /// Indices of interfaces above those, which the stack takes packets for that it has received by them: a bond above
-    /// its ports. They get no program; who looks up a connection of theirs knows that XDP has seen it.
+    /// Indices of interfaces above those, on which the stack delivers packets received below: a bond above its ports.
+    /// They get no program; lookups of their connections assume that XDP has seen the packets.
     pub above: Vec<u32>,
 }
 
-/// How the packets that an interface receives are seen.
+/// Hook for the packets received by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XdpMode {
-    /// By XDP in the driver where it can be, else in the stack, else by tc. Where somebody else's XDP program is: by
-    /// tc.
+    /// Prefer XDP in the driver, then XDP in the stack, then tc. Next to a foreign XDP program, use tc.
     #[default]
     Auto,
-    /// By XDP in the driver, or not at all.
+    /// XDP in the driver, or no program.
     Native,
-    /// By XDP in the stack, after the packet has its `sk_buff`; works with every driver, slower.
+    /// XDP in the stack, after the allocation of the `sk_buff`; works with every driver, slower.
     Generic,
-    /// By tc, whoever has XDP; works with every driver, and sees what was merged on its way (GRO) as one packet.
+    /// A tc program, independent of any XDP program; works with every driver, and sees packets merged by GRO as one.
     Tcx,
-    /// Not at all: links that are there are removed. sk_lookup still delivers, by its default rule.
+    /// No program: existing links are removed. sk_lookup still delivers, by its default rule.
     Off,
 }
 
@@ -65,24 +62,24 @@ pub enum XdpMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteeredPort {
     pub port: u16,
-    /// [`ingress_common::flow::PROTO_TCP`] or [`ingress_common::flow::PROTO_UDP`].
+    /// Protocol, [`ingress_common::flow::PROTO_TCP`] or [`ingress_common::flow::PROTO_UDP`].
     pub proto: u8,
-    /// The port's slots are `first_slot .. first_slot + workers`.
+    /// First slot of the port; its slots are `first_slot .. first_slot + workers`.
     pub first_slot: u32,
-    /// 0 counts packets and steers nothing.
+    /// Number of workers; 0 counts packets and steers nothing.
     pub workers: u32,
-    /// Bits of `ingress_common::steer::PORT_*`; `PORT_DENIES` and `PORT_LIMITS_*` follow from
-    /// the deny list and the limits, whatever stands here.
+    /// Bits of `ingress_common::steer::PORT_*`. The values of `PORT_DENIES` and `PORT_LIMITS_*` are ignored; they
+    /// follow from the deny list and the limits.
     pub flags: u16,
-    /// The port that packets for this one get on their way in, and lose on their way out, by interfaces that have the
-    /// programs for both; nobody else's. TCP alone. `None`: packets stay as they are.
+    /// Port that replaces this one in received packets, and is replaced by it in sent ones, on interfaces with both
+    /// programs. Must not be used by another port; TCP only. `None` leaves packets unchanged.
     pub rewritten: Option<u16>,
 }
 
 // === impl SteeredPort ===
 
 impl SteeredPort {
-    /// How many of the [`ingress_common::map::PORTS_MAX`] entries it takes.
+    /// Returns the number of entries used out of [`ingress_common::map::PORTS_MAX`].
     #[must_use]
     pub const fn entries(&self) -> usize {
         if self.rewritten.is_some() { 2 } else { 1 }

@@ -1,13 +1,13 @@
-//! Where maps, links and process marks live in the BPF file system, and who may change them at one time.
+//! Paths of maps, links and process marks in the BPF file system, and the lock for changes to them.
 //!
 //! ```text
-//! <bpffs>/v1/            locked (flock) while a process changes what is below
+//! <bpffs>/v1/            locked (flock) during changes below
 //!   maps/<name>          survive every process
 //!   links/xdp-<if>       one per interface with the program
 //!   links/tc-in-<if>     one per interface with the program for packets of the stack, from Linux 6.6 on
-//!   links/tc-out-<if>    as many as both, from Linux 6.6 on
+//!   links/tc-out-<if>    one per interface with either of these, from Linux 6.6 on
 //!   links/lookup         sk_lookup of this network namespace
-//!   epochs/<n>/          locked by process n as long as it lives, whatever way it ends
+//!   epochs/<n>/          locked by process n until it ends, even by a crash
 //! ```
 
 use std::{
@@ -21,7 +21,7 @@ use ingress_common::map;
 
 use super::error::Error;
 
-/// Every map this version pins.
+/// All maps pinned by this version.
 pub(super) const MAPS: &[&str] = &[
     map::PORTS,
     map::NODE_ADDRS,
@@ -56,7 +56,7 @@ pub(super) struct Pins {
     base: PathBuf,
 }
 
-/// What a pinned link of an interface is for.
+/// Purpose of a pinned interface link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NicLink {
     Xdp,
@@ -68,21 +68,21 @@ pub(super) enum NicLink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NicPin {
     pub(super) kind: NicLink,
-    /// The name under which it is pinned, which the interface may have no longer.
+    /// Name under which the link is pinned; the interface may have been renamed since.
     pub(super) interface: String,
 }
 
-/// A directory whose lock (flock) is held: the right to change pins, or the mark of a living process. Given back on
-/// drop, and by the kernel when the process ends.
+/// A locked directory (flock): the right to change pins, or the mark of a living process. The lock is released on drop,
+/// and by the kernel when the process ends.
 ///
-/// Unlocked explicitly: a child that this process has forked and that has not yet executed its program shares the open
-/// file, and closing ours alone would leave the lock with it.
+/// The release is explicit: a forked child that has not yet called exec shares the open file, and would keep the lock
+/// if we only closed ours.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // What cannot be unlocked is given back when the file closes.
+        // If the unlock fails, closing the file releases the lock.
         let _closes = self.0.unlock().is_err();
     }
 }
@@ -108,7 +108,7 @@ impl Pins {
         Self { bpffs: bpffs.to_owned(), base: bpffs.join(map::LAYOUT) }
     }
 
-    /// Makes the directories, readable for their owner only.
+    /// Creates the directories, readable by their owner only.
     pub(super) fn create(&self) -> Result<(), Error> {
         for directory in [self.maps(), self.links(), self.epochs()] {
             DirBuilder::new()
@@ -124,14 +124,14 @@ impl Pins {
         self.base.is_dir()
     }
 
-    /// Waits until no other process changes the pins. Holders keep the lock for milliseconds, or as long as the verifier
-    /// takes for the programs of one that starts, a driver to take a program, or a long deny list to change.
+    /// Waits until no other process changes the pins. Holders keep the lock for milliseconds. Longer waits are possible
+    /// while a starting process verifies its programs, a driver attaches a program, or a long deny list changes.
     pub(super) fn lock(&self) -> Result<Lock, Error> {
         let locked = File::open(&self.base).and_then(|base| base.lock().map(|()| Lock(base)));
         locked.map_err(|source| Error::kernel("lock", self.base.display().to_string(), source))
     }
 
-    /// [`Pins::lock`] without waiting; `None` if another process has the lock.
+    /// Same as [`Pins::lock`], without waiting; `None` if another process has the lock.
     pub(super) fn try_lock(&self) -> Option<Lock> {
         let base = File::open(&self.base).ok()?;
         base.try_lock().ok()?;
@@ -158,7 +158,7 @@ impl Pins {
         self.nic_link(NicLink::TcOut, interface)
     }
 
-    /// Every pinned link of an interface: those of XDP, of what is received by tc, of what is sent.
+    /// Returns every pinned interface link: those of XDP, of tc for received packets, and of tc for sent packets.
     pub(super) fn nic_pins(&self) -> Result<Vec<NicPin>, Error> {
         let names = names(&self.links())?;
         let of = |kind: NicLink| {
@@ -172,8 +172,7 @@ impl Pins {
         self.nic_link(*kind, interface)
     }
 
-    /// Pins the same link under the name of another interface, in place of what may be pinned there, and returns that
-    /// pin.
+    /// Renames the pin of a link to another interface, replacing an existing pin, and returns the new pin.
     pub(super) fn rename(&self, pin: &NicPin, interface: String) -> Result<NicPin, Error> {
         let (from, renamed) = (self.nic_pin(pin), NicPin { interface, ..pin.clone() });
         fs::rename(&from, self.nic_pin(&renamed))
@@ -181,13 +180,13 @@ impl Pins {
         Ok(renamed)
     }
 
-    /// The kernel reserves dots in the names of pins, which names of interfaces may have (`eth0.100`); these have no
+    /// Replaces dots, which the kernel reserves in pin names. Names of interfaces may contain dots (`eth0.100`), but no
     /// colons.
     fn nic_link(&self, kind: NicLink, interface: &str) -> PathBuf {
         self.links().join(format!("{}{}", kind.prefix(), interface.replace('.', ":")))
     }
 
-    /// Marks this process as living.
+    /// Marks this process as alive.
     pub(super) fn live(&self, epoch: u32) -> Result<Lock, Error> {
         let path = self.epoch(epoch);
         let marked = DirBuilder::new()
@@ -199,7 +198,7 @@ impl Pins {
         marked.map_err(|source| Error::kernel("lock", path.display().to_string(), source))
     }
 
-    /// Whether the process of `epoch` lives. One that cannot be asked about counts as living: its flows are spared.
+    /// Returns whether the process of `epoch` is alive. If the check fails, it counts as alive: its flows are kept.
     pub(super) fn is_live(&self, epoch: u32) -> bool {
         match File::open(self.epoch(epoch)) {
             Ok(mark) => mark.try_lock().map(|()| drop(Lock(mark))).is_err(),
@@ -207,7 +206,7 @@ impl Pins {
         }
     }
 
-    /// All epochs whose process lives; the marks of the others are removed.
+    /// Returns the epochs of all living processes, and removes the marks of others.
     pub(super) fn live_epochs(&self) -> Result<Vec<u32>, Error> {
         let mut live = Vec::new();
         for epoch in names(&self.epochs())?.iter().filter_map(|name| name.parse().ok()) {
@@ -220,8 +219,8 @@ impl Pins {
         Ok(live)
     }
 
-    /// Removes every pin, links of interfaces first and the lookup link after them, then maps and directories. Returns
-    /// what was there.
+    /// Removes every pin: links of interfaces first, the lookup link after them, then maps and directories. Returns the
+    /// removed paths.
     pub(super) fn remove_all(&self) -> Result<Vec<String>, Error> {
         let mut removed = Vec::new();
         let mut take = |path: PathBuf, remover: fn(&Path) -> Result<bool, Error>| -> Result<(), Error> {
@@ -243,7 +242,7 @@ impl Pins {
         for directory in [self.maps(), self.links(), self.epochs(), self.base.clone()] {
             take(directory, remove_dir)?;
         }
-        // Not ours to insist on: a mount point, or another layout beside this one.
+        // The directory may be a mount point, or contain another layout, so a failure is ignored.
         let _kept = fs::remove_dir(&self.bpffs).is_err();
         Ok(removed)
     }
@@ -265,12 +264,12 @@ impl Pins {
     }
 }
 
-/// Removes a pinned map or link; `false` if it was not there.
+/// Removes a pinned map or link; `false` if it did not exist.
 pub(super) fn remove_pin(path: &Path) -> Result<bool, Error> {
     removed(path, fs::remove_file(path))
 }
 
-/// Removes an empty directory; `false` if it was not there.
+/// Removes an empty directory; `false` if it did not exist.
 fn remove_dir(path: &Path) -> Result<bool, Error> {
     removed(path, fs::remove_dir(path))
 }

@@ -1,4 +1,4 @@
-//! Finds out whether this machine and process can run the datapath, without changing anything.
+//! Checks whether this machine and process can run the datapath, without changing anything.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use aya::programs::ProgramType;
 
 use super::{error::Missing, kernel, object, sys};
 
-/// What the datapath needs and does not find; empty if it can run with its pins below `bpffs`.
+/// Returns the unmet requirements of the datapath; empty if it can run with its pins below `bpffs`.
 #[must_use]
 pub fn probe(bpffs: &Path) -> Vec<Missing> {
     let mut missing = Vec::new();
@@ -19,12 +19,13 @@ pub fn probe(bpffs: &Path) -> Vec<Missing> {
     missing.extend(age());
     let capabilities = capabilities();
     missing.extend(capabilities.iter().cloned());
-    // Without the capabilities the kernel refuses every probe, and each refusal would be named as a lack of its own.
+    // Without the capabilities, the kernel refuses every probe, and each refusal would be reported as a missing
+    // feature.
     if capabilities.is_empty() {
         for (kind, name) in [(ProgramType::Xdp, "xdp"), (ProgramType::SkLookup, "sk_lookup")] {
             match aya::sys::is_program_supported(kind) {
                 Ok(true) => {}
-                // That is no lack of the kernel's; whoever makes the maps is told what to do about it.
+                // Not a missing feature; the error at the creation of maps explains it.
                 Err(error) if kernel::lacks_locked_memory(&error) => {}
                 Ok(false) | Err(_) => missing.push(Missing::ProgramType(name)),
             }
@@ -37,20 +38,20 @@ pub fn probe(bpffs: &Path) -> Vec<Missing> {
     missing
 }
 
-/// That the kernel is too old.
+/// Checks the minimum kernel version.
 fn age() -> Option<Missing> {
     let is_older = kernel::running()? < kernel::OLDEST;
     is_older.then(|| Missing::Kernel { running: kernel::release(), needed: kernel::OLDEST_TEXT })
 }
 
-/// What rewriting ports needs besides.
+/// Checks the additional requirements of `--steer rewrite`.
 pub(super) fn rewriting() -> Option<Missing> {
     let is_older = kernel::running()? < kernel::FULL;
     is_older.then(|| Missing::Rewriting { running: kernel::release(), needed: kernel::FULL_TEXT })
 }
 
-/// The capabilities that are not in the effective set. `CAP_SYS_ADMIN` stands for the other two of bpf(2) (kernel commit
-/// 2c78ee898d8f).
+/// Returns the capabilities missing from the effective set. `CAP_SYS_ADMIN` replaces the other two of bpf(2) (kernel
+/// commit 2c78ee898d8f).
 fn capabilities() -> Vec<Missing> {
     const SYS_ADMIN: u32 = 21;
     const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
@@ -62,7 +63,7 @@ fn capabilities() -> Vec<Missing> {
     NEEDED.iter().filter(|(bit, _)| lacks(*bit)).map(|(_, name)| Missing::Capability(name)).collect()
 }
 
-/// The nearest directory above the pins that exists must lie on a BPF file system.
+/// Checks that the nearest existing directory above the pins is on a BPF file system.
 fn file_system(bpffs: &Path) -> Option<Missing> {
     let existing = bpffs.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     match sys::is_bpffs(existing) {
@@ -71,7 +72,7 @@ fn file_system(bpffs: &Path) -> Option<Missing> {
     }
 }
 
-/// Where a BPF file system would be mounted for pins at `bpffs`.
+/// Returns the expected mount point of a BPF file system for pins at `bpffs`.
 fn mount_point(bpffs: &Path) -> PathBuf {
     const USUAL: &str = "/sys/fs/bpf";
     if bpffs.starts_with(USUAL) { PathBuf::from(USUAL) } else { bpffs.to_owned() }

@@ -1,4 +1,4 @@
-//! What [`super::Datapath::open`] found and did, and what became of each interface.
+//! The report of [`super::Datapath::open`], and the state of each interface.
 
 use std::sync::Arc;
 
@@ -6,86 +6,86 @@ use ingress_common::steer::{NIC_CLSACT, NIC_GENERIC, NIC_NATIVE, NIC_TCX};
 
 use super::Error;
 
-/// How the packets that an interface receives are seen.
+/// Hook for the packets received by an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicMode {
-    /// By XDP in the driver.
+    /// XDP in the driver.
     Native,
-    /// By XDP in the stack, before anything else there.
+    /// XDP in the stack, before all other processing there.
     Generic,
-    /// By tcx, before the programs of others; from Linux 6.6 on.
+    /// A tcx link, before other programs; from Linux 6.6 on.
     Tcx,
-    /// By a filter of the qdisc `clsact`.
+    /// A filter of the qdisc `clsact`.
     Clsact,
 }
 
-/// What became of the packets that one interface receives.
+/// State of the hook for received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicState {
     Attached {
         mode: NicMode,
         attachment: Attachment,
     },
-    /// The kernel refused every mode that might have been. Packets of this interface are not counted, and nobody is
-    /// denied; sk_lookup delivers by its default rule.
+    /// The kernel refused every mode. Packets of this interface are not counted, and denials do not apply; sk_lookup
+    /// delivers by its default rule.
     Failed,
-    /// There is no interface of this name now.
+    /// No interface has this name at the moment.
     Absent,
     Off,
 }
 
-/// What became of the packets that an interface sends.
+/// State of the hook for sent packets.
 #[derive(Clone, Debug)]
 pub enum TransmitState {
-    /// They are counted, and what rewritten ports send gets back the port that clients know.
+    /// The packets are counted, and packets from rewritten ports get back the public port.
     Attached { hook: TcHook, attachment: Attachment },
-    /// They are not, or no longer exactly: the kernel refused something. No port is rewritten in what the interface
-    /// receives; nothing else depends on it.
+    /// The kernel refused an operation: packets are not counted, or no longer exactly. Ports are not rewritten on this
+    /// interface; other functions are not affected.
     Failed(Arc<Error>),
-    /// They are not, for neither are those that it receives ([`NicState`]).
+    /// Not attached, because the hook for received packets is not either ([`NicState`]).
     Off,
 }
 
-/// Where programs for packets of the stack are attached: `ingress_tc_out` and, where XDP cannot be, `ingress_tc_in`.
+/// Hook of the tc programs: `ingress_tc_out` and, if XDP cannot be attached, `ingress_tc_in`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcHook {
-    /// By a pinned link, before the programs of others; from Linux 6.6 on.
+    /// A pinned link, before other programs; from Linux 6.6 on.
     Tcx,
-    /// By a filter of the qdisc `clsact`.
+    /// A filter of the qdisc `clsact`.
     Clsact,
 }
 
-/// Whether a link was there before.
+/// Origin of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
     Created,
-    /// The link is an earlier process's; its program was replaced in place.
+    /// A link of an earlier process; its program was replaced in place.
     Adopted,
 }
 
-/// What [`super::Datapath::open`] found and did.
+/// Result of [`super::Datapath::open`].
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Number of this process on this node.
     pub epoch: u32,
-    /// Whether an earlier process still lives and drains.
+    /// Whether an earlier process is still alive and drains.
     pub has_predecessor: bool,
     pub interfaces: Vec<NicReport>,
     /// `None` if [`super::Options::lookup`] is off.
     pub lookup: Option<Attachment>,
-    /// Number of host ids there are: the pinned maps', which may differ from [`super::Options::host_capacity`].
+    /// Actual number of host ids: that of the pinned maps, which may differ from [`super::Options::host_capacity`].
     pub host_capacity: u32,
     pub programs: Vec<ProgramReport>,
 }
 
-/// One of the interfaces that are to have programs.
+/// An interface selected for programs.
 #[derive(Clone, Debug)]
 pub struct NicReport {
     pub name: String,
-    /// The kernel's number for it; 0 if it is absent.
+    /// Index of the interface; 0 if absent.
     pub index: u32,
     pub state: NicState,
-    /// Why it is in no better mode: what the kernel said to each, best first.
+    /// Errors of better modes, best first.
     pub refusals: Vec<Arc<Error>>,
     pub transmit: TransmitState,
 }
@@ -93,9 +93,10 @@ pub struct NicReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramReport {
     pub name: &'static str,
-    /// Instructions the verifier walked, of a million it would; `None` before kernel 5.16 (commit aba64c7da983).
+    /// Number of instructions the verifier processed, out of a maximum of a million; `None` before kernel 5.16 (commit
+    /// aba64c7da983).
     pub verified_instructions: Option<u32>,
-    /// Instructions of the program as the kernel keeps it, without dead code; `None` for a user that may not read it.
+    /// Number of instructions in the kernel, without dead code; `None` without permission to read it.
     pub translated_instructions: Option<u32>,
 }
 
@@ -111,7 +112,7 @@ impl NicMode {
         }
     }
 
-    /// The mode as it stands in the map `nics`; `None` for one of another version, and for an interface above others.
+    /// Returns the mode for a value of the map `nics`; `None` for another version, and for an interface above others.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
         match code {
@@ -123,7 +124,7 @@ impl NicMode {
         }
     }
 
-    /// A word for tools.
+    /// Returns the name for tools.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -136,7 +137,7 @@ impl NicMode {
 }
 
 impl NicState {
-    /// A word for tools.
+    /// Returns the name for tools.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -154,7 +155,7 @@ impl NicState {
 }
 
 impl NicReport {
-    /// Whether somebody else's XDP program keeps ours away.
+    /// Returns whether a foreign XDP program prevents ours.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.refusals.iter().any(|refusal| matches!(**refusal, Error::Busy { .. }))
@@ -162,7 +163,7 @@ impl NicReport {
 }
 
 impl TransmitState {
-    /// A word for tools.
+    /// Returns the name for tools.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The system calls of bpf(2) that aya does not offer: links without netlink fallback and with update in place for
-//! every program type, typed access to pinned maps through a shared reference, memory-mapped arrays. Knows no policy.
+//! System calls of bpf(2) that aya does not offer: links without netlink fallback and with update in place for every
+//! program type, typed access to pinned maps through a shared reference, memory-mapped arrays. Contains no policy.
 
 use std::{
     ffi::{CStr, CString},
@@ -20,19 +20,19 @@ use nix::{
     time::ClockId,
 };
 
-/// What a link is attached to, in the numbers of `enum bpf_attach_type`.
+/// Attachment type of a link, as in `enum bpf_attach_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum AttachType {
     SkLookup = 36,
     Xdp = 37,
-    /// From Linux 6.6 on (kernel commit e420bed02507); before, and without `CONFIG_NET_XGRESS`, links to it are EINVAL.
+    /// From Linux 6.6 on (kernel commit e420bed02507); before, and without `CONFIG_NET_XGRESS`, such links give EINVAL.
     TcxIngress = 46,
-    /// As `TcxIngress`.
+    /// Same requirements as `TcxIngress`.
     TcxEgress = 47,
 }
 
-/// `struct bpf_link_info` as far as it is used.
+/// The used part of `struct bpf_link_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct LinkInfo {
@@ -40,13 +40,13 @@ pub(super) struct LinkInfo {
     pub id: u32,
     pub prog_id: u32,
     pad: u32,
-    /// XDP, tcx: interface index, 0 once the device is gone. sk_lookup: inode of the network namespace, 0 once it is
+    /// XDP, tcx: interface index, 0 once the device is gone. sk_lookup: inode of the network namespace, 0 once that is
     /// gone.
     pub target: u32,
     rest: [u32; 11],
 }
 
-/// `struct bpf_map_info` as far as it is used.
+/// The used part of `struct bpf_map_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct MapInfo {
@@ -120,7 +120,7 @@ struct LinkUpdate {
     old_prog_fd: u32,
 }
 
-/// The kind of map whose places are keys, `BPF_MAP_TYPE_LPM_TRIE`.
+/// Type of maps with keys as batch positions, `BPF_MAP_TYPE_LPM_TRIE`.
 pub(super) const LPM_TRIE: u32 = 11;
 
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
@@ -135,7 +135,7 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
-/// What the kernel says, by a number of its own that no libc knows, where a kind of map has no command of a batch.
+/// Internal error number of the kernel, unknown to libc, for map types without batch commands.
 pub(super) const ENOTSUPP: i32 = 524;
 
 /// `BPF_F_RDONLY`.
@@ -144,9 +144,9 @@ const READ_ONLY: u32 = 1 << 3;
 /// Calls bpf(2).
 ///
 /// # Safety
-/// Every address in `attr` must be valid for what `command` does with it.
+/// Every address in `attr` must be valid for the accesses of `command`.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<RawFd> {
-    // SAFETY: `attr` is valid for reads and writes of its size; addresses in it are the caller's promise.
+    // SAFETY: `attr` is valid for reads and writes of its size; the caller guarantees the addresses in it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
@@ -159,9 +159,9 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// A fresh descriptor that a successful bpf(2) call returned.
+/// Wraps a new descriptor returned by a successful bpf(2) call.
 fn owned(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just created the descriptor for this process and nobody else knows it.
+    // SAFETY: the kernel has just created the descriptor for this process, and no other code knows it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -171,7 +171,7 @@ fn c_path(path: &Path) -> io::Result<CString> {
 
 // === maps ===
 
-/// The value under `key`, written to `value` (of all CPUs for a per-CPU map); `false` if there is none.
+/// Reads the value under `key` into `value` (of all CPUs for a per-CPU map); `false` if there is none.
 pub(super) fn lookup<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &mut [V]) -> io::Result<bool> {
     let mut attr =
         Element { map_fd: raw(map), pad: 0, key: address(key), value: address(value.as_mut_ptr()), flags: 0 };
@@ -190,7 +190,7 @@ pub(super) fn update<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &[V]) 
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
 }
 
-/// Removes `key`; `false` if it was not there.
+/// Removes `key`; `false` if it did not exist.
 pub(super) fn delete<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
     let mut attr = Element { map_fd: raw(map), pad: 0, key: address(key), value: 0, flags: 0 };
     // SAFETY: as in `lookup`.
@@ -201,19 +201,19 @@ pub(super) fn delete<K: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<bool> {
     }
 }
 
-/// One step through a map.
+/// One step of an iteration over a map.
 pub(super) struct Step<T> {
-    /// Elements written.
+    /// Number of elements written.
     pub count: usize,
-    /// Where to go on; `None` at the end.
+    /// Position of the next step; `None` at the end.
     pub next: Option<T>,
 }
 
-/// The key that comes after `from`, or the first one; `None` at the end. Hashes and tries begin again where `from` has
-/// gone.
+/// Returns the key after `from`, or the first one; `None` at the end. Hashes and tries start over if `from` was
+/// removed.
 pub(super) fn next_key<K: Pod + Default>(map: BorrowedFd<'_>, from: Option<&K>) -> io::Result<Option<K>> {
     let mut next = K::default();
-    // The next key goes where a value would.
+    // The next key is written to the place of a value.
     let mut attr = Element {
         map_fd: raw(map),
         pad: 0,
@@ -230,10 +230,10 @@ pub(super) fn next_key<K: Pod + Default>(map: BorrowedFd<'_>, from: Option<&K>) 
 }
 
 /// Reads the next elements after `from` (kernel commit cb4d03ab499d for hashes and arrays; per-CPU arrays and tries
-/// have it from Linux 5.13 on, f008d732ab18, and say [`ENOTSUPP`] before).
+/// support it from Linux 5.13 on, f008d732ab18, and give [`ENOTSUPP`] before).
 ///
-/// `values` holds `per_key` values for each key. `T` is what the kernel says of a place in a map of this kind: 4 bytes
-/// for arrays and hashes, a key for tries.
+/// `values` has room for `per_key` values per key. `T` is the position type of this kind of map: 4 bytes for arrays and
+/// hashes, a key for tries.
 pub(super) fn lookup_batch<K: Pod, V: Pod, T: Pod + Default>(
     map: BorrowedFd<'_>,
     from: Option<T>,
@@ -253,8 +253,8 @@ pub(super) fn lookup_batch<K: Pod, V: Pod, T: Pod + Default>(
         element_flags: 0,
         flags: 0,
     };
-    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; `table` checks at
-    // construction that the map is of the kind by which it names `T`.
+    // SAFETY: key and value sizes as in `lookup`; both buffers hold `count` elements; `table` checks at construction
+    // that the kind of the map corresponds to `T`.
     let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attr) };
     let count = usize::try_from(attr.count).unwrap_or(0);
     match result {
@@ -264,23 +264,22 @@ pub(super) fn lookup_batch<K: Pod, V: Pod, T: Pod + Default>(
     }
 }
 
-/// What the kernel says of a map or link.
+/// Returns the kernel's info about a map or link.
 pub(super) fn info<T: Pod + Default>(fd: BorrowedFd<'_>) -> io::Result<T> {
     let mut info = T::default();
     let mut attr =
         Info { fd: raw(fd), length: u32::try_from(size_of::<T>()).unwrap_or(0), info: address(&raw mut info) };
-    // SAFETY: `info` has the length that `attr` says, and the kernel writes no more than that.
+    // SAFETY: `info` has the length given in `attr`, and the kernel writes no more than that.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info)
 }
 
 // === pins and links ===
 
-/// What a pin is opened for.
+/// Access mode of an opened pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Maps only: the kernel refuses every change through such a descriptor (kernel commit 6e71b04a8224), and `mmap` as
-    /// well.
+    /// Maps only: the kernel refuses changes through such a descriptor (kernel commit 6e71b04a8224), and also `mmap`.
     Read,
     Write,
 }
@@ -317,14 +316,14 @@ pub(super) fn link_create(
     unsafe { bpf(LINK_CREATE, &mut attr) }.map(owned)
 }
 
-/// Replaces the program of a link in one step: no packet passes without a program.
+/// Replaces the program of a link atomically: no packet passes without a program.
 pub(super) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = LinkUpdate { link_fd: raw(link), new_prog_fd: raw(program), flags: 0, old_prog_fd: 0 };
     // SAFETY: `attr` holds no addresses.
     unsafe { bpf(LINK_UPDATE, &mut attr) }.map(drop)
 }
 
-/// Takes the program of a link off at once; the end of the last descriptor or pin does so some time later.
+/// Detaches the program of a link at once; closing the last descriptor or pin only does so some time later.
 pub(super) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = LinkDetach { link_fd: raw(link) };
     // SAFETY: `attr` holds no addresses.
@@ -333,7 +332,7 @@ pub(super) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
 
 // === memory ===
 
-/// A memory-mapped array, shared with the kernel, for as long as this value lives.
+/// A memory-mapped array, shared with the kernel, for the lifetime of this value.
 #[derive(Debug)]
 pub(super) struct Mapping<T> {
     start: NonNull<T>,
@@ -341,28 +340,29 @@ pub(super) struct Mapping<T> {
     bytes: usize,
 }
 
-// SAFETY: the mapping is plain shared memory; `as_slice` is the only access and gives `&T`, so that `T: Sync` decides.
+// SAFETY: the mapping is plain shared memory; `as_slice` is the only access and gives `&T`, so `T: Sync` decides.
 unsafe impl<T: Sync> Send for Mapping<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Mapping<T> {}
 
-/// Types that other processes and the kernel may change under a shared reference.
+/// Types that other processes and the kernel may change behind a shared reference.
 ///
 /// # Safety
-/// Made of atomic integers only, any bit pattern valid, size a multiple of 8 (the stride of array maps).
+/// The type must consist of atomic integers only, be valid for any bit pattern, and have a size that is a multiple of 8
+/// (the stride of array maps).
 pub(super) unsafe trait SharedCell: Sync {}
 
-// SAFETY: `repr(C)`, seven `AtomicU64`s and one; 64 bytes (asserted beside the type).
+// SAFETY: `repr(C)`, eight `AtomicU64`s; 64 bytes (asserted beside the type).
 unsafe impl SharedCell for ingress_common::HostL7Cell {}
 // SAFETY: `repr(C)`, three `AtomicU64`s; 24 bytes (asserted beside the type).
 unsafe impl SharedCell for ingress_common::WorkerCell {}
 
 impl<T: SharedCell> Mapping<T> {
-    /// Maps the first `length` values of an array map made with `BPF_F_MMAPABLE` (kernel commit fc9702273e2e).
+    /// Maps the first `length` values of an array map created with `BPF_F_MMAPABLE` (kernel commit fc9702273e2e).
     pub(super) fn new(map: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let bytes = length * size_of::<T>();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel touches no existing memory.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
@@ -387,40 +387,40 @@ impl<T: SharedCell> Mapping<T> {
 
 impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `new` mapped; the borrow checker shows that no slice of it is left.
+        // SAFETY: exactly the range that `new` mapped; the borrow checker ensures that no slice of it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-// === the rest ===
+// === time, files and interfaces ===
 
-/// `CLOCK_MONOTONIC`, the clock of `bpf_ktime_get_ns`.
+/// Returns `CLOCK_MONOTONIC`, the clock of `bpf_ktime_get_ns`.
 pub(super) fn now_ns() -> u64 {
     let time = ClockId::CLOCK_MONOTONIC.now().map_or(Duration::ZERO, Duration::from);
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }
 
-/// Whether `path` lies on a BPF file system.
+/// Returns whether `path` is on a BPF file system.
 pub(super) fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(statfs(path)?.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// Index of the interface `name` in this network namespace; `None` if there is none.
+/// Returns the index of the interface `name` in this network namespace, or `None` if there is none.
 pub(super) fn interface_index(name: &str) -> Option<u32> {
     if_nametoindex(name).ok()
 }
 
-/// Name of the interface `index` in this network namespace; `None` if there is none.
+/// Returns the name of the interface `index` in this network namespace, or `None` if there is none.
 pub(super) fn interface_name(index: u32) -> Option<String> {
     name_of(index).ok()
 }
 
-/// Whether there is an interface of this index in this network namespace; `true` if the kernel does not say.
+/// Returns whether an interface with this index exists in this network namespace; `true` if the kernel does not say.
 pub(super) fn interface_exists(index: u32) -> bool {
     !name_of(index).is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
 }
 
-/// As if_indextoname(3). Not nix's: up to 0.31 it takes the null of an interface that is gone for an empty name.
+/// Calls if_indextoname(3). nix's version up to 0.31 returns an empty name for a missing interface.
 fn name_of(index: u32) -> io::Result<String> {
     let mut name = [0_u8; libc::IF_NAMESIZE];
     // SAFETY: the buffer has room for the longest name and its NUL.

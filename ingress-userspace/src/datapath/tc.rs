@@ -1,6 +1,6 @@
-//! Attaches the programs that see packets of the stack, `ingress_tc_in` and `ingress_tc_out`: by a pinned link of tcx,
-//! or where there is no tcx by a filter of the qdisc clsact, which the kernel keeps as long as the interface. What
-//! others have attached there stays and goes on to work.
+//! Attaches the tc programs, `ingress_tc_in` and `ingress_tc_out`, by a pinned tcx link. Without tcx, a filter of the
+//! qdisc clsact is used, which the kernel keeps as long as the interface. Foreign programs on the same hook stay
+//! attached and keep working.
 
 use std::{
     io,
@@ -21,21 +21,21 @@ use super::{
     sys::{self, AttachType},
 };
 
-/// `BPF_F_BEFORE` without another program: before all there are. Behind one that ends the round (`TCX_PASS`) nothing
-/// would be seen.
+/// `BPF_F_BEFORE` without another program: before all existing ones. Behind a program that ends the chain (`TCX_PASS`),
+/// ours would see no packets.
 const FIRST: u32 = 1 << 3;
 
-/// The first priority, for the same reason, which filters may share …
+/// The first priority, for the same reason; filters may share it.
 const PRIORITY: u16 = 1;
-/// … and a handle that nobody else is likely to use: "xd".
+/// A handle that others are unlikely to use: "xd".
 const HANDLE: TcHandle = TcHandle::new(0, 0x7864);
 
-/// Which packets of an interface.
+/// Direction of the packets of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Those that it receives: `ingress_tc_in`.
+    /// Received packets: `ingress_tc_in`.
     In,
-    /// Those that it sends: `ingress_tc_out`.
+    /// Sent packets: `ingress_tc_out`.
     Out,
 }
 
@@ -68,7 +68,7 @@ impl Direction {
         }
     }
 
-    /// What is to be done, for errors.
+    /// Returns the operation for error messages.
     const fn operation(self) -> &'static str {
         match self {
             Self::In => "see what is received by",
@@ -77,8 +77,8 @@ impl Direction {
     }
 }
 
-/// Attaches the loaded `program` to one interface, or puts it in the place of an earlier process's; where, and which of
-/// the two.
+/// Attaches the loaded `program` to one interface, or replaces that of an earlier process. Returns the hook, and
+/// whether the link was adopted.
 pub(super) fn attach(
     pins: &Pins,
     program: &mut SchedClassifier,
@@ -93,12 +93,12 @@ pub(super) fn attach(
             attached => return attached.map(|attachment| (TcHook::Tcx, attachment)),
         }
     }
-    // Not both: each would count.
+    // The link is removed first, because packets would be counted twice.
     remove_link(pins, direction, interface)?;
     clsact(program, direction, interface).map(|attachment| (TcHook::Clsact, attachment))
 }
 
-/// Takes a program off an interface that may have it; what there was to remove.
+/// Detaches a program from an interface that may have it. Returns the removed objects.
 pub(super) fn detach(pins: &Pins, direction: Direction, interface: &str) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
     if remove_link(pins, direction, interface)? {
@@ -110,15 +110,15 @@ pub(super) fn detach(pins: &Pins, direction: Direction, interface: &str) -> Resu
     Ok(removed)
 }
 
-/// Removes the filter of an interface of this network namespace; `false` if there is none. The qdisc stays: others may
-/// use it.
+/// Removes the filter of an interface of this network namespace; `false` if there is none. The qdisc stays, because
+/// others may use it.
 fn remove_filter(direction: Direction, interface: &str) -> Result<bool, Error> {
     let is_absent =
         |error: &io::Error| error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
     match qdisc_detach_program(interface, direction.clsact(), direction.program()) {
         Ok(()) => Ok(true),
         Err(TcError::IoError(error)) if is_absent(&error) => Ok(false),
-        // A kernel without packet scheduling.
+        // The kernel lacks packet scheduling.
         Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
         Err(error) => Err(Error::kernel("remove the filter of", interface, io::Error::other(error))),
     }
@@ -129,7 +129,7 @@ fn remove_link(pins: &Pins, direction: Direction, interface: &str) -> Result<boo
     link::remove(&direction.pin(pins, interface))
 }
 
-/// Whether the kernel does not know what it was asked to attach to.
+/// Returns whether the kernel does not know the requested attach type.
 fn is_unknown(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
@@ -145,7 +145,7 @@ fn tcx(
         if info.target == index && sys::link_update(link.as_fd(), program).is_ok() {
             return Ok(Attachment::Adopted);
         }
-        // As with XDP: the device is gone, and another has its name.
+        // Same as with XDP: the device is gone, and another has its name.
         remove_link(pins, direction, interface)?;
     }
     let link = sys::link_create(program, index, direction.tcx(), FIRST)
@@ -161,7 +161,7 @@ fn clsact(program: &mut SchedClassifier, direction: Direction, interface: &str) 
         SchedClassifierLink::attached(interface, direction.clsact(), PRIORITY, HANDLE, None).map_err(error)?;
     let (id, attachment) = match program.attach_to_link(present) {
         Ok(id) => (id, Attachment::Adopted),
-        // There is none; why not, the kernel has several numbers for.
+        // No filter exists; the kernel has several error numbers for this.
         Err(_) => {
             match qdisc_add_clsact(interface) {
                 Err(TcError::NetlinkError(there)) if there.raw_os_error() == Some(libc::EEXIST) => {}
@@ -173,7 +173,7 @@ fn clsact(program: &mut SchedClassifier, direction: Direction, interface: &str) 
         }
     };
     let link = program.take_link(id).map_err(|source| error(io::Error::other(source)))?;
-    // Dropped, it would take the filter away, which is to outlast this process.
+    // A drop would remove the filter, which has to outlive this process.
     std::mem::forget(link);
     Ok(attachment)
 }

@@ -1,4 +1,4 @@
-//! Runs the programs on frames that nobody sent, for tests and measurements: BPF_PROG_TEST_RUN.
+//! Runs the programs on synthetic frames, for tests and measurements: BPF_PROG_TEST_RUN.
 
 use std::time::Duration;
 
@@ -14,74 +14,74 @@ use super::{
     object::{self, BARE, TC_IN, TC_OUT, Variant},
 };
 
-/// Size of `struct xdp_md`, and where the fields lie that a live run sets.
+/// Size of `struct xdp_md`, and offsets of the fields set by a live run.
 const XDP_MD: usize = 24;
 const XDP_MD_DATA_END: usize = 4;
 const XDP_MD_IFINDEX: usize = 12;
 
-/// Size of `struct __sk_buff`, and where the fields lie that a test run sets.
+/// Size of `struct __sk_buff`, and offsets of the fields set by a test run.
 const SK_BUFF: usize = 192;
 const SK_BUFF_IFINDEX: usize = 40;
 const SK_BUFF_WIRE_LEN: usize = 160;
 const SK_BUFF_GSO_SEGS: usize = 164;
 
-/// A program that [`Datapath::test_run`] can run.
+/// A program for [`Datapath::test_run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestProgram {
     /// `ingress_xdp`, or `ingress_xdp_linear` before Linux 5.18.
     Ingress,
-    /// `ingress_xdp_linear`, which is loaded at its first run.
+    /// `ingress_xdp_linear`, loaded at its first run.
     Linear,
-    /// `ingress_tc_in`, which is loaded at its first run.
+    /// `ingress_tc_in`, loaded at its first run.
     Stack,
-    /// `return XDP_PASS`: what the others are measured against. Loaded only with [`super::Options::measure`].
+    /// `return XDP_PASS`, the baseline of measurements. Loaded only with [`super::Options::measure`].
     Bare,
 }
 
-/// What [`Datapath::test_run`] feeds a program with.
+/// Input of [`Datapath::test_run`].
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions<'a> {
-    /// Frame with its link header; at least 14 bytes, at most a page less some 500 bytes. For [`TestProgram::Stack`]
-    /// the kernel may want whole IP headers.
+    /// Frame with its link header; at least 14 bytes, at most a page minus some 500 bytes. For [`TestProgram::Stack`]
+    /// the kernel may require complete IP headers.
     pub frame: &'a [u8],
-    /// How often; counters count each.
+    /// Number of runs, each of which is counted.
     pub repeat: u32,
-    /// Index of an interface that is to receive the frames in earnest: what the program passes goes on into the stack,
-    /// whose time is part of the result, and the verdict is not told (Linux 5.18, commit b530e9e1063e; not for
-    /// [`TestProgram::Stack`]). `None`: the program alone.
+    /// Index of an interface that actually receives the frames: passed frames continue into the stack. Its time is part
+    /// of the result, and the verdict is not available (Linux 5.18, commit b530e9e1063e; not for
+    /// [`TestProgram::Stack`]). `None` runs the program alone.
     pub live: Option<u32>,
 }
 
-/// What [`Datapath::test_transmit`] feeds the transmit program with.
+/// Input of [`Datapath::test_transmit`].
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitOptions<'a> {
-    /// As [`RunOptions::frame`].
+    /// Same as [`RunOptions::frame`].
     pub frame: &'a [u8],
-    /// As [`RunOptions::repeat`].
+    /// Same as [`RunOptions::repeat`].
     pub repeat: u32,
-    /// Index of the interface that is to send it; 0 means loopback, which is 1.
+    /// Index of the sending interface; 0 means loopback, which is 1.
     pub interface: u32,
-    /// Segments that the frame would be cut into; 0 for one that is not to be cut.
+    /// Number of segments after segmentation; 0 for a frame that is not segmented.
     pub segments: u32,
-    /// Bytes of all of them, with their headers; at most 64 KiB. 0 for the frame's own.
+    /// Bytes of all segments with their headers; at most 64 KiB. 0 uses the size of the frame.
     pub wire_bytes: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunResult {
-    /// `XDP_*`, or `TCX_*` as a number without sign.
+    /// Verdict, `XDP_*` or `TCX_*` as an unsigned number.
     pub verdict: u32,
     /// Mean time of one run.
     pub each: Duration,
-    /// The frame as the program leaves it; empty after a live run.
+    /// The frame after the program; empty after a live run.
     pub frame: Vec<u8>,
 }
 
 impl Datapath {
-    /// Runs a program on a frame as if it had been received (BPF_PROG_TEST_RUN); counters count it.
+    /// Runs a program on a frame as if it had been received (BPF_PROG_TEST_RUN); counters are updated.
     ///
     /// # Errors
-    /// If the kernel refuses, for instance a frame of less than 14 bytes.
+    /// Fails if the kernel refuses, for instance a frame of less than 14 bytes.
     pub fn test_run(&self, program: TestProgram, options: RunOptions<'_>) -> Result<RunResult, Error> {
         let at_first_run = match program {
             TestProgram::Linear => Some(Variant::Linear.xdp()),
@@ -94,10 +94,10 @@ impl Datapath {
         run(&self.nics(), program, options)
     }
 
-    /// Runs the transmit program on a packet as if an interface were to send it; counters count it.
+    /// Runs the transmit program on a packet as if an interface were about to send it; counters are updated.
     ///
     /// # Errors
-    /// As [`Datapath::test_run`], and if there is no such interface.
+    /// Fails like [`Datapath::test_run`], and if the interface does not exist.
     pub fn test_transmit(&self, options: TransmitOptions<'_>) -> Result<RunResult, Error> {
         run_transmit(&self.nics().object, options)
     }
@@ -120,14 +120,14 @@ fn run(nics: &Nics, program: TestProgram, options: RunOptions<'_>) -> Result<Run
         context::<XDP_MD>(&[(XDP_MD_DATA_END, end), (XDP_MD_IFINDEX, interface)])
     });
     let mut test = TestRunOptions::new();
-    // The kernel gives nothing back of a live run, and takes no room for it.
+    // A live run returns no frame, and the kernel rejects an output buffer.
     let mut left = vec![0_u8; frame.len()];
     test.data_in = Some(frame);
     test.data_out = live.is_none().then_some(&mut left);
     test.repeat = repeat;
     if let Some(context) = &context {
         test.ctx_in = Some(context);
-        // 0: as many at a time as a driver takes, which is 64.
+        // The value 0 selects the batch size of drivers, which is 64.
         test.attrs = TestRunAttrs::new().xdp_live_frames(0);
     }
     let result = match program {
@@ -159,7 +159,7 @@ fn run_transmit(object: &Ebpf, options: TransmitOptions<'_>) -> Result<RunResult
     Ok(RunResult { verdict: result.return_value, each: result.duration, frame: left })
 }
 
-/// What the kernel reads as the context of a run: these fields, each at its offset, and zeroes.
+/// Builds the context of a run: these fields, each at its offset, and zeroes.
 fn context<const SIZE: usize>(fields: &[(usize, u32)]) -> [u8; SIZE] {
     let mut context = [0; SIZE];
     for &(offset, value) in fields {

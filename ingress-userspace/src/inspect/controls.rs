@@ -1,35 +1,35 @@
-//! What the keys of `xdp-ingress top` do. It knows no terminal: a key is the byte that a terminal in raw mode sends for
-//! it.
+//! Key bindings of `xdp-ingress top`. Terminals are handled elsewhere: a key is the byte that a terminal in raw mode
+//! sends.
 
 use super::selection::Selection;
 
-/// What can be changed while it runs.
+/// State that keys can change at runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Controls {
     pub(super) selection: Selection,
     pub(super) show: Show,
     pub(super) paused: bool,
-    /// Whether keys write the filter.
+    /// Whether keys edit the filter.
     pub(super) typing: bool,
 }
 
-/// Which numbers are shown.
+/// Kind of numbers to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Show {
-    /// Of the latest interval, per second.
+    /// Rates per second over the latest interval.
     Rates,
-    /// Since the maps were made.
+    /// Totals since the maps were created.
     Counts,
 }
 
-/// What is to be done after a key.
+/// Next step after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoOn,
     Quit,
 }
 
-/// What the last line says.
+/// Text of the last line.
 const HELP: &str = "q quit  s sort by the next column  r reverse  / filter  t rates or totals  p pause";
 const HELP_TYPING: &str = "type part of a name; Enter keeps it, Esc drops it";
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::inspect::selection::Column;
 
-    /// The controls after these keys, and what the last one asked for.
+    /// Returns the controls after these keys, and the effect of the last key.
     fn after(keys: &str) -> (Controls, Next) {
         let mut controls =
             Controls::new(Selection { sort: Column::Out, reversed: false, filter: String::new(), limit: Some(7) });
@@ -117,7 +117,7 @@ mod tests {
             ),
             ("/q\x1b", unchanged.clone()),
             ("/\x08\r", unchanged.clone()),
-            // The arrow keys, and nothing else.
+            // Escape sequences of the arrow keys have no effect.
             ("\x1b[A\x1b[B\x1b[C\x1b[D", unchanged),
         ] {
             assert_eq!(after(keys), (expected, Next::GoOn), "{keys:?}");

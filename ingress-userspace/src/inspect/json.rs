@@ -1,5 +1,4 @@
-//! What `xdp-ingress top --output json` prints: counters as exact integers, in the form of the admin address, and
-//! rates.
+//! Output of `xdp-ingress top --output json`: counters as exact integers, in the form of the admin address, and rates.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use super::{
 };
 use crate::counters;
 
-/// The hosts that are selected, by their rates if there are any, and the totals of the node.
+/// Returns the selected hosts, ordered by their rates if available, and the totals of the node.
 pub(super) fn top(reading: &Reading, rates: Option<&Amounts>, selection: &Selection) -> Value {
     let whole = reading.whole();
     let counted: BTreeMap<_, _> = whole.hosts.iter().map(|host| (host.id, host)).collect();
@@ -62,7 +61,7 @@ mod tests {
         assert_eq!(counters["hosts"][1].get("per_second"), None);
         assert_eq!(counters["totals"]["accepted"], json!({ "packets": 300, "bytes": 27_000 }));
 
-        // Only the first host has done something since, so it comes first, with all that it has ever done.
+        // Only the first host has new traffic, so it comes first, with its totals since the start.
         let mut before = reading(start, now.hosts.clone());
         before.hosts[0].counts = host("", 0, 0).counts;
         let rates = top(&now, Some(&now.since(&before)), &ALL);

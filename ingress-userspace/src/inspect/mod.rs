@@ -1,6 +1,6 @@
-//! `xdp-ingress top` and `xdp-ingress status`: show what stands in the pinned maps and links of a node. They ask no
-//! process, so that they say the same of one that serves, hangs or has died; they change nothing, and need no more than
-//! the right to open the pins.
+//! `xdp-ingress top` and `xdp-ingress status`: show the pinned maps and links of a node. Both commands ask no process,
+//! so their output is the same whether a process serves, hangs or has died. They change nothing, and only need
+//! permission to open the pins.
 //!
 //! ```text
 //! pins ─▶ read ─▶ Reading ─▶ Reading::since ─▶ Amounts ─▶ Selection ─▶ lines, JSON ─▶ terminal, standard output
@@ -35,14 +35,14 @@ use crate::{
     print,
 };
 
-/// How often a terminal is drawn unless `--interval` says otherwise.
+/// Default refresh interval of a terminal, see `--interval`.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows hosts and what is counted for them.
+/// Shows hosts with their counters.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read, standard output cannot be written, or there is no terminal to draw
-/// on.
+/// Fails if nothing is pinned, the pins cannot be read, standard output cannot be written, or there is no terminal to
+/// draw on.
 pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
     let TopArgs { pins: PinArgs { bpffs }, once, output, interval, sort, filter, limit } = args;
     let selection = Selection { sort, reversed: false, filter, limit };
@@ -75,7 +75,7 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<()> {
 /// Shows the state of the node.
 ///
 /// # Errors
-/// If nothing is pinned, the pins cannot be read, or standard output cannot be written.
+/// Fails if nothing is pinned, the pins cannot be read, or standard output cannot be written.
 pub(crate) fn status(args: ShowArgs) -> anyhow::Result<()> {
     let ShowArgs { pins: PinArgs { bpffs }, output } = args;
     let state = State::read(&bpffs, &Pinned::open(&bpffs)?)?;
@@ -85,8 +85,7 @@ pub(crate) fn status(args: ShowArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Everything that is counted below `bpffs`. The pins are opened each time, for `unload` and a new start put others in
-/// their place.
+/// Reads all counters below `bpffs`. The pins are opened each time, because `unload` and a new start replace them.
 fn read(bpffs: &Path) -> Result<Reading, datapath::Error> {
     let pinned = Pinned::open(bpffs)?;
     let maps = pinned.maps();

@@ -1,4 +1,4 @@
-//! All counters of a node at one time, and what was counted between two such times. It reads neither maps nor clocks.
+//! Readings of all counters of a node, and the difference of two readings. Neither maps nor clocks are read here.
 
 use std::{
     array,
@@ -13,13 +13,13 @@ use ingress_userspace::datapath::Totals;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) at: Instant,
-    /// The kernel's number for the maps: other maps have begun again at 0.
+    /// Kernel id of the maps. With other maps, counting started over at 0.
     pub(super) maps: u32,
     pub(super) hosts: Vec<Host>,
     pub(super) totals: Vec<Counted>,
 }
 
-/// One host and what was counted for it.
+/// One host with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) name: String,
@@ -33,7 +33,7 @@ pub(super) struct Counts {
     pub(super) net: HostNet,
 }
 
-/// Packets and bytes by one reason.
+/// Packets and bytes for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) total: Total,
@@ -41,10 +41,10 @@ pub(super) struct Counted {
     pub(super) traffic: Traffic,
 }
 
-/// What was counted: in all, or within some time.
+/// Counted amounts: totals, or those of an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Amounts {
-    /// `None`: since the maps were made.
+    /// Length of the interval; `None` for totals since the maps were created.
     pub(super) within: Option<Duration>,
     pub(super) hosts: Vec<Host>,
     pub(super) totals: Vec<Counted>,
@@ -53,14 +53,13 @@ pub(super) struct Amounts {
 // === impl Reading ===
 
 impl Reading {
-    /// Everything that has been counted.
+    /// Returns all counters.
     pub(super) fn whole(&self) -> Amounts {
         let Self { at: _, maps: _, hosts, totals } = self;
         Amounts { within: None, hosts: hosts.clone(), totals: totals.clone() }
     }
 
-    /// What was counted after `earlier`. A counter that went back, or is in other maps than it was, has counted
-    /// nothing.
+    /// Returns the difference to `earlier`. A counter that decreased, or that is in different maps, gives 0.
     pub(super) fn since(&self, earlier: &Self) -> Amounts {
         let continued = self.maps == earlier.maps;
         let before: BTreeMap<_, _> = earlier.hosts.iter().map(|host| (host.name.as_str(), host.counts)).collect();
@@ -88,7 +87,7 @@ impl Reading {
 // === impl Counted ===
 
 impl Counted {
-    /// Every reason, also those for which nothing was counted.
+    /// Returns every reason, including those without packets.
     pub(super) fn all(totals: &Totals) -> Vec<Self> {
         totals.iter().map(|(total, name, traffic)| Self { total, name, traffic }).collect()
     }
@@ -107,7 +106,7 @@ impl Counts {
                 requests: requests.into(),
                 bytes_in: bytes_in.saturating_sub(before.l7.bytes_in),
                 bytes_out: bytes_out.saturating_sub(before.l7.bytes_out),
-                // What is going on now, not what has happened.
+                // A gauge: the current value, not a difference.
                 active,
             },
             net: HostNet {
@@ -123,7 +122,7 @@ impl Counts {
 // === impl Amounts ===
 
 impl Amounts {
-    /// Packets and bytes by the reasons that are `wanted`, together.
+    /// Returns the sum of packets and bytes over the `wanted` reasons.
     pub(super) fn sum(&self, wanted: impl Fn(Total) -> bool) -> Traffic {
         let mut sum = Traffic::default();
         for counted in self.totals.iter().filter(|counted| wanted(counted.total)) {
@@ -139,7 +138,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A host with `unit` of everything, each counter a different multiple of it.
+    /// Returns a host with counters that are different multiples of `unit`.
     pub(in crate::inspect) fn host(name: &str, id: HostId, unit: u64) -> Host {
         let requests = Requests {
             success: unit * 10,
@@ -153,7 +152,7 @@ pub(super) mod tests {
         Host { name: name.to_owned(), id, counts: Counts { l7, net } }
     }
 
-    /// A reading of the maps 1 whose totals are those of its hosts, with as many packets dropped as were accepted.
+    /// Returns a reading with maps id 1 and the totals of its hosts. As many packets are dropped as accepted.
     pub(in crate::inspect) fn reading(at: Instant, hosts: Vec<Host>) -> Reading {
         let sum = hosts.iter().fold(Traffic::default(), |sum, host| Traffic {
             packets: sum.packets + host.counts.net.rx_packets,

@@ -1,7 +1,7 @@
-//! `xdp-ingress top` on a terminal: draws everything anew each interval and after each key.
+//! `xdp-ingress top` on a terminal: redraws everything after each interval and each key.
 //!
-//! What it asks of the terminal is what every terminal has had for decades: raw mode, the size, and six control
-//! sequences of ECMA-48 and xterm. Keys that send sequences of their own are not used.
+//! The screen uses only features that terminals have had for decades: raw mode, the size, and six control sequences of
+//! ECMA-48 and xterm. Keys that send their own sequences are not used.
 
 use std::{
     io::{self, Write as _},
@@ -22,18 +22,18 @@ use super::{
     table,
 };
 
-/// The other screen, which leaves what was there to be shown again, without a cursor.
+/// Switches to the alternate screen, which preserves the previous content, and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 /// Ends a line; raw mode adds no carriage return.
 const LINE_END: &str = "\x1b[K\r\n";
-/// Removes what is below from the frame before.
+/// Clears the rest of the previous frame.
 const CLEAR_BELOW: &str = "\x1b[K\x1b[J";
 const INVERSE: &str = "\x1b[7m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Of a terminal that does not say how large it is.
+/// Size if the terminal does not report one.
 const USUAL: Size = Size { rows: 24, columns: 80 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,10 @@ struct Size {
     columns: usize,
 }
 
-/// Shows what `read` reads, each `interval`, until it is told to end. `title` is shown above.
+/// Shows the result of `read`, each `interval`, until the user quits. `title` is shown on top.
 ///
 /// # Errors
-/// If the first reading fails, or the terminal. Later readings that fail are shown.
+/// Fails if the first reading or the terminal does. Failures of later readings are shown on the screen.
 pub(super) fn run(
     title: &str,
     interval: Duration,
@@ -62,7 +62,7 @@ pub(super) fn run(
         let whole;
         let amounts = match (controls.show, &rates) {
             (Show::Rates, Some(rates)) => rates,
-            // There are no rates yet, or none are wanted.
+            // Rates are not available yet, or not selected.
             _ => {
                 whole = latest.whole();
                 &whole
@@ -95,7 +95,7 @@ pub(super) fn run(
     }
 }
 
-/// Everything that the screen shows, with the sequences that put it there.
+/// Returns the whole screen with its control sequences.
 fn frame(title: &str, problem: Option<&str>, amounts: &Amounts, controls: &Controls, size: Size) -> String {
     let Size { rows, columns } = size;
     let state = match (problem, controls.paused) {
@@ -103,7 +103,7 @@ fn frame(title: &str, problem: Option<&str>, amounts: &Amounts, controls: &Contr
         (None, true) => "  paused".to_owned(),
         (None, false) => String::new(),
     };
-    // Title, head of the table, and what keys there are.
+    // Lines for the title, the head of the table, and the keys.
     let room = rows.saturating_sub(1 + table::HEAD + 1);
     let limit = controls.selection.limit.map_or(room, |limit| limit.min(room));
     let selection = Selection { limit: Some(limit), ..controls.selection.clone() };
@@ -113,23 +113,23 @@ fn frame(title: &str, problem: Option<&str>, amounts: &Amounts, controls: &Contr
     let mut frame = HOME.to_owned() + &cut(&table::printable(&format!("xdp-ingress top  {title}{state}"))) + LINE_END;
     for (index, line) in lines.iter().take(rows.saturating_sub(2)).enumerate() {
         let line = cut(line);
-        // The names of the columns.
+        // Column names.
         frame += &if index + 1 == table::HEAD { format!("{INVERSE}{line}{PLAIN}") } else { line };
         frame += LINE_END;
     }
     frame + &cut(controls.help()) + CLEAR_BELOW
 }
 
-/// What came from the keyboard.
+/// Keyboard input.
 enum Input {
     Keys(Vec<u8>),
-    /// Nothing until it was time.
+    /// No input until the deadline.
     None,
-    /// The terminal has gone away.
+    /// The terminal is gone.
     Gone,
 }
 
-/// The terminal in raw mode, as it was when this is dropped.
+/// The terminal in raw mode; its previous state is restored on drop.
 struct Terminal {
     stdin: io::Stdin,
     before: Termios,
@@ -144,7 +144,7 @@ impl Terminal {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(&stdin, OptionalActions::Flush, &raw)?;
-        // From here on it is undone.
+        // From here on, dropping restores the terminal.
         let terminal = Self { stdin, before };
         terminal.write(ENTER)?;
         Ok(terminal)
@@ -175,7 +175,7 @@ impl Terminal {
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        // Not through `Stdin`, whose buffer `poll` knows nothing of.
+        // Not read through `Stdin`: `poll` does not see data in its buffer.
         let mut keys = [0; 64];
         match rustix::io::read(&self.stdin, &mut keys) {
             Ok(0) | Err(Errno::IO) => Ok(Input::Gone),
@@ -188,7 +188,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A terminal that cannot be put right is gone.
+        // Errors are ignored: a terminal that cannot be restored is gone.
         let _gone = self.write(LEAVE).is_err();
         let _gone = tcsetattr(&self.stdin, OptionalActions::Flush, &self.before).is_err();
     }

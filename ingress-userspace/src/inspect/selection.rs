@@ -1,4 +1,4 @@
-//! Which hosts are shown, by what they are sorted, and what each column says of them.
+//! Selection and order of the shown hosts, and the columns of the table.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use clap::ValueEnum;
 
 use super::reading::{Amounts, Counts, Host};
 
-/// A column of the table; `--sort` has the same names, and so have the rates in JSON.
+/// A column of the table. `--sort` and the rates in JSON use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Column {
-    /// The name of the host.
+    /// Host name.
     Host,
-    /// Requests that have ended, of every class.
+    /// Finished requests of every class.
     Requests,
-    /// Requests answered 4xx.
+    /// Requests answered with 4xx.
     #[value(name = "4xx")]
     ClientErrors,
-    /// Requests answered 5xx, and those that broke off.
+    /// Requests answered with 5xx, and aborted ones.
     Errors,
-    /// Requests being served now.
+    /// Requests in flight.
     Active,
-    /// Packets received.
+    /// Received packets.
     Packets,
-    /// Bytes received, as they are on the wire.
+    /// Received bytes on the wire.
     Bytes,
-    /// Bytes of the bodies of requests.
+    /// Bytes of request bodies.
     In,
-    /// Bytes of the bodies of responses.
+    /// Bytes of response bodies.
     Out,
 }
 
-/// Which hosts are shown, and in which order.
+/// Filter and order of the shown hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selection {
-    /// What comes first has the most of it; of names, the first in the alphabet.
+    /// Sort column, in descending order; names ascend.
     pub(super) sort: Column,
     pub(super) reversed: bool,
-    /// Part of the names of the hosts that are wanted.
+    /// Part of the names of selected hosts.
     pub(super) filter: String,
-    /// `None`: all.
+    /// `None` for all.
     pub(super) limit: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Column {
         Self::Out,
     ];
 
-    /// `None` for what is no number.
+    /// Returns `None` if the column is not a number.
     pub(super) fn value(self, counts: &Counts) -> Option<u64> {
         let Counts { l7, net } = counts;
         match self {
@@ -73,7 +73,7 @@ impl Column {
         }
     }
 
-    /// Whether its numbers grow with time, so that there are so many per second.
+    /// Returns whether the column is a counter, so that it can be shown as a rate.
     pub(super) const fn is_rate(self) -> bool {
         !matches!(self, Self::Host | Self::Active)
     }
@@ -92,7 +92,7 @@ impl Column {
         }
     }
 
-    /// What stands above the column, with the unit: of what was counted in all, or per second.
+    /// Returns the heading with the unit, for totals or for rates per second.
     pub(super) const fn heading(self, within: Option<Duration>) -> &'static str {
         match (self, within) {
             (Self::Host, _) => "HOST",
@@ -114,7 +114,7 @@ impl Column {
         }
     }
 
-    /// The column to the right; after the last one, the first.
+    /// Returns the column to the right; the first one after the last.
     pub(super) fn next(self) -> Self {
         let after = Self::ALL.iter().skip_while(|column| **column != self).nth(1);
         after.copied().unwrap_or(Self::Host)
@@ -124,10 +124,10 @@ impl Column {
 // === impl Selection ===
 
 impl Selection {
-    /// The hosts to show, in their order. Hosts with the same number are in the order of their names.
+    /// Returns the hosts to show, in order. Hosts with equal numbers are sorted by name.
     pub(super) fn of<'a>(&self, amounts: &'a Amounts) -> Vec<&'a Host> {
         let Self { sort, reversed, filter, limit } = self;
-        // Names of hosts are in lower case.
+        // Host names are in lower case.
         let filter = filter.to_ascii_lowercase();
         let mut hosts: Vec<&Host> = amounts.hosts.iter().filter(|host| host.name.contains(&filter)).collect();
         hosts.sort_by(|a, b| {

@@ -1,21 +1,21 @@
-//! Which endpoint a request goes to, and when to another. It chooses none.
+//! Load-balancing policy: which endpoint gets a request, and when to retry at another. Endpoints are not chosen here.
 
 use std::{fmt, time::Duration};
 
 use super::Template;
 
-/// How the endpoints of an upstream share its requests.
+/// Load-balancing policy of an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// In turn.
+    /// Endpoints in turn.
     #[default]
     RoundRobin,
-    /// Of two that are drawn, the one with fewer requests under way.
+    /// The endpoint with fewer requests in flight, out of two drawn at random.
     LeastRequest,
-    /// Of two that are drawn, the one that is expected to answer sooner: by the moving average of its response times,
-    /// and the requests under way.
+    /// The endpoint with the lower expected latency, out of two drawn at random. The estimate combines the moving
+    /// average of response times and the requests in flight.
     Ewma,
-    /// The same for the same text, as long as it is there (consistent hashing); all nodes agree.
+    /// The same endpoint for the same text, as long as it exists (consistent hashing). All nodes agree on the choice.
     Hash(Template),
 }
 
@@ -24,29 +24,29 @@ pub enum Balance {
 pub struct Affinity {
     pub mode: AffinityMode,
     pub cookie: SessionCookie,
-    /// Whether the cookie follows when a request had to go to another endpoint because the first one failed; without
-    /// it, the client comes back to the first.
+    /// Whether the cookie is updated when the first endpoint failed and another one answered. If not, the client comes
+    /// back to the first.
     pub follows_failure: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AffinityMode {
-    /// The cookie is a key of consistent hashing: new endpoints take their share of clients.
+    /// The cookie is a key of consistent hashing: new endpoints get their share of clients.
     Balanced,
-    /// The cookie names the endpoint, for as long as that is there.
+    /// The cookie names the endpoint, and is valid as long as that endpoint exists.
     Persistent,
 }
 
-/// A cookie as it is set (RFC 6265, 4.1). It is always `HttpOnly`.
+/// Attributes of a session cookie (RFC 6265, 4.1). The cookie is always `HttpOnly`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionCookie {
     pub name: Box<str>,
     pub path: Option<Box<str>>,
     pub domain: Option<Box<str>>,
-    /// In seconds; without it the cookie ends with the browser.
+    /// Lifetime in seconds. Without it, the cookie ends with the browser session.
     pub max_age: Option<u64>,
     pub same_site: Option<SameSite>,
-    /// Whether it is for TLS alone; without it, as the request came.
+    /// Whether the cookie is `Secure`. Without a value, it is `Secure` if the request came over TLS.
     pub secure: Option<bool>,
 }
 
@@ -57,23 +57,24 @@ pub enum SameSite {
     None,
 }
 
-/// When, and how often, a request goes to another endpoint (`proxy-next-upstream`).
+/// When, and how often, a request is retried at another endpoint (`proxy-next-upstream`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// No connection, or one that was closed before any byte of a response; the latter once, as a request that endpoint
-    /// after endpoint answers so is more likely the cause than the victim. Default true.
+    /// Connection failures, and connections closed before the first byte of a response. The latter are retried once
+    /// only: if endpoint after endpoint closes the connection, the request is more likely the cause than the victim.
+    /// Default true.
     pub error: bool,
-    /// Silence. A connection that does not come about counts as an error, too. Default false.
+    /// Read time-outs. Connections that time out while opening count as `error`, too. Default false.
     pub timeout: bool,
-    /// An answer that is none. Default false.
+    /// Invalid responses. Default false.
     pub invalid_header: bool,
-    /// Answers of these statuses. Default none.
+    /// Responses with these statuses. Default none.
     pub statuses: Vec<u16>,
-    /// Whether requests that may not be repeated are, after they were sent (RFC 9110, 9.2.2). Default false.
+    /// Whether requests that are not idempotent are retried after they were sent (RFC 9110, 9.2.2). Default false.
     pub non_idempotent: bool,
-    /// Endpoints tried in all, from 1 to [`Retry::TRIES_MAX`]. Default 3.
+    /// Maximum number of endpoints tried, from 1 to [`Retry::TRIES_MAX`]. Default 3.
     pub tries: usize,
-    /// No other endpoint after this time. Default none.
+    /// Time after which no further endpoint is tried. Default unlimited.
     pub within: Option<Duration>,
 }
 
@@ -82,7 +83,7 @@ pub struct Retry {
 impl Retry {
     pub const TRIES_MAX: usize = 10;
 
-    /// Only requests that no endpoint has seen, or that may be repeated, after an error.
+    /// Retries after connection errors only, for requests that no endpoint has seen or that are idempotent.
     pub const DEFAULT: Self = Self {
         error: true,
         timeout: false,
@@ -93,7 +94,7 @@ impl Retry {
         within: None,
     };
 
-    /// Whether an answer may lead to another endpoint.
+    /// Returns whether a response may lead to a retry at another endpoint.
     #[must_use]
     pub fn repeats_answers(&self) -> bool {
         self.invalid_header || !self.statuses.is_empty()

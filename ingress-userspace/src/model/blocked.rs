@@ -1,4 +1,4 @@
-//! Whom an operator lets in nowhere. It reads no field.
+//! Clients that an operator blocks for all hosts. Header fields are not read here.
 
 use std::fmt;
 
@@ -7,31 +7,31 @@ use super::{Networks, Pattern, PatternError};
 /// Clients that get 403 from every host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Kernel programs, where there are any, drop what comes from there; the clients that a hop speaks for are found
-    /// out later.
+    /// Blocked networks. Kernel programs, if attached, drop packets from there. Clients behind a trusted proxy are
+    /// blocked later, by the proxy.
     pub networks: Networks,
-    /// By `User-Agent`.
+    /// Blocked values of `User-Agent`.
     pub agents: Texts,
-    /// By `Referer`.
+    /// Blocked values of `Referer`.
     pub referers: Texts,
 }
 
-/// What a field may not say.
+/// A set of blocked texts for the value of a header field.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Texts(Vec<Text>);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Text {
-    /// All of it, whatever the case.
+    /// Equals the whole value, ignoring case.
     Whole(Box<str>),
-    /// Something in it.
+    /// Matches anywhere in the value.
     Like(Pattern),
 }
 
 // === impl Blocked ===
 
 impl Blocked {
-    /// Whether nobody is.
+    /// Returns whether the lists are all empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { networks, agents: Texts(agents), referers: Texts(referers) } = self;
@@ -42,11 +42,11 @@ impl Blocked {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads texts as nginx' `map` has them, separated by commas: behind `~` a regular expression, behind `~*` one
-    /// whatever the case.
+    /// Parses a comma-separated list with the syntax of nginx's `map`: `~` introduces a regular expression, `~*` one
+    /// that ignores case, and any other text is compared as a whole.
     ///
     /// # Errors
-    /// If one of them is no regular expression, or one without bounds.
+    /// Fails if an entry is not a valid regular expression, or is one without bounds on its matching time.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
         let text = |word: &str| match (word.strip_prefix("~*"), word.strip_prefix('~')) {
@@ -57,7 +57,7 @@ impl Texts {
         words.map(text).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether `value` is one of them.
+    /// Returns whether an entry matches `value`.
     #[must_use]
     pub fn hold(&self, value: &str) -> bool {
         self.0.iter().any(|text| match text {
@@ -99,7 +99,7 @@ mod tests {
         }
         assert_eq!(Texts::parse(" , "), Ok(Texts::default()));
         assert!(Texts::parse("~(").is_err() && Texts::parse("~*(?=a)").is_err());
-        // The case counts for what is compared as a text, too.
+        // Expressions with the same text differ if only one of them ignores case.
         assert_ne!(Texts::parse("~a"), Texts::parse("~*a"));
     }
 }

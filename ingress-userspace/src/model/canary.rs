@@ -1,4 +1,4 @@
-//! Which requests of a rule go to another upstream, to try it out. It sends none.
+//! Canary releases: which requests of a rule go to another upstream. No request is sent here.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use http::{HeaderName, HeaderValue};
 
 use super::{Pattern, UpstreamKey};
 
-/// An upstream, and those to which some of its requests go instead.
+/// An upstream and its canaries, each of which takes some of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     pub main: UpstreamKey,
-    /// In order of precedence; the first that wants a request has it.
+    /// Canaries in order of precedence; the first that matches a request gets it.
     pub canaries: Vec<Canary>,
 }
 
@@ -20,37 +20,38 @@ pub struct Canary {
     pub upstream: UpstreamKey,
 }
 
-/// What decides: the header, else the cookie, else the weight.
+/// Conditions for a canary: the header, else the cookie, else the weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CanaryRule {
     pub header: Option<(HeaderName, CanaryValue)>,
-    /// A cookie that says `always` or `never`; any other value leaves it to the weight.
+    /// Cookie with the value `always` or `never`; any other value leaves the decision to the weight.
     pub cookie: Option<Box<str>>,
-    /// How many of `total` requests.
+    /// Number of requests out of `total`.
     pub weight: u32,
-    /// At least 1. Default 100.
+    /// Number of requests to which `weight` refers, at least 1. Default 100.
     pub total: u32,
     pub sessions: CanarySessions,
 }
 
-/// What becomes of clients that a cookie keeps with a pod (affinity).
+/// Treatment of clients with session affinity to a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CanarySessions {
-    /// Who was served by the canary or by its rule's own pods stays there, whatever header, cookie or weight say.
+    /// A client stays with the canary, or with the rule's own pods, once served there. Header, cookie and weight do not
+    /// move it.
     #[default]
     Kept,
-    /// The canary has requests of any client, and sets no cookie.
+    /// The canary gets requests of any client, and sets no cookie.
     Ignored,
 }
 
-/// What a header must say.
+/// Values of a header that select the canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CanaryValue {
-    /// `always` for yes, `never` for no; any other leaves it to what is next.
+    /// `always` selects it, `never` does not; any other value leaves the decision to the next condition.
     Word,
-    /// This for yes; any other leaves it to what is next.
+    /// Exactly this value selects it; any other leaves the decision to the next condition.
     Exactly(HeaderValue),
-    /// What this matches anywhere, for yes; any other leaves it to what is next.
+    /// A match anywhere in the value selects it; any other value leaves the decision to the next condition.
     Like(Pattern),
 }
 

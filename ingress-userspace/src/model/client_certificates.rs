@@ -1,4 +1,4 @@
-//! Whose certificates the clients of a host must show. It verifies none.
+//! Policy for client certificates of a host. They are not verified here.
 
 use std::{fmt, sync::Arc};
 
@@ -6,29 +6,29 @@ use rustls_pki_types::CertificateRevocationListDer;
 
 use super::Authorities;
 
-/// What holds for the certificates of one host's clients. It belongs to the host as a whole, because the handshake
-/// knows no path.
+/// Requirements on the certificates of one host's clients. They apply to the host as a whole, because the handshake
+/// comes before any path is known.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificates {
     pub authorities: Arc<Authorities>,
-    /// What they have revoked. If there is any list, each certificate of a chain must be covered by one.
+    /// Revocation lists of the authorities. If there are any, each certificate of a chain must be covered by one.
     pub revoked: Vec<CertificateRevocationListDer<'static>>,
     pub demand: Demand,
-    /// Most certificates between that of a client and an authority. Default 1.
+    /// Maximum number of certificates between the client's and an authority's. Default 1.
     pub depth: usize,
-    /// Whether pods are told the certificate.
+    /// Whether the certificate is forwarded to pods.
     pub passed: bool,
 }
 
-/// What becomes of clients without a valid certificate.
+/// Treatment of clients without a valid certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Demand {
-    /// They get 400.
+    /// Refused with 400.
     #[default]
     Required,
-    /// They come in if they show none; one that is not valid gets 400.
+    /// Admitted without a certificate; an invalid one gets 400.
     Optional,
-    /// They come in also with one that no known authority has issued; the pod decides.
+    /// Admitted also with a certificate of an unknown authority; the pod decides.
     OfAnyIssuer,
 }
 

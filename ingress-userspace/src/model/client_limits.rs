@@ -1,23 +1,23 @@
-//! How much each client may send to a node, whatever it is about. It reads no packet.
+//! Packet rate limits per client, regardless of content. No packet is read here.
 
 use std::num::NonZeroU32;
 
-/// Limits of each client, an address of IPv4 or a /64 of IPv6, that kernel programs enforce, where there are any.
+/// Limits of each client, an IPv4 address or a /64 of IPv6. Kernel programs enforce them, if attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Connections that it asks for.
+    /// New connections (SYN packets).
     pub syns: PacketLimit,
     /// Packets of any kind.
     pub packets: PacketLimit,
-    /// Whether what is above a limit is counted and passes. Default false.
+    /// Dry run: packets above a limit are counted but pass. Default false.
     pub is_dry_run: bool,
 }
 
-/// How many packets of some kind.
+/// A rate of packets with a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLimit {
-    /// In the long run. Default any number.
+    /// Sustained rate. Default unlimited.
     pub per_second: Option<NonZeroU32>,
-    /// At once, after a pause. Default as many as in a second.
+    /// Number of packets at once after a pause. Default the packets of one second.
     pub burst: Option<NonZeroU32>,
 }

@@ -1,32 +1,33 @@
-//! When whoever is refused again and again is no longer let in at all. It counts nothing.
+//! Escalation: when a client with repeated refusals is denied altogether. Refusals are not counted here.
 
 use std::{num::NonZeroU32, time::Duration};
 
-/// From refusals by the proxy to a denial by the kernel part.
+/// Threshold at which refusals by the proxy lead to a denial by the kernel part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Escalation {
-    /// How many refusals.
+    /// Number of refusals.
     pub after: NonZeroU32,
-    /// The time, from the first of them on, in which they count together.
+    /// Window in which refusals add up, starting at the first.
     pub within: Duration,
-    /// How long the client is denied.
+    /// Duration of the denial.
     pub lasts: Duration,
-    /// Whether it is only said who would be.
+    /// Dry run: denials are logged and counted, but not made.
     pub dry_run: bool,
-    /// Which refusals count beside those of what no browser sends.
+    /// Refusals that count in addition to those of requests no browser sends.
     pub also: FurtherOffences,
 }
 
-/// Refusals that a web page can make its visitors' browsers ask for, and that count only where the operator says so.
+/// Refusals that a web page can provoke through its visitors' browsers. They count only if the operator enables them.
 /// Default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FurtherOffences {
-    /// `block-…` of the settings: a script sets `User-Agent`, and every request from a page has its `Referer`.
+    /// Matches of `block-…` settings: a script can set `User-Agent`, and every request from a page carries its
+    /// `Referer`.
     pub blocked: bool,
-    /// Wrong passwords and tokens. Which are wrong, an Ingress says.
+    /// Wrong passwords and tokens. The owner of the Ingress defines which are wrong.
     pub credentials: bool,
-    /// The lists of networks of Ingresses.
+    /// Addresses refused by the lists of allowed and denied networks of an Ingress.
     pub denied: bool,
-    /// The limits of Ingresses.
+    /// Requests above the limits of an Ingress.
     pub limit: bool,
 }

@@ -1,23 +1,23 @@
-//! How TLS handshakes with clients are made: what an operator sets of them, with defaults. It makes none.
+//! Settings of TLS handshakes with clients, with defaults. No handshake is made here.
 
 use std::time::Duration;
 
-/// What holds for handshakes of all hosts.
+/// Handshake settings of all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handshakes {
-    /// Default both.
+    /// Accepted versions. Default both.
     pub versions: Versions,
-    /// Whether a server name that neither a rule nor a certificate names, or none at all, ends the handshake; else the
-    /// fallback certificate is shown. Rules and certificates for every host name no host. Default false.
+    /// Whether to abort the handshake if the server name is missing, or matches no rule and no certificate. Otherwise,
+    /// the fallback certificate is used. Rules and certificates for every host match no name here. Default false.
     pub rejects_unknown_names: bool,
-    /// Whether clients get tickets to resume their sessions with; nothing is kept of a session here. Default true.
+    /// Whether clients get session tickets. No session state is kept on the server. Default true.
     pub tickets: bool,
-    /// How long a ticket is good for. Keys of this process alone change every six hours, and the last is kept, so that
-    /// no ticket sealed with them outlives twelve. Default 12 h.
+    /// Lifetime of a ticket. Local keys are rotated every six hours and the previous one is kept, so that tickets
+    /// sealed with them last at most twelve hours. Default 12 h.
     pub session_timeout: Duration,
 }
 
-/// Versions of TLS. There is none below 1.2 (RFC 8996).
+/// TLS versions. Versions below 1.2 are not supported (RFC 8996).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
     #[default]

@@ -1,4 +1,4 @@
-//! Host names as routes and requests name them: one canonical form, parsed once.
+//! Host names of routes and requests in one canonical form, parsed once.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
@@ -6,20 +6,21 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(Arc<str>);
 
-/// Which hosts a group of rules serves.
+/// Hosts that a group of rules serves.
 ///
 /// The order of the variants is the order of precedence: the first that matches wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostPattern {
-    /// This name and no other.
+    /// Exactly this name.
     Exact(Host),
-    /// Exactly one label before this name: `*.example.com` holds the host `example.com`.
+    /// Exactly one label before this name: `*.example.com` contains the host `example.com`.
     Wildcard(Host),
-    /// Every host that nothing more specific names.
+    /// Every host without a more specific match.
     Any,
 }
 
-/// Number under which a host is counted. Assigned once per [`HostPattern`] and never reused for another.
+/// Number of a host in counters. Each [`HostPattern`] keeps its number. The number of a removed host is assigned to
+/// another one only after some time, when no counter uses it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct HostId(pub u32);
 
@@ -46,12 +47,12 @@ pub enum HostError {
 // === impl Host ===
 
 impl Host {
-    /// Parses a DNS name: ASCII case is folded and one trailing dot dropped.
+    /// Parses a DNS name: folds ASCII case and drops one trailing dot.
     ///
-    /// `_` is accepted beside the letters, digits and `-` of RFC 1123, because names in use carry it.
+    /// Besides the letters, digits and `-` of RFC 1123, `_` is accepted, because some names in use contain it.
     ///
     /// # Errors
-    /// If the text is not a DNS name: see [`HostError`].
+    /// Fails if the text is not a DNS name: see [`HostError`].
     pub fn parse(text: &str) -> Result<Self, HostError> {
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
@@ -71,7 +72,7 @@ impl Host {
                 return Err(HostError::Hyphen(text.into()));
             }
         }
-        // A name whose last label is numeric is an IPv4 address in some form (WHATWG URL, "ends in a number").
+        // A name with a numeric last label is an IPv4 address in some form (WHATWG URL, "ends in a number").
         if name.rsplit('.').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit())) {
             return Err(HostError::Address(text.into()));
         }
@@ -83,14 +84,14 @@ impl Host {
         &self.0
     }
 
-    /// The name without its first label; `None` for a single label.
+    /// Returns the name without its first label, or `None` for a single label.
     #[must_use]
     pub fn parent(&self) -> Option<&str> {
         parent(&self.0)
     }
 }
 
-/// `b.c` for `a.b.c`; `None` where there is no dot.
+/// Returns `b.c` for `a.b.c`, and `None` for a name without a dot.
 #[must_use]
 pub fn parent(name: &str) -> Option<&str> {
     name.split_once('.').map(|(_, rest)| rest)
@@ -117,17 +118,17 @@ impl fmt::Debug for Host {
 // === impl HostId ===
 
 impl HostId {
-    /// Requests that no host's rules claimed, and hosts beyond the capacity of the counters.
+    /// Requests that match the rules of no host, and hosts beyond the capacity of the counters.
     pub const UNATTRIBUTED: Self = Self(0);
 }
 
 // === impl HostPattern ===
 
 impl HostPattern {
-    /// Parses a host as Kubernetes writes it: empty for every host, `*.` for exactly one leading label.
+    /// Parses a host in Kubernetes notation: empty for every host, `*.` for exactly one leading label.
     ///
     /// # Errors
-    /// If the text is neither; `*` alone, `*` elsewhere, ports and addresses are refused.
+    /// Fails for any other text: `*` alone or elsewhere, ports and addresses are refused.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if text.is_empty() {
             return Ok(Self::Any);
@@ -139,7 +140,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether a request for `host` (canonical form) is one of this pattern's.
+    /// Returns whether the pattern matches `host` (in canonical form).
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What the access log says of each request. It writes nothing.
+//! Format of the access log. Nothing is written here.
 
 use std::{fmt, sync::Arc};
 
@@ -10,25 +10,25 @@ use super::PathMatch;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessLog {
     pub format: LogFormat,
-    /// Requests for these paths are not told.
+    /// Requests for these paths are not logged.
     pub skip: Arc<[PathMatch]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One JSON object a line, with all that is known.
+    /// One JSON object per line, with all known fields.
     #[default]
     Json,
-    /// A text with variables, one a line.
+    /// One line of text with variables.
     Template { pieces: Arc<[LogPiece]>, escape: LogEscape },
 }
 
-/// How values that could be taken for something else are written, as clients choose some of them.
+/// Escaping of values, some of which clients control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEscape {
-    /// `\xXX` for quotes, backslashes and what is not printable, as nginx does by default.
+    /// `\xXX` for quotes, backslashes and unprintable characters, like nginx's default.
     Default,
-    /// As within a JSON string.
+    /// Escaping for JSON strings.
     Json,
 }
 
@@ -38,12 +38,12 @@ pub enum LogPiece {
     Field(LogField),
 }
 
-/// Something to say of a request, under the name that nginx and ingress-nginx have for it.
+/// A field of the access log, under its name in nginx and ingress-nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogField {
     /// `$remote_addr`.
     ClientAddress,
-    /// `$remote_user`: who the client says it is (RFC 7617), whether that was asked or not.
+    /// `$remote_user`: user name sent by the client (RFC 7617), even if it was not required.
     User,
     /// `$time_local`, in UTC.
     TimeCommon,
@@ -67,33 +67,33 @@ pub enum LogField {
     Scheme,
     /// `$host`.
     Host,
-    /// `$http_host`: with the port, if the client gave one.
+    /// `$http_host`: with the port, if the client sent one.
     Authority,
     /// `$http_NAME`.
     Header(HeaderName),
     /// `$status`.
     Status,
-    /// `$body_bytes_sent`: of the response's body.
+    /// `$body_bytes_sent`: bytes of the response body.
     Sent,
-    /// `$request_length`: of the request's body alone, unlike nginx'.
+    /// `$request_length`: bytes of the request body only, unlike nginx.
     Received,
     /// `$request_time`: seconds from the head of the request to the end of the response.
     Took,
-    /// `$req_id`, `$request_id`: what `X-Request-ID` says to the pod.
+    /// `$req_id`, `$request_id`: value of `X-Request-ID` in the request to the pod.
     RequestId,
-    /// `$namespace` and `$ingress_name`: whose rule it was.
+    /// `$namespace` and `$ingress_name`: the owner of the rule.
     Namespace,
     Ingress,
     /// `$proxy_upstream_name`.
     Upstream,
-    /// `$upstream_addr`: that of the pod that answered.
+    /// `$upstream_addr`: address of the pod that answered.
     UpstreamAddress,
     /// `$upstream_status`.
     UpstreamStatus,
-    /// `$upstream_response_time`, `$upstream_header_time`: seconds until its response began, attempts before it
-    /// included.
+    /// `$upstream_response_time`, `$upstream_header_time`: seconds until the response began, including earlier
+    /// attempts.
     UpstreamTime,
-    /// `$proxy_alternative_upstream_name`, `$service_name` and others that there is nothing to say of: `-`.
+    /// `$proxy_alternative_upstream_name`, `$service_name` and other variables without a value: `-`.
     Nothing,
 }
 
@@ -107,7 +107,7 @@ impl LogFormat {
     /// Parses a text with `$name` and `${name}`.
     ///
     /// # Errors
-    /// If a name stands for nothing that is known.
+    /// Fails if a variable is unknown.
     pub fn parse(text: &str, escape: LogEscape) -> Result<Self, LogError> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -181,7 +181,7 @@ impl fmt::Display for LogFormat {
 mod tests {
     use super::*;
 
-    /// The default of ingress-nginx.
+    /// Default format of ingress-nginx.
     const UPSTREAM_INFO: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id";
 
     #[test]

@@ -1,10 +1,10 @@
-//! Sets of networks of IP addresses.
+//! Sets of IP networks.
 
 use std::{fmt, net::IpAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// A set of networks. Membership costs one binary search.
+/// A set of networks. A lookup costs one binary search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     /// Sorted and disjoint.
@@ -18,23 +18,23 @@ pub struct NetworkError(String);
 // === impl Networks ===
 
 impl Networks {
-    /// Parses networks and addresses, separated by commas or white space.
+    /// Parses networks and addresses separated by commas or white space.
     ///
     /// # Errors
-    /// If a part is neither.
+    /// Fails if a part is neither an address nor a network.
     pub fn parse(text: &str) -> Result<Self, NetworkError> {
         let parts = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|part| !part.is_empty());
         let networks = parts.map(parse).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { networks: IpNet::aggregate(&networks).into() })
     }
 
-    /// All addresses of both families.
+    /// Returns the set of all addresses of both families.
     #[must_use]
     pub fn everybody() -> Self {
         Self { networks: [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())].into() }
     }
 
-    /// Sorted and disjoint.
+    /// Iterates over the networks, which are sorted and disjoint.
     pub fn iter(&self) -> impl Iterator<Item = IpNet> {
         self.networks.iter().copied()
     }
@@ -44,19 +44,19 @@ impl Networks {
         self.networks.is_empty()
     }
 
-    /// Whether they hold all addresses of both families.
+    /// Returns whether the set contains all addresses of both families.
     #[must_use]
     pub fn is_everybody(&self) -> bool {
         self.networks.len() == 2 && self.networks.iter().all(|network| network.prefix_len() == 0)
     }
 
-    /// Whether they hold all addresses of IPv4.
+    /// Returns whether the set contains all IPv4 addresses.
     #[must_use]
     pub fn holds_every_v4(&self) -> bool {
         self.networks.iter().any(|network| matches!(network, IpNet::V4(network) if network.prefix_len() == 0))
     }
 
-    /// Whether `address` is in one of them; a v4-mapped one counts as IPv4.
+    /// Returns whether the set contains `address`. IPv4-mapped addresses count as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

@@ -1,17 +1,17 @@
-//! TLS that is the pods' own: connections for a host that are passed on by the server name alone.
+//! TLS passthrough: connections that are forwarded by server name alone and terminated by the pods.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Access, UpstreamKey};
 
-/// Where connections over TLS for a host are passed on to, as they are.
+/// Destination of TLS connections for a host, forwarded without termination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passthrough {
-    /// `None` ends them: there is no such service, or who comes in could only be known by reading what they send.
+    /// `None` closes connections: the service does not exist, or access depends on data inside the TLS stream.
     pub upstream: Option<UpstreamKey>,
-    /// Who may come in, by address.
+    /// Access control by client address.
     pub access: Option<Arc<Access>>,
-    /// Opening a connection to an endpoint.
+    /// Time to open a connection to an endpoint.
     pub connect_timeout: Duration,
 }
 

@@ -1,5 +1,4 @@
-//! Services that clients reach by a port of the node of their own, without HTTP: TCP byte by byte, UDP datagram by
-//! datagram.
+//! Services without HTTP that clients reach by a separate port of the node: TCP as bytes, UDP as datagrams.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
@@ -9,7 +8,7 @@ use super::{ProxyVersion, UpstreamKey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamPort {
     pub transport: Transport,
-    /// Never 0.
+    /// Port number, never 0.
     pub number: u16,
 }
 
@@ -19,39 +18,39 @@ pub enum Transport {
     Udp,
 }
 
-/// Where a port leads to.
+/// Destination of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamService {
-    /// Its protocol has no meaning here.
+    /// Upstream; its protocol is ignored.
     pub upstream: UpstreamKey,
-    /// Whether connections begin with a header of the PROXY protocol. Of UDP never.
+    /// Whether connections begin with a PROXY protocol header. Always false for UDP.
     pub accepts_proxy_protocol: bool,
-    /// The version of the introduction that connections to endpoints begin with, if they do. Of UDP never.
+    /// PROXY protocol version for connections to endpoints, if used. Always `None` for UDP.
     pub introduction: Option<ProxyVersion>,
 }
 
-/// What holds for all stream services alike.
+/// Settings of all stream services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// How long a connection or a session stays open without a byte or a datagram either way. Default 600 s.
+    /// Time that a connection or a session stays open without traffic in either direction. Default 600 s.
     pub timeout: Duration,
-    /// Datagrams that an endpoint answers each of a client's with; a session that has had all its answers need not be
-    /// kept. Default 1.
+    /// Number of datagrams with which an endpoint answers each datagram of a client. A session that has received all
+    /// its answers may be evicted. Default 1.
     pub responses: u32,
-    /// Sessions of UDP that a worker has open at one time; datagrams of more clients are dropped. Default 4096.
+    /// Maximum open UDP sessions per worker; datagrams of further clients are dropped. Default 4096.
     pub sessions_max: NonZeroU32,
     pub retry: StreamRetry,
 }
 
-/// When a connection that could not be opened to one endpoint is opened to another. Of TCP alone: that a datagram got
-/// lost is seen when it is no longer there to be sent again.
+/// Retries at another endpoint after a connection could not be opened. They apply to TCP only: when a lost datagram is
+/// detected, its content is no longer available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRetry {
-    /// Endpoints tried in all, at least 1. Default 3.
+    /// Maximum number of endpoints tried, at least 1. Default 3.
     pub tries: u32,
-    /// No other one after this time; `None` for any. Default 600 s.
+    /// Time after which no further endpoint is tried; `None` for unlimited. Default 600 s.
     pub within: Option<Duration>,
-    /// Default true; else the first endpoint is the only one.
+    /// Whether other endpoints are tried after the first. Default true.
     pub enabled: bool,
 }
 
@@ -64,11 +63,11 @@ impl Default for StreamSettings {
 }
 
 impl StreamRetry {
-    /// More endpoints are never tried.
+    /// Upper limit for `tries`.
     pub const TRIES_MAX: u32 = 10;
 }
 
-/// `udp/53`.
+/// Formats the port, such as `udp/53`.
 impl fmt::Display for StreamPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { transport, number } = self;
@@ -80,7 +79,7 @@ impl fmt::Display for StreamPort {
     }
 }
 
-/// As Kubernetes writes it.
+/// Formats the transport in Kubernetes notation.
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

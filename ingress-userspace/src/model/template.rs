@@ -1,11 +1,11 @@
-//! Texts with variables of the request in them, under the names that nginx has for them. Parsed once; rendered by
+//! Texts with request variables, under their nginx names. They are parsed once and rendered by
 //! [`crate::route::template`].
 
 use std::fmt;
 
 use http::HeaderName;
 
-/// A text with variables, as `https://new.test$request_uri`.
+/// A text with variables, such as `https://new.test$request_uri`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template {
     source: Box<str>,
@@ -18,18 +18,18 @@ pub enum Piece {
     Variable(Variable),
 }
 
-/// What a request has to say.
+/// A property of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `$scheme`: `http` or `https`, as the client speaks.
+    /// `$scheme`: `http` or `https`, of the client's connection.
     Scheme,
     /// `$host`: without a port.
     Host,
-    /// `$http_host`, `$best_http_host`: with the port, if the client gave one.
+    /// `$http_host`, `$best_http_host`: with the port, if the client sent one.
     Authority,
     /// `$request_uri`: path and query.
     RequestUri,
-    /// `$escaped_request_uri`: the same, fit to be the value of a query's argument.
+    /// `$escaped_request_uri`: the same, escaped for use as a query argument.
     EscapedRequestUri,
     /// `$uri`: the path.
     Path,
@@ -37,7 +37,7 @@ pub enum Variable {
     Query,
     /// `$is_args`: `?` if there is a query.
     QuestionMark,
-    /// `$remote_addr`, and `$binary_remote_addr`, which is only there to be shorter: the client's address.
+    /// `$remote_addr`: the client's address. `$binary_remote_addr`, a shorter form in nginx, is the same here.
     ClientAddress,
     /// `$request_method`.
     Method,
@@ -45,7 +45,7 @@ pub enum Variable {
     Header(HeaderName),
     /// `$cookie_NAME`.
     Cookie(Box<str>),
-    /// `$arg_NAME`: an argument of the query, as it is written there.
+    /// `$arg_NAME`: an argument of the query, without decoding.
     Argument(Box<str>),
     /// `$1` … `$9`: a group of the rule's regular expression.
     Group(u8),
@@ -67,7 +67,7 @@ impl Template {
     /// Parses `$name` and `${name}`.
     ///
     /// # Errors
-    /// If a `$` begins no variable of the list above.
+    /// Fails if a `$` does not begin a variable of the list above.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = source;
@@ -90,7 +90,7 @@ impl Template {
         &self.pieces
     }
 
-    /// The text, if it has no variables.
+    /// Returns the text if it has no variables.
     #[must_use]
     pub fn literal(&self) -> Option<&str> {
         match &*self.pieces {
@@ -107,14 +107,14 @@ impl Template {
         })
     }
 
-    /// As it was written.
+    /// Returns the text as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.source
     }
 }
 
-/// Splits off the name that `text` begins with: a group has one digit, so that `$10` is the first one and a `0`.
+/// Splits off the name at the start of `text`. A group has one digit: `$10` is the first group and a `0`.
 fn name(text: &str) -> Result<(&str, &str), TemplateError> {
     if let Some(text) = text.strip_prefix('{') {
         return text.split_once('}').ok_or(TemplateError::Unclosed);

@@ -1,19 +1,19 @@
-//! Keys that seal the tickets of TLS sessions, which all nodes have alike. It seals none. Keys never show in `Debug`.
+//! Keys that encrypt TLS session tickets, shared by all nodes. No ticket is sealed here. `Debug` never shows keys.
 
 use std::{fmt, sync::Arc};
 
 use zeroize::Zeroizing;
 
-/// What seals tickets and opens them.
+/// Keys that seal and open session tickets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketKeys {
-    /// Where they came from, for people: `namespace/secret`.
+    /// Display name: `namespace/secret`.
     pub origin: Arc<str>,
-    /// At least one. The first seals; each opens what it has sealed.
+    /// At least one key. The first one seals; each of them opens its own tickets.
     pub keys: Vec<TicketKey>,
 }
 
-/// A secret from which a key is derived. Its memory is wiped when it is given back.
+/// Secret input for key derivation. Its memory is wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketKey(Zeroizing<Box<[u8]>>);
 
@@ -24,15 +24,15 @@ pub struct TicketKeyError {
 }
 
 impl TicketKeys {
-    /// What the names of fields that hold one begin with. They count in the order of their names.
+    /// Common prefix of the names of fields with a key. Keys are ordered by field name.
     pub const FIELD: &str = "tickets.key";
 }
 
 impl TicketKey {
-    /// Takes the bytes of a file for nginx' `ssl_session_ticket_key`.
+    /// Takes the content of a file for nginx's `ssl_session_ticket_key`.
     ///
     /// # Errors
-    /// If there are neither 48 nor 80 of them.
+    /// Fails unless there are 48 or 80 bytes.
     pub fn new(secret: &[u8]) -> Result<Self, TicketKeyError> {
         match secret.len() {
             48 | 80 => Ok(Self(Zeroizing::new(secret.into()))),

@@ -1,4 +1,4 @@
-//! Certificates with their keys, read from PEM. Keys never show in `Debug`.
+//! Certificates with their keys, read from PEM. `Debug` never shows keys.
 
 use std::{
     fmt,
@@ -12,37 +12,37 @@ use zeroize::Zeroizing;
 
 /// A certificate chain and its private key.
 ///
-/// Well-formed PEM is all that is known of it here; whether the key is of a supported kind and belongs to the chain
-/// shows when it is loaded for use.
+/// The constructor only checks that the PEM is well-formed. Loading shows whether the key has a supported type and
+/// belongs to the chain.
 #[derive(Clone)]
 pub struct Certificate {
-    /// Where it came from: `namespace/secret`. A route table knows it by this.
+    /// Source: `namespace/secret`. Route tables use it as the key.
     pub origin: Arc<str>,
-    /// Leaf first.
+    /// Certificates, leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Wiped when it is given back.
+    /// Private key, wiped on drop.
     pub key: Arc<Zeroizing<PrivateKeyDer<'static>>>,
-    /// What its issuer says of it.
+    /// OCSP response of the issuer.
     pub staple: Option<Staple>,
 }
 
-/// An OCSP response (RFC 6960) that says that a certificate is good, for clients that ask for it in the handshake.
+/// An OCSP response (RFC 6960) that confirms a certificate as good, for clients that request it in the handshake.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Staple {
-    /// As DER.
+    /// Response in DER.
     pub response: Arc<[u8]>,
-    /// When it begins to hold, as the time since 1970…
+    /// Start of validity, as time since 1970.
     pub from: Duration,
-    /// …and when it does not any more.
+    /// End of validity, as time since 1970.
     pub until: Duration,
 }
 
-/// Certificate authorities that are trusted for one purpose.
+/// Certificate authorities trusted for one purpose.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Authorities {
-    /// Where they came from, for people: `namespace/secret`.
+    /// Display name: `namespace/secret`.
     pub origin: Arc<str>,
-    /// At least one.
+    /// At least one certificate.
     pub certificates: Vec<CertificateDer<'static>>,
 }
 
@@ -57,10 +57,10 @@ pub enum CertificateError {
 }
 
 impl Certificate {
-    /// Reads the two halves of a TLS Secret.
+    /// Parses the two halves of a TLS Secret.
     ///
     /// # Errors
-    /// If either half holds no PEM block of its kind. Error texts never quote the input.
+    /// Fails if either half has no PEM block of its kind. Error texts never quote the input.
     pub fn from_pem(origin: &str, tls_crt: &[u8], tls_key: &[u8]) -> Result<Self, CertificateError> {
         let chain = certificates("tls.crt", tls_crt)?;
         let key = PrivateKeyDer::from_pem_slice(tls_key).map_err(|error| match error {
@@ -72,25 +72,25 @@ impl Certificate {
 }
 
 impl Authorities {
-    /// Reads `ca.crt` of a Secret.
+    /// Parses `ca.crt` of a Secret.
     ///
     /// # Errors
-    /// If it holds no certificate.
+    /// Fails if it contains no certificate.
     pub fn from_pem(origin: &str, ca_crt: &[u8]) -> Result<Self, CertificateError> {
         Ok(Self { origin: origin.into(), certificates: certificates("ca.crt", ca_crt)? })
     }
 }
 
-/// Reads `ca.crl` of a Secret.
+/// Parses `ca.crl` of a Secret.
 ///
 /// # Errors
-/// If it is no PEM.
+/// Fails if it is not PEM.
 pub fn revocation_lists(ca_crl: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
     let lists = CertificateRevocationListDer::pem_slice_iter(ca_crl).collect::<Result<_, _>>();
     lists.map_err(|error| CertificateError::Pem { field: "ca.crl", reason: describe(&error) })
 }
 
-/// All certificates of `pem`, at least one.
+/// Returns all certificates of `pem`, at least one.
 fn certificates(field: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
@@ -98,7 +98,7 @@ fn certificates(field: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'s
     if certificates.is_empty() { Err(CertificateError::NoCertificate { field }) } else { Ok(certificates) }
 }
 
-/// The kind of a PEM error without the bytes it carries, which may be a key's.
+/// Describes the kind of a PEM error without the bytes it carries, which may be part of a key.
 fn describe(error: &rustls_pki_types::pem::Error) -> String {
     use rustls_pki_types::pem::Error;
     match error {

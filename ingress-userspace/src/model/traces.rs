@@ -1,50 +1,50 @@
-//! Which requests are traced, and who is told (OpenTelemetry). It tells nobody.
+//! Tracing configuration (OpenTelemetry): which requests are traced, and where traces go. Nothing is exported here.
 
 use std::time::Duration;
 
 use super::Template;
 
-/// How traces are collected, for all hosts alike.
+/// Trace settings of all hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
-    /// Host name or address of a collector that takes OTLP over gRPC in the clear.
+    /// Host name or address of a collector that accepts OTLP over gRPC in the clear.
     pub collector: Box<str>,
-    /// Default 4317.
+    /// Port of the collector. Default 4317.
     pub port: u16,
-    /// What this service is called in traces. Default `nginx`, which dashboards of ingress-nginx look for.
+    /// Service name in traces. Default `nginx`, as dashboards for ingress-nginx expect.
     pub service: Box<str>,
-    /// Default [`Sampler::Always`].
+    /// Sampling policy. Default [`Sampler::Always`].
     pub sampler: Sampler,
-    /// Whether what a caller that is trusted has decided goes before the sampler. Default true.
+    /// Whether the decision of a trusted caller overrides the sampler. Default true.
     pub follows_parent: bool,
-    /// Spans that wait for the collector at one time; more are dropped. Default 2048.
+    /// Maximum number of queued spans; further ones are dropped. Default 2048.
     pub queue_max: usize,
-    /// How long spans wait for others to be sent with. Default 5 s.
+    /// Maximum time that spans wait to be sent in a batch. Default 5 s.
     pub delay: Duration,
-    /// Spans sent together. Default 512.
+    /// Maximum number of spans per batch. Default 512.
     pub batch_max: usize,
 }
 
-/// Which traces that begin here are recorded.
+/// Sampling of traces that begin here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampler {
     #[default]
     Always,
     Never,
-    /// So many of a million, by the id of the trace, so that whoever has the same ratio decides alike.
+    /// Ratio in millionths, decided by the trace id, so that systems with the same ratio agree.
     Ratio(u32),
 }
 
-/// How the requests of one rule are traced.
+/// Tracing of the requests of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceRule {
-    /// Whether the trace that a client says its request is part of goes on. Default true.
+    /// Whether a trace from a client's request is continued. Default true.
     pub trusts: bool,
-    /// Name of spans; without it, the method.
+    /// Name of spans; the method if absent.
     pub name: Option<Template>,
 }
 
-/// The part of an id that is random for certain: its last seven bytes (W3C Trace Context 2, 2.2.2).
+/// The part of an id that is guaranteed to be random: its last seven bytes (W3C Trace Context 2, 2.2.2).
 const RANDOM: u128 = (1 << 56) - 1;
 
 // === impl Sampler ===
@@ -52,7 +52,7 @@ const RANDOM: u128 = (1 << 56) - 1;
 impl Sampler {
     pub const MILLION: u32 = 1_000_000;
 
-    /// Whether the trace with `id` is recorded.
+    /// Returns whether the trace with `id` is recorded.
     #[must_use]
     pub fn samples(self, id: u128) -> bool {
         match self {

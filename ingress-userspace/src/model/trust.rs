@@ -1,4 +1,4 @@
-//! Whom the proxy believes what it says of the clients behind it. It reads no field.
+//! Trusted proxies in front of this one, and the fields that they may set. Fields are not read here.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,37 +6,37 @@ use http::HeaderName;
 
 use super::Networks;
 
-/// Which peers are believed, and what. Nobody is, unless an operator says so.
+/// Trusted peers and the extent of their trust. By default, no peer is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// Where proxies that stand in front of this one have their addresses. Default none.
+    /// Networks of trusted proxies. Default none.
     pub hops: Networks,
-    /// Whether `X-Forwarded-Proto`, `-Port` and `-Host` of hops stand, and the client's address that they note. Default
-    /// false.
+    /// Whether `X-Forwarded-Proto`, `-Port` and `-Host` of trusted proxies are kept, and the client address that they
+    /// report. Default false.
     pub forwarded: bool,
-    /// Whether the address that they note stands by itself. Default false.
+    /// Whether the client address alone is taken from trusted proxies. Default false.
     pub address: bool,
-    /// The field in which they note it. Default `X-Forwarded-For`.
+    /// Field that carries the client address. Default `X-Forwarded-For`.
     pub field: HeaderName,
-    /// Whether pods get all addresses of `field`, and the peer's, instead of the client's alone. Default false.
+    /// Whether pods get all addresses of `field` and the peer's, instead of only the client's. Default false.
     pub keeps_chain: bool,
-    /// Whether connections begin with a header of the PROXY protocol, and no others are served. Default false.
+    /// Whether a PROXY protocol header is required at the beginning of connections. Default false.
     pub proxy_protocol: bool,
-    /// How long a connection may take for that header. Default 5 s.
+    /// Time limit for that header. Default 5 s.
     pub proxy_protocol_timeout: Duration,
 }
 
 impl Trust {
     pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-    /// Whether fields of requests from `peer` are believed.
+    /// Returns whether fields of requests from `peer` are trusted.
     #[must_use]
     pub fn believes(&self, peer: IpAddr) -> bool {
         (self.forwarded || self.address) && self.hops.contains(peer)
     }
 
-    /// Where peers have their addresses that may speak for others, in whatever way; `proxied` tells whether any
-    /// connection begins with a header of the PROXY protocol, be it that of a stream service.
+    /// Returns the networks of peers that may speak for other clients, in any way. `proxied` is true if some
+    /// connections begin with a PROXY protocol header, including those of stream services.
     #[must_use]
     pub fn speakers(&self, proxied: bool) -> Networks {
         let Self { hops, forwarded, address, .. } = self;
@@ -49,13 +49,13 @@ impl Trust {
         }
     }
 
-    /// Whether `peer` may speak for others to hosts, in whatever way.
+    /// Returns whether `peer` may speak for other clients to hosts, in any way.
     #[must_use]
     pub fn may_speak(&self, peer: IpAddr) -> bool {
         self.believes(peer) || self.proxy_protocol && self.admits_proxy(peer)
     }
 
-    /// Whether `peer` may say by the PROXY protocol for whom it speaks: without a list, everybody may.
+    /// Returns whether `peer` may send a PROXY protocol header: without a list, every peer may.
     #[must_use]
     pub fn admits_proxy(&self, peer: IpAddr) -> bool {
         self.hops.is_empty() || self.hops.contains(peer)

@@ -1,49 +1,49 @@
-//! How the endpoints of an upstream are looked after: when one is left alone for a while, what one is asked to find out
-//! how it is, how much they are given at one time, how a new one begins. It looks after none.
+//! Health policy of an upstream's endpoints: ejection, health checks, circuit breaking and slow start. Only data is
+//! defined here.
 
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-/// What holds for the endpoints of one upstream. Upstreams of one service under different upkeep share nothing.
+/// Health policy of one upstream. Upstreams of one service with different policies share no state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Upkeep {
     pub ejection: Ejection,
-    /// Default none.
+    /// Active health check. Default none.
     pub check: Option<Arc<Check>>,
     pub caps: Caps,
-    /// How long the share of an endpoint that has come, or has come back, grows to that of the others. Default none.
+    /// Time in which the share of a new or recovered endpoint grows to that of the others. Default none.
     pub slow_start: Option<Duration>,
 }
 
-/// When requests show that an endpoint is better left alone (passive health).
+/// Outlier detection: ejection of endpoints after failed requests (passive health).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ejection {
-    /// Failures in a row: no connection, a time-out, a connection that is closed before an answer. `None` never ejects.
-    /// Default 1.
+    /// Consecutive failures before ejection: no connection, a time-out, or a connection closed before a response.
+    /// `None` never ejects. Default 1.
     pub after: Option<NonZeroU32>,
-    /// For how long at first; each failure in a row after that doubles it. Default 500 ms.
+    /// Duration of the first ejection; each further consecutive failure doubles it. Default 500 ms.
     pub first: Duration,
-    /// For how long at most. Default 16 s.
+    /// Maximum duration of an ejection. Default 16 s.
     pub longest: Duration,
-    /// How many percent of the endpoints may be ejected at one time: rounded down, but at least one endpoint, and never
-    /// all. Default 50.
+    /// Maximum percentage of endpoints ejected at one time: rounded down, but at least one endpoint, and never all.
+    /// Default 50.
     pub share: u8,
-    /// Whether answers of 5xx are failures, too. Default false.
+    /// Whether 5xx responses count as failures. Default false.
     pub errors: bool,
 }
 
-/// What endpoints are asked, and what their answers mean.
+/// Health check: the probe of endpoints, and the criteria for its results.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Check {
     pub question: Question,
-    /// Where, if not where requests go.
+    /// Port to probe, if different from that of requests.
     pub port: Option<u16>,
-    /// From one question to the next. Default 10 s.
+    /// Interval between probes. Default 10 s.
     pub interval: Duration,
-    /// For connection and answer together. Default 5 s.
+    /// Time-out for connection and response together. Default 5 s.
     pub timeout: Duration,
-    /// Good answers in a row after which an endpoint gets requests again. Default 2.
+    /// Consecutive successes before an endpoint gets requests again. Default 2.
     pub healthy: NonZeroU32,
-    /// Others in a row after which it gets none. Default 3.
+    /// Consecutive failures before an endpoint gets no more requests. Default 3.
     pub unhealthy: NonZeroU32,
 }
 
@@ -53,25 +53,25 @@ pub enum Question {
     Http {
         /// Path and query.
         path: Box<str>,
-        /// `Host`; without it, the address of the endpoint.
+        /// Value of `Host`; the address of the endpoint if absent.
         host: Option<Box<str>>,
-        /// Inclusive ranges of what is a good answer. Default 200 to 399.
+        /// Inclusive ranges of healthy statuses. Default 200 to 399.
         statuses: Box<[(u16, u16)]>,
     },
     /// `grpc.health.v1.Health/Check` for this service; empty for the server as a whole.
     Grpc { service: Box<str> },
-    /// A connection, with TLS if the upstream speaks it.
+    /// A connection, with TLS if the upstream uses it.
     Connect,
 }
 
-/// How much is asked of endpoints at one time, by one node. What is beyond is answered at once.
+/// Circuit breaker: limits of concurrent requests per node. Requests beyond them are refused at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caps {
-    /// Requests that are under way at one endpoint. Default none.
+    /// Maximum requests in flight at one endpoint. Default unlimited.
     pub requests: Option<NonZeroU32>,
-    /// Requests that are under way at all endpoints, each of which has a connection of HTTP/1.1. Default none.
+    /// Maximum requests in flight at all endpoints; with HTTP/1.1, each has its own connection. Default unlimited.
     pub connections: Option<NonZeroU32>,
-    /// Requests that wait for one of `connections`, for as long as opening one may take. Default 0.
+    /// Maximum requests that wait for one of `connections`, at most as long as opening one may take. Default 0.
     pub pending: u32,
 }
 
@@ -86,13 +86,13 @@ impl Ejection {
         errors: false,
     };
 
-    /// How many of `count` endpoints may be ejected at one time.
+    /// Returns how many of `count` endpoints may be ejected at one time.
     #[must_use]
     pub fn most(&self, count: usize) -> usize {
         (count * usize::from(self.share) / 100).max(1).min(count.saturating_sub(1))
     }
 
-    /// For how long an endpoint is ejected after so many failures in a row; `None` for not at all.
+    /// Returns the ejection time after this number of consecutive failures, or `None` for no ejection.
     #[must_use]
     pub fn time(&self, failures: u32) -> Option<Duration> {
         let beyond = failures.checked_sub(self.after?.get())?;
@@ -109,11 +109,11 @@ impl Default for Ejection {
 // === impl Question ===
 
 impl Question {
-    /// Statuses that are good answers by default.
+    /// Range of statuses that are healthy by default.
     pub const STATUSES: (u16, u16) = (200, 399);
 }
 
-/// What differs from the defaults, in the characters of a key.
+/// Shows the values that differ from the defaults, using only characters valid in a key.
 impl fmt::Display for Upkeep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ejection, check, caps: Caps { requests, connections, pending }, slow_start } = self;

@@ -1,4 +1,4 @@
-//! Asks a client who it is, as its rule wants it, and finds out whether that is true.
+//! Authenticates a client by the methods that its rule requires.
 
 use std::{rc::Rc, time::SystemTime};
 
@@ -29,10 +29,10 @@ use super::{
     worker::Worker,
 };
 
-/// Longest `Authorization` field that is looked at. Some hashes take time in proportion to the password.
+/// Longest `Authorization` field that is parsed, in bytes. Some hashes take time in proportion to the password.
 const CREDENTIALS_MAX: usize = 1024;
 
-/// A request whose rule is known, and all that is known about it.
+/// A request with a known rule, and its context.
 pub(super) struct Asking<'r> {
     pub(super) conn: &'r Rc<Conn>,
     pub(super) snapshot: &'r Snapshot,
@@ -41,17 +41,17 @@ pub(super) struct Asking<'r> {
     pub(super) authority: &'r Authority<'r>,
     pub(super) client: &'r Client<'r>,
     pub(super) subject: &'r Subject<'r>,
-    /// What is in its header map.
+    /// The fields in its header map that the proxy uses.
     pub(super) fields: &'r Fields<'r>,
-    /// Who the client is by its certificate, where the host asks for one.
+    /// The identity in the client's certificate, if the host requests one.
     pub(super) identity: Option<&'r Identity>,
-    /// One for all that is sent because of it.
+    /// The id that all requests sent on behalf of this one share.
     pub(super) request_id: &'r RequestId,
 }
 
 impl Asking<'_> {
-    /// The head that goes to a pod, of the request itself or of `subject`, which has its fields, in its place, as no
-    /// handshake of WebSocket.
+    /// Returns the head for a pod, never as a WebSocket handshake. `subject` is the request itself, or replaces it and
+    /// has the same fields.
     pub(super) fn head<'h>(&'h self, subject: &'h Subject<'h>, edits: &'h Edits<'h>) -> Head<'h> {
         let Self {
             conn: _,
@@ -70,14 +70,14 @@ impl Asking<'_> {
         Head { version, subject, fields, authority, edits, client, identity, request_id, handshake: None, underscores }
     }
 
-    /// What bounds an exchange whose response is the client's.
+    /// Returns the limits of an exchange that provides the client's response.
     pub(super) fn limits(&self) -> Limits {
         Limits { copies_fields: self.conn.is_http2(), ..self.snapshot.limits(self.forwarding) }
     }
 }
 
-/// Lets the request through, with what was found out about it, or says how to answer it. In both cases `cookies` are
-/// the client's.
+/// Admits the request and adds the results to `edits`, or returns the response to send. In both cases `cookies` are set
+/// for the client.
 pub(super) async fn authenticate(
     authentication: &Authentication,
     asking: &Asking<'_>,
@@ -115,8 +115,8 @@ pub(super) async fn authenticate(
             edits.found.extend(found);
             Ok(())
         }
-        // Where one is enough, the client is told of the one that it can do something about: to sign in, else its
-        // password or token.
+        // If one method is enough and all failed, the client gets the response that it can act on: the sign-in page if
+        // there is one, and otherwise the challenge for a password or token.
         Err(answer) => Err(refused.filter(|_| external.sign_in.is_none()).unwrap_or(answer)),
     }
 }
@@ -131,7 +131,7 @@ async fn verify(basic: &Basic, worker: &Worker, headers: &HeaderMap) -> Result<(
     }
 }
 
-/// Name and password (RFC 7617, 2); `None` if there are none, or more than one pair.
+/// Returns name and password (RFC 7617, section 2), or `None` if there are none or several pairs.
 fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     const BASE64: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

@@ -1,11 +1,11 @@
-//! The one authority of a request: which host it is for, computed once and used for routing, counting and forwarding.
-//! It knows nothing of routes.
+//! The authority of a request, which names its host. It is computed once, and used for routing, counting and
+//! forwarding. It does not depend on routes.
 //!
-//! Rules (RFC 9110, 7.2; RFC 9112, 3.2; RFC 9113, 8.3.1), each answered with 400 when broken:
-//! - HTTP/1.1 requests carry exactly one `Host`; HTTP/1.0 and HTTP/2 at most one; one source must name the host, but in
-//!   HTTP/1.0, where none need to: such a request is for [`NAMELESS`].
-//! - A target in absolute form and `:authority` win, but must agree with `Host` where both are present.
-//! - No user information, no empty host, no port that is not a number of 16 bits, no character outside the grammar.
+//! Rules (RFC 9110, section 7.2; RFC 9112, section 3.2; RFC 9113, section 8.3.1), each answered with 400 when violated:
+//! - HTTP/1.1 requests carry exactly one `Host`; HTTP/1.0 and HTTP/2 at most one; one source must name the host, except
+//!   in HTTP/1.0, where it is optional: a request without a host is for [`NAMELESS`].
+//! - A target in absolute form and `:authority` take precedence, but must agree with `Host` where both are present.
+//! - No user information, no empty host, only ports that are 16-bit numbers, no character outside the grammar.
 
 use std::{borrow::Cow, net::Ipv6Addr};
 
@@ -13,21 +13,21 @@ use http::{Uri, Version};
 
 use super::fields::Field;
 
-/// Longest host, from RFC 1035, 2.3.4, in text form.
+/// Longest host in text form (RFC 1035, section 2.3.4).
 const HOST_MAX: usize = 253;
 
-/// The host of requests of HTTP/1.0 that name none, which is valid there: as nginx calls its default server. No host in
-/// an API server has that name, so such requests are for rules without host, as those with `Host: _` are.
+/// The host of HTTP/1.0 requests that name none, which is valid there; nginx calls its default server the same. No host
+/// of an API server has this name, so such requests match rules without a host, and so do requests with `Host: _`.
 const NAMELESS: &str = "_";
 
 /// A canonical authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority<'r> {
-    /// `host[:port]` as it is forwarded; borrowed if that is how the client wrote it.
+    /// `host[:port]` as it is forwarded; borrowed if the client wrote it in this form.
     text: Cow<'r, str>,
-    /// How much of `text` is the host.
+    /// Length of the host within `text`.
     host_len: usize,
-    /// The port if the client sent one.
+    /// The port, if the client sent one.
     pub port: Option<u16>,
 }
 
@@ -44,10 +44,10 @@ pub enum AuthorityError {
 }
 
 impl<'r> Authority<'r> {
-    /// The authority of a request with `host` as its `Host`.
+    /// Returns the authority of a request with `host` as its `Host`.
     ///
     /// # Errors
-    /// If the request breaks one of the module's rules.
+    /// If the request violates one of the module's rules.
     pub(super) fn of(version: Version, uri: &'r Uri, host: Field<'r>) -> Result<Self, AuthorityError> {
         let host = match host {
             Field::Repeated => return Err(AuthorityError::Several),
@@ -64,8 +64,8 @@ impl<'r> Authority<'r> {
         }
     }
 
-    /// Parses `uri-host [ ":" port ]` (RFC 3986, 3.2.2) as strictly as names on the web are: letters, digits, `-`, `_`
-    /// and `.`, or an IPv6 address in brackets.
+    /// Parses `uri-host [ ":" port ]` (RFC 3986, section 3.2.2) with only the characters of names on the web: letters,
+    /// digits, `-`, `_` and `.`, or an IPv6 address in brackets.
     ///
     /// # Errors
     /// [`AuthorityError::Invalid`] for anything else.
@@ -74,7 +74,7 @@ impl<'r> Authority<'r> {
         parsed.ok_or(AuthorityError::Invalid)
     }
 
-    /// Empty labels are refused; that the name is one that DNS could hold is left to routes, which only name such.
+    /// Refuses empty labels. Other rules of DNS are not checked, because routes contain only valid names.
     fn parse_name(text: &'r str) -> Option<Self> {
         let (mut end, mut after_dot, mut is_lower) = (text.len(), true, true);
         for (at, byte) in text.bytes().enumerate() {
@@ -99,13 +99,13 @@ impl<'r> Authority<'r> {
 
     fn parse_v6(text: &'r str) -> Option<Self> {
         let (host, port) = text.split_at(text.find(']')? + 1);
-        // Zone ids have no meaning to another machine (RFC 6874, 4).
+        // Zone ids have no meaning on another machine (RFC 6874, section 4).
         host[1..host.len() - 1].parse::<Ipv6Addr>().ok()?;
         let is_lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
         Some(Self::canonical(text, host, is_lower, parse_port(port)?))
     }
 
-    /// The canonical form of `text`, which begins with `host`.
+    /// Returns the canonical form of `text`, which begins with `host`.
     fn canonical(text: &'r str, host: &'r str, is_lower: bool, port: Option<u16>) -> Self {
         let text: Cow<'r, str> = match (port, &text.as_bytes()[host.len()..]) {
             (None, _) if is_lower => host.into(),
@@ -116,25 +116,25 @@ impl<'r> Authority<'r> {
         Self { text, host_len: host.len(), port }
     }
 
-    /// Lower case, one trailing dot dropped; IPv6 addresses in brackets.
+    /// Returns the host in lower case, without a trailing dot; IPv6 addresses are in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.text[..self.host_len]
     }
 
-    /// `host[:port]`.
+    /// Returns `host[:port]`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// As [`Authority::as_str`].
+    /// Like [`Authority::as_str`].
     #[must_use]
     pub fn into_text(self) -> Cow<'r, str> {
         self.text
     }
 
-    /// As [`Authority::host`].
+    /// Like [`Authority::host`].
     #[must_use]
     pub fn into_host(self) -> Cow<'r, str> {
         match self.text {
@@ -147,7 +147,8 @@ impl<'r> Authority<'r> {
     }
 }
 
-/// `80` in `:80`; the empty port of `:` means none (RFC 3986, 3.2.3), and so does no text. `None` if it is no port.
+/// Parses `:80` to `80`; the empty port of `:` means none (RFC 3986, section 3.2.3), and so does empty text. Returns
+/// `None` for an invalid port.
 fn parse_port(text: &str) -> Option<Option<u16>> {
     if matches!(text, "" | ":") {
         return Some(None);
@@ -163,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// `hosts` are the Host headers; `expect` is `host[:port]` as forwarded, or the error.
+    /// Checks a request with `hosts` as its Host headers; `expect` is `host[:port]` as forwarded, or the error.
     fn check(version: Version, target: &str, hosts: &[&str], expect: Result<&str, AuthorityError>) {
         let uri: Uri = target.parse().expect("valid target");
         let mut headers = HeaderMap::new();

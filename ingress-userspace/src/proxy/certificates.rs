@@ -1,5 +1,4 @@
-//! Certificates ready for handshakes, by the server name that selects them. It does not choose protocol versions or
-//! ciphers.
+//! Certificates ready for handshakes, selected by server name. Protocol versions and ciphers are chosen elsewhere.
 
 use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 
@@ -13,7 +12,7 @@ use crate::{
 
 /// All certificates of a snapshot.
 ///
-/// Names lead to a certificate by its origin, so that one is replaced without looking at the names that it serves.
+/// Names map to the origin of a certificate, so that a certificate can be replaced without visiting its names.
 #[derive(Clone, Default)]
 pub struct Certificates {
     /// The origin of the certificate of each name; `None` if it has none.
@@ -21,18 +20,19 @@ pub struct Certificates {
     /// Keyed by the name after `*.`.
     wildcard: Names<Option<Arc<str>>>,
     any: Option<Arc<str>>,
-    /// What serves names without a usable certificate.
+    /// The certificate for names without a usable one.
     fallback: Option<Arc<str>>,
-    /// By origin. Where one that cannot be used is not there, the fallback stands in, rather than a less specific one.
+    /// Loaded certificates by origin. An unusable one is missing here; its names get the fallback instead of a less
+    /// specific certificate.
     loaded: Names<Loaded, Arc<str>>,
-    /// What they were loaded from.
+    /// The certificates that they were loaded from.
     source: Tree<Arc<str>, Arc<Certificate>>,
     server_names: Tree<HostPattern, Option<Arc<str>>>,
-    /// By origin, what is wrong with those that cannot be used.
+    /// The problems of unusable certificates, by origin.
     problems: BTreeMap<Arc<str>, String>,
 }
 
-/// A certificate that cannot be used; its names, if it has any here, are served with the fallback certificate meanwhile.
+/// An unusable certificate. Its names, if it has any here, are served with the fallback certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CertificateProblem {
     /// [`Certificate::origin`].
@@ -43,19 +43,20 @@ pub struct CertificateProblem {
 #[derive(Clone)]
 struct Loaded {
     key: Arc<CertifiedKey>,
-    /// The same with what its issuer says of it.
+    /// The same key with the issuer's OCSP response.
     stapled: Option<Stapled>,
 }
 
 #[derive(Clone)]
 struct Stapled {
     key: Arc<CertifiedKey>,
-    /// As times since 1970.
+    /// The validity period, as times since 1970.
     holds: Range<Duration>,
 }
 
 impl Certificates {
-    /// Loads from `table` what `previous` does not hold already; returns all problems, also those that `previous` had.
+    /// Loads certificates from `table` that `previous` does not hold already. Returns all problems, including those of
+    /// `previous`.
     pub(super) fn load(previous: Option<&Self>, table: &RouteTable) -> (Self, Vec<CertificateProblem>) {
         let RouteTable { certificates, server_names, fallback_certificate, .. } = table;
         let provider = super::tls::provider();
@@ -89,14 +90,16 @@ impl Certificates {
         (next, problems)
     }
 
-    /// The certificate for a server name in lower case; `None` if there is neither one nor a usable fallback.
+    /// Returns the certificate for a server name in lower case, or `None` if it has none and there is no usable
+    /// fallback.
     pub(super) fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let own = name.and_then(|name| self.named(name)).unwrap_or(&self.any);
         let current = |origin: &Option<Arc<str>>| Some(self.loaded.get(origin.as_deref()?)?.current());
         current(own).or_else(|| current(&self.fallback))
     }
 
-    /// Whether a host of this name, in lower case, has a certificate of its own or should have.
+    /// Returns whether a host with this name, in lower case, is configured with a certificate of its own, usable or
+    /// not.
     pub(super) fn names(&self, name: &str) -> bool {
         self.named(name).is_some()
     }
@@ -113,7 +116,7 @@ impl Loaded {
         Self { key: Arc::new(key), stapled }
     }
 
-    /// With a staple, if there is one that holds now.
+    /// Returns the key, with the OCSP response if it is valid now.
     fn current(&self) -> Arc<CertifiedKey> {
         let now = || Duration::from_secs(UnixTime::now().as_secs());
         let stapled = self.stapled.as_ref().and_then(|stapled| stapled.at(now()));
@@ -145,7 +148,7 @@ impl fmt::Debug for Certificates {
     }
 }
 
-/// Error texts never quote the key.
+/// Loads the key. Error texts never contain it.
 fn load(certificate: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
     let Certificate { origin: _, chain, key, staple: _ } = certificate;
     let key = provider

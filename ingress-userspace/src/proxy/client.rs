@@ -1,12 +1,13 @@
-//! Who asks: the peer, or the client that a trusted peer says it speaks for. Pure; it decides nothing by what it finds.
+//! The client of a request: the peer, or the client that a trusted proxy names in `X-Forwarded-For`. Pure; other code
+//! acts on the result.
 //!
 //! ```text
 //! client ──▶ hop ──▶ hop ──▶ this proxy       X-Forwarded-For: client, hop
 //!                     └ the peer
 //! ```
 //!
-//! The addresses of a chain are read from its end, each as long as whoever noted it is trusted. What a client wrote
-//! there itself stands left of its own address, which is where reading stops.
+//! The addresses of a chain are read from its end, for as long as the proxy that added each one is trusted. Addresses
+//! that the client itself wrote are left of the client's own address, where reading stops.
 
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
 
@@ -20,33 +21,33 @@ const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Bytes of the longest address in text.
+/// Length of the longest address in text form.
 const ADDRESS_MAX: usize = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".len();
 
-/// The other end of a connection, as the socket or the PROXY protocol tells.
+/// The other end of a connection, from the socket or from the PROXY protocol.
 #[derive(Debug)]
 pub(super) struct Peer {
     address: IpAddr,
     secure: bool,
-    /// Which it connected to.
+    /// The port that the peer connected to.
     port: u16,
-    /// Whether the PROXY protocol tells, which then has the last word on the address.
+    /// Whether the address is from the PROXY protocol, which then takes precedence.
     is_proxied: bool,
     /// See [`fields`].
     forwarded: Box<[u8]>,
 }
 
-/// Who sends a request.
+/// The client of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Client<'r> {
     pub(super) address: IpAddr,
-    /// Whether its own connection is encrypted.
+    /// Whether the client's own connection is encrypted.
     pub(super) secure: bool,
-    /// What pods are told of it.
+    /// The forwarding fields sent to pods.
     pub(super) forwarded: Cow<'r, [u8]>,
-    /// The authority that it asked for, if that was another at a trusted hop.
+    /// The authority in `X-Forwarded-Host`, if the field is trusted and valid.
     pub(super) host: Option<&'r HeaderValue>,
-    /// A field that is not believed, though it is from others; beside those that never pass.
+    /// A further client field to be dropped, because its source is not trusted.
     pub(super) hidden: Option<&'r HeaderName>,
 }
 
@@ -57,7 +58,7 @@ impl Peer {
         Self { address, secure, port, is_proxied: false, forwarded: fields(&noted, &noted, secure, port, "") }
     }
 
-    /// The one that a header of the PROXY protocol names. Whoever was reached at 443 took TLS off.
+    /// Returns the peer named by a PROXY protocol header. A sender that was reached at port 443 has terminated TLS.
     pub(super) fn proxied(address: IpAddr, secure: bool, port: u16) -> Self {
         Self { is_proxied: true, ..Self::new(address, secure || port == 443, port) }
     }
@@ -66,7 +67,7 @@ impl Peer {
         self.address
     }
 
-    /// Who sends a request with these `headers`. Costs nothing where no field is believed.
+    /// Returns the client of a request with these `headers`. Costs nothing if no field is trusted.
     pub(super) fn client<'r>(&'r self, trust: &'r Trust, headers: &'r HeaderMap) -> Client<'r> {
         let Self { address, secure, port, is_proxied, forwarded } = self;
         let Trust { hops, forwarded: believes_all, address: _, field, keeps_chain, .. } = trust;
@@ -107,8 +108,8 @@ impl Peer {
     }
 }
 
-/// What a trusted hop says of the connection it took. Each must be said once: where there are two, a hop has added its
-/// own to that of a client.
+/// Fields in which a trusted proxy describes the connection that it accepted. Each must occur once: if there are two,
+/// the proxy has added its own to one sent by the client.
 #[derive(Debug, Default)]
 struct Claims<'r> {
     secure: Option<bool>,
@@ -130,13 +131,13 @@ impl<'r> Claims<'r> {
     }
 }
 
-/// What is no text is no address, nor a number.
+/// Replaces a value that is not text, so that it is neither an address nor a number.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }
 
-/// The client of `chain`, whose last address `peer` noted: the first one from its end that is no hop, or the one before
-/// something that is no address; the first of all if every one is a hop.
+/// Returns the client of `chain`, with its last address added by `peer`. This is the first address from the end that is
+/// not a trusted proxy, or the one before an invalid address; if all are trusted proxies, the first of the chain.
 fn walk<'h>(peer: IpAddr, is_hop: impl Fn(IpAddr) -> bool, chain: impl DoubleEndedIterator<Item = &'h str>) -> IpAddr {
     let mut client = peer;
     let noted = chain.rev().flat_map(|field| field.rsplit(',')).map(str::trim).filter(|noted| !noted.is_empty());
@@ -149,15 +150,15 @@ fn walk<'h>(peer: IpAddr, is_hop: impl Fn(IpAddr) -> bool, chain: impl DoubleEnd
     client
 }
 
-/// An address, which some proxies write with a port.
+/// Parses an address, which some proxies write with a port.
 fn address(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
     let with_port = || text.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
     text.parse().ok().or_else(with_port).or_else(bracketed).map(|address| address.to_canonical())
 }
 
-/// What pods are told of a client. Whatever it sent under these names is dropped, or was read here. `original` is the
-/// chain as a trusted hop sent it.
+/// Returns the forwarding fields sent to pods. Fields of these names from the client are dropped, or have been used
+/// above. `original` is the chain as a trusted proxy sent it.
 fn fields(noted: &str, client: &str, secure: bool, port: u16, original: &str) -> Box<[u8]> {
     let scheme = if secure { "https" } else { "http" };
     let mut digits = itoa::Buffer::new();
@@ -185,8 +186,8 @@ fn fields(noted: &str, client: &str, secure: bool, port: u16, original: &str) ->
     fields.into_bytes().into()
 }
 
-/// Appends what [`IpAddr`] shows, of IPv4 in a tenth of the instructions: that is written for each connection and each
-/// line of the access log.
+/// Appends the address like the `Display` of [`IpAddr`], for IPv4 in a tenth of the instructions: this runs for each
+/// connection and each line of the access log.
 pub(super) fn push_address(text: &mut String, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
@@ -197,7 +198,7 @@ pub(super) fn push_address(text: &mut String, address: IpAddr) {
                 text.push_str(itoa::Buffer::new().format(octet));
             }
         }
-        // A string takes all that it is given.
+        // Writing to a `String` cannot fail.
         IpAddr::V6(address) => write!(text, "{address}").unwrap_or_default(),
     }
 }
@@ -238,7 +239,7 @@ mod tests {
             (HOPS, &["192.0.2.1, 10.0.0.2"], "192.0.2.1"),
             (HOPS, &["1.1.1.1, 192.0.2.1, 10.0.0.2, 2001:db8::7"], "192.0.2.1"),
             (HOPS, &["192.0.2.1", "10.0.0.2,10.0.0.3"], "192.0.2.1"),
-            // All are hops: the first of them made the request.
+            // All are trusted proxies: the first of them made the request.
             (HOPS, &["10.0.0.4, 10.0.0.3"], "10.0.0.4"),
             (HOPS, &["192.0.2.1, nonsense, 10.0.0.2"], "10.0.0.2"),
             (HOPS, &["unknown"], "10.0.0.1"),
@@ -251,7 +252,7 @@ mod tests {
             (HOPS, &["[2001:db9::1]:4711"], "2001:db9::1"),
             (HOPS, &["[2001:db9::1]"], "2001:db9::1"),
             (HOPS, &["::ffff:192.0.2.1"], "192.0.2.1"),
-            // What ingress-nginx has by default: every IPv4 address is a hop.
+            // The default of ingress-nginx: every IPv4 address is a trusted proxy.
             ("0.0.0.0/0", &["1.1.1.1, 192.0.2.1"], "1.1.1.1"),
             ("0.0.0.0/0", &["2001:db9::1, 192.0.2.1"], "2001:db9::1"),
             ("192.0.2.0/24", &["1.1.1.1"], "10.0.0.1"),
@@ -264,14 +265,14 @@ mod tests {
         }
     }
 
-    /// What pods are told of a client, and its host.
+    /// Returns the fields sent to pods for a client, and its host.
     fn told(trust: &Trust, peer: &Peer, fields: &[(&str, &str)]) -> (String, Option<String>, bool) {
         let headers = headers(fields);
         let Client { forwarded, host, secure, .. } = peer.client(trust, &headers);
         let told = String::from_utf8(forwarded.into_owned()).expect("text");
         let value = |line: &str| {
             let (name, value) = line.split_once(": ")?;
-            // As the scheme before it, and as the hop sent it, which are looked at below.
+            // `x-scheme` repeats the scheme; the chain as sent by the proxy is checked below.
             (!matches!(name, "x-scheme" | "x-original-forwarded-for")).then(|| value.to_owned())
         };
         let values: Vec<_> = told.lines().filter_map(value).collect();
@@ -309,7 +310,7 @@ mod tests {
         let own = ("192.0.2.9|192.0.2.9|http|http|80".to_owned(), None, false);
         assert_eq!(told(&trust, &stranger, &all), own);
         assert_eq!(told(&Trust::default(), &stranger, &all), own);
-        // The address alone.
+        // Only the address is trusted.
         let trust = Trust { forwarded: false, address: true, ..trust };
         assert_eq!(told(&trust, &hop(), &all), ("1.1.1.1|1.1.1.1|http|http|80".to_owned(), None, false));
     }

@@ -1,18 +1,18 @@
-//! Something small about each of very many clients, in a table of a fixed size: buckets of [`WAYS`] entries, into which
-//! the key leads. Where a bucket is full, the entry goes that weighs least; so a crowd of addresses can at worst have
-//! those forgotten that weigh no more than each of the crowd does.
+//! A fixed-size, sharded, set-associative table of per-client state, with buckets of [`WAYS`] entries. When a bucket is
+//! full, the entry with the least weight is evicted, so a flood of addresses cannot evict entries heavier than those of
+//! the flood.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// So many that workers seldom meet.
+/// Enough shards that workers seldom contend for a lock.
 const SHARDS: usize = 64;
 /// Entries of a bucket.
 const WAYS: usize = 8;
 
-/// `BUCKETS` in each of [`SHARDS`], which takes its part when it is first used.
+/// The table, with `BUCKETS` in each of [`SHARDS`]. A shard is allocated on first use.
 #[derive(Debug)]
 pub(super) struct Clients<T, const BUCKETS: usize> {
     shards: [Mutex<Box<[Bucket<T>]>>; SHARDS],
@@ -24,7 +24,7 @@ type Bucket<T> = [Entry<T>; WAYS];
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry<T> {
     key: u64,
-    /// The default of a client of which nothing is known, which is as good as none.
+    /// The default value stands for an unknown client, the same as no entry.
     known: T,
 }
 
@@ -35,8 +35,8 @@ impl<T: Copy + Default, const BUCKETS: usize> Clients<T, BUCKETS> {
         Self { shards: std::array::from_fn(|_| Mutex::default()), forgotten: AtomicU64::new(0) }
     }
 
-    /// Changes what is known of `key`. If it has no entry, the one of its bucket with the least `weight` makes room and
-    /// counts as forgotten, unless that is `None`: nobody misses it.
+    /// Changes the state of `key`. If it has no entry, the entry of its bucket with the least `weight` is evicted. The
+    /// eviction counts as forgotten unless that weight is `None`, which marks an entry that is not needed.
     #[inline]
     pub(super) fn change<W: Ord, R>(
         &self,
@@ -61,14 +61,14 @@ impl<T: Copy + Default, const BUCKETS: usize> Clients<T, BUCKETS> {
         change(&mut bucket[at].known)
     }
 
-    /// Nothing is known of `key` any more.
+    /// Removes the state of `key`.
     pub(super) fn forget(&self, key: u64) {
         let mut shard = self.shard(key);
         let entries = shard.get_mut(Self::bucket(key)).into_iter().flatten();
         entries.filter(|entry| entry.key == key).for_each(|entry| *entry = Entry::default());
     }
 
-    /// Entries that were missed when they went.
+    /// Returns the number of evicted entries that were still needed.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten.load(Relaxed)
     }
@@ -84,16 +84,16 @@ impl<T: Copy + Default, const BUCKETS: usize> Clients<T, BUCKETS> {
 
 #[cfg(test)]
 impl<T: Copy + Default, const BUCKETS: usize> Clients<T, BUCKETS> {
-    /// Entries that there is room for, in the shards that were used.
+    /// Returns the number of entries in the shards allocated so far.
     pub(super) fn capacity(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().expect("unpoisoned").len() * WAYS).sum()
     }
 
-    /// Another key of the same bucket.
+    /// Returns another key of the same bucket.
     pub(super) const fn neighbour(key: u64) -> u64 {
         key + (SHARDS * BUCKETS) as u64
     }
 
-    /// Most entries.
+    /// Most entries of the table.
     pub(super) const MAX: usize = SHARDS * BUCKETS * WAYS;
 }

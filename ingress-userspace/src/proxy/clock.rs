@@ -1,4 +1,4 @@
-//! The clock of the process: what it says is the same for all threads, and means nothing to another process.
+//! The clock of the process. All threads share it; its times have no meaning in another process.
 
 use std::{
     sync::LazyLock,
@@ -7,12 +7,12 @@ use std::{
 
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Time since it was first asked.
+/// Returns the time since the first call.
 pub(super) fn now() -> Duration {
     BEGAN.elapsed()
 }
 
-/// The same in milliseconds.
+/// Like [`now`], in milliseconds.
 pub(super) fn now_ms() -> u64 {
     u64::try_from(now().as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! Compresses a body on its way through. Whether it may be is decided elsewhere (`route/filter/compression.rs`).
+//! Compresses a body on its way to the client. `route/filter/compression.rs` decides whether that is allowed.
 //!
-//! What the pod has sent goes on at once: as soon as it pauses, everything that it has sent until then is flushed, so
-//! that events and messages never wait for those that come after them. Memory is bounded whatever passes: the windows
-//! and tables of each coding are limited here.
+//! Bytes of the pod are sent on promptly: as soon as the pod pauses, everything that it has sent so far is flushed, so
+//! that events and messages never wait for later ones. Memory is bounded for any body: the windows and tables of each
+//! coding are limited here.
 
 use std::{
     io::{self, Write},
@@ -20,26 +20,24 @@ use zstd::zstd_safe::CParameter;
 use super::{body::Source, upstream::BodyError};
 use crate::model::{Coding, Offer};
 
-/// Windows of zstd and brotli, as powers of two: 128 KiB, a quarter of what nginx takes for brotli.
+/// Windows of zstd and brotli, as powers of two: 128 KiB, a quarter of the window that nginx uses for brotli.
 const WINDOW_LOG: u32 = 17;
-/// Tables of zstd, as powers of two of entries of 4 bytes, from the level on at which they would be longer.
+/// Size of zstd's tables, as a power of two of 4-byte entries, for levels that would otherwise use larger ones.
 const TABLE_LOG: u32 = 17;
 const TABLE_LEVEL: u8 = 4;
 
-/// What is compressed before anything is sent, even if the pod does not pause: a stream of zeros yields nothing for
-/// megabytes.
+/// Bytes compressed before a flush even if the pod does not pause: a stream of zeros yields no output for megabytes.
 const READ_MAX: usize = 64 * 1024;
 
-/// As many compressed bytes are worth a frame of their own.
+/// Number of compressed bytes from which they are sent as a frame.
 const SEND_MIN: usize = 8 * 1024;
 
-/// A body that is compressed as it passes.
+/// A body that is compressed while it passes.
 pub(super) struct Compressed {
     source: Source,
-    /// `None` once everything was compressed. What it could not be made for, as memory is lacking, ends as broken
-    /// bodies do.
+    /// `None` once everything was compressed. An error, for lack of memory, ends the body as incomplete.
     encoder: Option<io::Result<Encoder>>,
-    /// What was read since the last flush, in bytes.
+    /// Bytes read since the last flush.
     unflushed: usize,
     trailers: Option<HeaderMap>,
 }
@@ -122,13 +120,13 @@ impl Encoder {
         })
     }
 
-    /// Compresses `data`; returns how many bytes there are to send.
+    /// Compresses `data`. Returns the number of bytes ready to be sent.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.writer().write_all(data)?;
         Ok(self.output().len())
     }
 
-    /// Everything up to here, so that the client can read all of it.
+    /// Returns all output so far, flushed so that the client can decode it.
     fn flush(&mut self) -> io::Result<Bytes> {
         self.writer().flush()?;
         Ok(self.take())
@@ -137,7 +135,7 @@ impl Encoder {
     fn finish(self) -> io::Result<Bytes> {
         let output = match self {
             Self::Gzip(encoder) => encoder.finish()?,
-            // Errors of the writer below, a `Vec`, are all that it has to tell.
+            // The only possible errors are those of the underlying writer, a `Vec`.
             Self::Brotli(encoder) => encoder.into_inner(),
             Self::Zstd(encoder) => encoder.finish()?,
         };

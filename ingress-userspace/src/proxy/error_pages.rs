@@ -1,5 +1,5 @@
-//! Asks the default backend for a page that stands in for an error of a pod. The status stays what it was, and whoever
-//! asks has passed all filters of the rule: to those that have not, nothing here answers.
+//! Fetches a page from the default backend to replace the error response of a pod. The status of the error is kept.
+//! Only requests that have passed all filters of the rule get such a page.
 
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
@@ -16,8 +16,8 @@ use super::{
     pick::Choice,
 };
 
-/// The page for `status`, with which a pod of `upstream` answered the request that `edits` are of, and what it takes up
-/// of the default backend; `None` if it cannot be had.
+/// Returns the page for `status`, the error of a pod of `upstream`, and the permit held on the default backend. `edits`
+/// are those of the failed request. Returns `None` if the page cannot be fetched.
 pub(super) async fn page(
     pages: &ErrorPages,
     status: StatusCode,
@@ -31,7 +31,7 @@ pub(super) async fn page(
     let question = Subject { method: &method, target: "/", ..*subject };
     let mut found = edits.found.clone();
     found.extend(fields(pages, status, Some(upstream), subject));
-    // Of the resource that was asked for, not of the page.
+    // Fields that concern the requested resource, not the page.
     let is_about_it = |name: &&HeaderName| {
         ["if-", "sec-websocket-", "content-"].iter().any(|start| name.as_str().starts_with(start))
             || **name == header::RANGE
@@ -59,7 +59,7 @@ pub(super) async fn page(
     }
 }
 
-/// What ingress-nginx tells the default backend of a request; what the client says of it goes.
+/// Returns the fields that ingress-nginx sends to the default backend; they replace the client's.
 pub(super) fn fields(
     pages: &ErrorPages,
     status: StatusCode,
@@ -81,7 +81,7 @@ pub(super) fn fields(
     ]
 }
 
-/// Whether it has a body that can be sent with another status.
+/// Returns whether the response has a body that can be sent with another status.
 fn is_page(status: StatusCode) -> bool {
     !status.is_informational()
         && !matches!(status, StatusCode::NO_CONTENT | StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED)

@@ -1,7 +1,8 @@
-//! Asks an authentication service about a request, and makes of what it says what nginx' `auth_request` does.
+//! External authorization (`auth-url`), compatible with nginx's `auth_request`.
 //!
-//! The question has the fields of the client's request but no body. Answers of 2xx let the request in, 401 and 403 are
-//! passed on, anything else is an error: nobody comes in because a service is ill.
+//! The authorization request has the fields of the client's request but no body. Responses with 2xx admit the request,
+//! 401 and 403 are passed on, and any other response is an error. This fails closed: a broken service admits no
+//! requests.
 
 use std::{
     borrow::Cow,
@@ -36,34 +37,35 @@ use super::{
     upstream::{self, ConnectError, Limits, ResponseBody, Target},
 };
 
-/// From the question to the end of its answer, unless the rule's endpoints have less.
+/// Timeout of the authorization request, from connecting to the end of the response, unless the rule's read timeout is
+/// shorter.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Endpoints that are tried for one question.
+/// Number of endpoints that are tried for one request.
 const TRIES: usize = 3;
 
-/// Longest body of an answer that is read, so that its connection can be used again; nobody looks at it.
+/// Longest response body that is read, so that its connection can be reused; the body itself is ignored.
 const BODY_MAX: usize = 64 * 1024;
 
-/// Answers that are remembered, where that is asked for.
+/// Number of cached responses, for rules with a cache.
 pub(super) const REMEMBERED_MAX: usize = 8 * 1024;
-/// Longest answer that is remembered: 32 MB in all.
+/// Size of the largest cached response: 32 MB for the whole cache.
 const REMEMBERED_BYTES_MAX: usize = 4 * 1024;
 
-/// Answers, with the time to which they hold.
+/// Cached responses with their expiry times.
 pub(super) type Opinions = Remembered<(Instant, Arc<Opinion>)>;
 
-/// What a service said.
+/// The response of an authentication service.
 #[derive(Debug)]
 pub(super) struct Opinion {
     status: StatusCode,
     challenges: Vec<HeaderValue>,
-    /// What the pod is to know.
+    /// The fields to set for the pod.
     found: Vec<(HeaderName, Option<HeaderValue>)>,
     cookies: Vec<HeaderValue>,
 }
 
-/// Whether the end of a question says anything of the endpoint that was asked.
+/// Whether the outcome of an exchange counts for the health of the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Judged,
@@ -74,11 +76,12 @@ enum Health {
 #[derive(Debug, Default)]
 pub(super) struct Cookies {
     fields: Vec<HeaderValue>,
-    /// With errors, too.
+    /// Whether they are also added to error responses.
     always: bool,
 }
 
-/// Lets the request through, with fields for the pod, or says how to answer it. `told` is what was found out before.
+/// Admits the request and returns fields for the pod, or returns the response to send. `told` are fields found by
+/// previous methods.
 pub(super) async fn ask(
     external: &External,
     asking: &Asking<'_>,
@@ -98,7 +101,7 @@ pub(super) async fn ask(
     }
 }
 
-/// What is remembered, or what the service says now.
+/// Returns the cached response, or sends an authorization request.
 async fn opinion(
     external: &External,
     asking: &Asking<'_>,
@@ -129,7 +132,8 @@ async fn opinion(
     Some(opinion)
 }
 
-/// What all requests have in common that get one answer; `None` if a request has nothing of what tells them apart.
+/// Returns the cache key, which is common to all requests that get the same response. Returns `None` if the request has
+/// none of the values that the cache is keyed by, or if they are ambiguous.
 fn tag(
     external: &External,
     cache: &AuthCache,
@@ -145,17 +149,17 @@ fn tag(
         AuthService::Upstream { key: _, host } => host.as_bytes(),
         AuthService::SameHost => b"",
     };
-    // Rules that ask otherwise, or want other fields of the answer, share none.
+    // Rules that send different requests, or use other fields of the response, share no entries.
     let asked = external.to_string();
     let mut parts = vec![asked.as_bytes(), host, asking.subject.host.as_bytes(), target.as_bytes(), key.as_bytes()];
     for (name, value) in told {
-        // A field that is not there is not one that is empty, and no value has a line end.
+        // Distinguishes a removed field from an empty one; no value contains a line feed.
         parts.extend([name.as_str().as_bytes(), value.as_ref().map_or(&b"\n"[..], HeaderValue::as_bytes)]);
     }
     (!key.is_empty()).then(|| asking.conn.worker.shared.opinions.tag(&parts))
 }
 
-/// One question and its answer, read to its end.
+/// Sends one authorization request and reads its response to the end.
 async fn converse(
     external: &External,
     asking: &Asking<'_>,
@@ -164,13 +168,13 @@ async fn converse(
 ) -> Option<Response<()>> {
     let Asking { conn, snapshot, forwarding, client, subject, .. } = *asking;
     let path = target.split_once('?').map_or(target, |(path, _)| path);
-    // What a client put into it must not lead elsewhere.
+    // Text from the client must not change the path that is requested.
     if path::normalise(path).ok().as_deref() != Some(path) {
         return None;
     }
     let question = Subject { method: &external.method, target, ..*subject };
     let asked = fields(external, asking);
-    // What was verified, and not what the client says of it; the password stays, as the service may judge it.
+    // Sends the verified fields instead of the client's. The password is still sent, because the service may check it.
     let is_told = |name: &HeaderName| *name != header::AUTHORIZATION && !asked.iter().any(|(known, _)| known == name);
     let mut found: Vec<_> = told.iter().filter(|(name, _)| is_told(name)).cloned().collect();
     found.extend(asked);
@@ -182,7 +186,8 @@ async fn converse(
         }
         AuthService::SameHost => {
             let Matched::Route(route) = snapshot.routes.find(subject.host, path).matched else { return None };
-            // Whoever is asked must not have to ask, too. The question is not the client's, so that no limit counts it.
+            // The service's own rule must not require authentication in turn. This request does not come from the
+            // client, so limits do not count it.
             let mut passes =
                 |filter| matches!(filter::apply(filter, &question, &mut edits), Verdict::Continue | Verdict::Limit(_));
             if !route.filters.iter().all(&mut passes) {
@@ -193,12 +198,12 @@ async fn converse(
                 Action::Split(branches) => branches.main,
                 Action::Refuse(_) | Action::Redirect(_) => return None,
             };
-            // Its endpoints are those of another rule, maybe of another namespace: who asks, and for how long, is not
-            // for that rule to say, and must not eject them.
+            // The endpoints belong to another rule, perhaps of another namespace. The rule that authenticates controls
+            // the request and its timeout, and must not be able to eject those endpoints.
             (id, Health::Unjudged)
         }
     };
-    // What is told of the client is among the fields of the question.
+    // The client's address is among the fields of the request already.
     let client = Client { forwarded: Cow::Borrowed(b""), host: None, ..*client };
     let head = Head { identity: None, client: &client, ..asking.head(&question, &edits) };
     let response = exchange(conn, snapshot.limits(forwarding), snapshot.upstream(id)?, health, &head).await?;
@@ -208,14 +213,14 @@ async fn converse(
         let length = frame.ok()?.data_ref().map_or(0, Bytes::len);
         match left.checked_sub(length) {
             Some(rest) => left = rest,
-            // The connection ends with the body.
+            // Dropping the body closes the connection.
             None => break,
         }
     }
     Some(Response::from_parts(parts, ()))
 }
 
-/// Fields of the question, besides those of the client, and those of the client that it does not have.
+/// Returns the fields to set in the authorization request, and with `None` those of the client to remove.
 fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<HeaderValue>)> {
     let Asking { authority, subject, .. } = asking;
     let name = HeaderName::from_static;
@@ -233,7 +238,7 @@ fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<H
         (name("x-sent-from"), Some(HeaderValue::from_static("nginx-ingress-controller"))),
         (name("x-real-ip"), client.clone()),
         (name("x-forwarded-for"), client),
-        // Of the request that is asked about, not of the question.
+        // These concern the client's request, not the authorization request.
         (name("x-forwarded-host"), None),
         (header::RANGE, None),
     ];
@@ -247,7 +252,7 @@ fn fields(external: &External, asking: &Asking<'_>) -> Vec<(HeaderName, Option<H
     fields
 }
 
-/// The head of an answer, from an endpoint that takes a connection.
+/// Returns the response head from the first endpoint that accepts a connection.
 async fn exchange(
     conn: &Conn,
     limits: Limits,
@@ -293,7 +298,7 @@ async fn exchange(
                     }
                     return Some(response);
                 }
-                // Closing an idle connection is the endpoint's right.
+                // An endpoint may close an idle connection at any time.
                 Err(failure) if was_kept && (!failure.written || head.method().is_idempotent()) => {}
                 Err(failure) => {
                     tracing::debug!(error = &failure.error as &dyn std::error::Error, "exchange failed");
@@ -308,7 +313,7 @@ async fn exchange(
     None
 }
 
-/// A rendered target, with what a request line may not hold escaped.
+/// Escapes characters in a rendered target that a request line must not contain.
 pub(super) fn target(rendered: &str) -> String {
     const NOT_THERE: &AsciiSet = &CONTROLS
         .add(b' ')
@@ -328,8 +333,8 @@ pub(super) fn target(rendered: &str) -> String {
 // === impl Opinion ===
 
 impl Opinion {
-    /// `names` are those that the pod is to know. Values are copied: they are slices of the buffer that they were read
-    /// into, which an opinion that is remembered would keep.
+    /// Creates an entry with the fields in `names` for the pod. Values are copied: they are slices of the read buffer,
+    /// which a cached entry would otherwise keep in memory.
     fn of(names: &[HeaderName], status: StatusCode, headers: &HeaderMap) -> Self {
         let copy = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes());
         let values = |name: &HeaderName| headers.get_all(name).iter().flat_map(copy).collect::<Vec<_>>();
@@ -337,7 +342,7 @@ impl Opinion {
         for name in names {
             let values = values(name);
             if values.is_empty() {
-                // What the client claims about itself goes in any case.
+                // The client's own value is removed in any case.
                 found.push((name.clone(), None));
             }
             found.extend(values.into_iter().map(|value| (name.clone(), Some(value))));
@@ -345,7 +350,7 @@ impl Opinion {
         Self { status, challenges: values(&header::WWW_AUTHENTICATE), found, cookies: values(&header::SET_COOKIE) }
     }
 
-    /// Whether others may get the same answer, by what the service says and by its size.
+    /// Returns whether the response may be cached, considering its `Cache-Control`, its cookies and its size.
     fn is_memorable(&self, headers: &HeaderMap) -> bool {
         let Self { status: _, challenges, found, cookies } = self;
         let directives =
@@ -364,7 +369,7 @@ impl Opinion {
 // === impl Cookies ===
 
 impl Cookies {
-    /// Adds them, if they go with the status: those that nginx' `add_header` goes with, or any.
+    /// Adds the cookies if the status allows it: those statuses to which nginx's `add_header` applies, or any.
     pub(super) fn add<B>(&self, response: &mut Response<B>) {
         let Self { fields, always } = self;
         let goes = matches!(response.status().as_u16(), 200 | 201 | 204 | 206 | 301..=304 | 307 | 308);

@@ -1,9 +1,9 @@
-//! What of a request's fields the proxy itself goes by, seen in one walk over them all: to look for a field that is not
-//! there costs as much as to pass five that are.
+//! Finds the request fields that the proxy itself uses, in one pass over all fields: looking up one missing field costs
+//! as much as passing over five.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// The fields of a request, and which of those that matter here are among them.
+/// The fields of a request, with those that the proxy uses.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'r> {
     headers: &'r HeaderMap,
@@ -12,11 +12,11 @@ pub(super) struct Fields<'r> {
     pub(super) request_id: Field<'r>,
     has_via: bool,
     has_te: bool,
-    /// `Connection` says more than `keep-alive` or `close`.
+    /// Whether `Connection` contains more than `keep-alive` or `close`.
     nominates: bool,
 }
 
-/// A field that should be there once at most.
+/// A field that should occur at most once.
 #[derive(Clone, Copy)]
 pub(super) enum Field<'r> {
     Absent,
@@ -49,17 +49,17 @@ impl<'r> Fields<'r> {
         fields
     }
 
-    /// Where the request has been, if it says so.
+    /// Returns the values of `Via`, if any.
     pub(super) fn via(&self) -> impl Iterator<Item = &'r HeaderValue> {
         self.values(self.has_via, header::VIA)
     }
 
-    /// What the client takes besides bodies, if it says so.
+    /// Returns the values of `TE`, if any.
     pub(super) fn te(&self) -> impl Iterator<Item = &'r HeaderValue> {
         self.values(self.has_te, header::TE)
     }
 
-    /// `Connection`, if it may name fields.
+    /// Returns the values of `Connection`, if they may name fields.
     pub(super) fn nominating(&self) -> impl Iterator<Item = &'r HeaderValue> {
         self.values(self.nominates, header::CONNECTION)
     }
@@ -70,14 +70,14 @@ impl<'r> Fields<'r> {
 }
 
 impl<'r> Field<'r> {
-    /// One that is looked for on its own.
+    /// Looks up a single field.
     pub(super) fn of(headers: &'r HeaderMap, name: &HeaderName) -> Self {
         let mut field = Self::Absent;
         headers.get_all(name).iter().for_each(|value| field.add(value));
         field
     }
 
-    /// Its value, if it is there once: of two, nobody can say which one counts.
+    /// Returns the value if the field occurs exactly once; if it occurs twice, the values are ambiguous.
     pub(super) fn once(self) -> Option<&'r HeaderValue> {
         match self {
             Self::Once(value) => Some(value),
@@ -93,7 +93,7 @@ impl<'r> Field<'r> {
     }
 }
 
-/// Whether the value of `Connection` is one of the options that are in use, which name no field.
+/// Returns whether the value of `Connection` is one of the two common options, which name no field.
 fn is_plain(connection: &HeaderValue) -> bool {
     ["keep-alive", "close"].iter().any(|option| connection.as_bytes().eq_ignore_ascii_case(option.as_bytes()))
 }

@@ -1,18 +1,18 @@
-//! Brings one request to an endpoint: picks, connects, exchanges, and tries again where that is safe. It makes no
-//! response of its own.
+//! Forwards one request to an endpoint: picks, connects, exchanges, and retries where that is safe. It creates no
+//! responses of its own.
 //!
-//! What may be tried again (RFC 9110, 9.2.2), and how often, where the rule has no mind of its own ([`Retry`]):
+//! The cases for a retry (RFC 9110, section 9.2.2), and their number, unless the rule configures them ([`Retry`]):
 //!
-//! | what happened | next |
+//! | failure | next |
 //! |---|---|
 //! | no connection | another endpoint, at most three in all; the request was not touched |
-//! | a kept connection turned out closed | the same endpoint on a new connection, if nothing was sent or the method is idempotent |
+//! | a reused connection turned out closed | the same endpoint on a new connection, if nothing was sent or the method is idempotent |
 //! | a new connection closed before any byte of a response | another endpoint, once, if nothing was sent or the method is idempotent |
 //! | no resources of this node for a connection | as for no connection, and the endpoint is not blamed |
-//! | a stream of HTTP/2 refused by the endpoint, or left out by its GOAWAY | as for a closed connection; nothing was sent |
-//! | a time-out, a malformed response, a stream reset | never: the endpoint may be at work on it |
+//! | an HTTP/2 stream refused by the endpoint, or excluded by its GOAWAY | as for a closed connection; nothing was sent |
+//! | a timeout, a malformed response, a stream reset | never: the endpoint may still be processing the request |
 //!
-//! In every case only while the body is untouched.
+//! All cases require that the body is untouched.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
@@ -30,48 +30,48 @@ use super::{
 };
 use crate::model::{Protocol, Retry};
 
-/// Why no endpoint's response can be forwarded.
+/// The reason why there is no response of an endpoint to forward.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ForwardError {
     #[error("the upstream has no endpoints")]
     NoEndpoints,
-    /// More requests are under way than the upstream takes.
+    /// The number of requests in flight has reached the upstream's limit.
     #[error("the upstream is full")]
     Full(Full),
     #[error("no endpoint accepted a connection")]
     Connect { timed_out: bool },
-    /// Nothing that an endpoint could help.
+    /// Caused by this node, not by an endpoint.
     #[error("this node has no resources for a connection")]
     Exhausted,
     #[error("the exchange with an endpoint failed")]
     Exchange(#[source] ExchangeError),
 }
 
-/// Where a request may go.
+/// The load-balancing and retry policies for a request.
 #[derive(Clone, Copy)]
 pub(super) struct Plan<'r> {
     pub(super) choice: Choice,
     pub(super) retry: &'r Retry,
 }
 
-/// Who brought a response.
+/// The endpoint of a response.
 pub(super) struct Served<'u> {
     pub(super) endpoint: Picked<'u>,
     /// Held until the response has ended.
     pub(super) held: Held,
 }
 
-/// What a request takes up of an upstream, where anybody looks at that.
+/// Permit and in-flight guard held on a capped upstream.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     _busy: Option<Busy>,
     _place: Option<OwnedSemaphorePermit>,
 }
 
-/// Forwards a request and returns when the head of the response is there. `body` is there until an endpoint has it.
+/// Forwards a request and returns when the head of the response is there. `body` is present until an endpoint has it.
 ///
 /// # Errors
-/// If no endpoint brought one.
+/// If no endpoint returned a response head.
 pub(super) async fn forward<'u>(
     conn: &Conn,
     limits: &Limits,
@@ -81,7 +81,7 @@ pub(super) async fn forward<'u>(
     body: &mut Option<RequestBody>,
 ) -> Result<(Forwarded, Served<'u>), ForwardError> {
     let worker = &*conn.worker;
-    // Boxed, so that requests of other rules do not carry its size.
+    // Boxed so that requests of other rules do not carry its size.
     let introduction = upstream.introduction().map(|version| Box::new(conn.introduction(version, head.client.address)));
     let place = upstream.enter(limits.connect_timeout).await.map_err(ForwardError::Full)?;
     let mut tried = Tried::up_to(retry.tries);
@@ -97,7 +97,7 @@ pub(super) async fn forward<'u>(
         let way = (endpoint, Target { address, transport, introduction: introduction.as_deref() });
         let attempted = match upstream.protocol() {
             Protocol::Http1 | Protocol::Https => attempt(worker, limits, retry, way, head, body).await,
-            // Boxed, so that the common case does not carry its size.
+            // Boxed so that the common case does not carry its size.
             Protocol::H2c | Protocol::H2 => Box::pin(attempt_http2(worker, limits, retry, way, head, body)).await,
         };
         match attempted {
@@ -144,18 +144,19 @@ fn is_invalid(error: &ForwardError) -> bool {
     matches!(error, ForwardError::Exchange(ExchangeError::Malformed(_) | ExchangeError::HeadTooLarge))
 }
 
-/// Whether it does no harm to send the request once more (RFC 9110, 9.2.2), or somebody takes the blame.
+/// Returns whether the request may be repeated: its method is idempotent (RFC 9110, section 9.2.2), or the rule allows
+/// it.
 fn is_repeatable(head: &Head<'_>, retry: &Retry) -> bool {
     head.method().is_idempotent() || retry.non_idempotent
 }
 
-/// A failed attempt, with the body if another may follow.
+/// A failed attempt, with the body if another attempt may follow.
 struct Attempt {
     error: ForwardError,
     retry: Option<RequestBody>,
 }
 
-/// One endpoint: on a kept connection first, and on a new one if that proves stale.
+/// Tries one endpoint: on an idle connection first, and on a new one if that turns out closed.
 async fn attempt(
     worker: &Worker,
     limits: &Limits,
@@ -170,7 +171,7 @@ async fn attempt(
                 endpoint.answered(response.status(), || worker.now_ms());
                 return Ok(response);
             }
-            // Closing an idle connection is the endpoint's right and says nothing of its health.
+            // An endpoint may close an idle connection at any time, so this does not affect its health.
             Err(failure) => match unsent(&failure.error, failure.written, failure.unsent, head, &Retry::DEFAULT) {
                 Some(unsent) => *body = Some(unsent),
                 None => return Err(failed(worker, endpoint, failure.error, None)),
@@ -196,7 +197,7 @@ async fn attempt(
     }
 }
 
-/// The request was not touched.
+/// Handles a failed connect, before which the request was not touched.
 fn unreached(
     worker: &Worker,
     endpoint: Picked<'_>,
@@ -208,7 +209,7 @@ fn unreached(
     Attempt { error, retry: body.filter(|_| retry.error || retry.timeout) }
 }
 
-/// Blames the endpoint, unless it is this node that failed.
+/// Marks the endpoint as failed, unless this node lacks resources.
 fn unconnected(error: &ConnectError, endpoint: Picked<'_>, now_ms: u64) -> ForwardError {
     let timed_out = match error {
         ConnectError::Exhausted { .. } => return ForwardError::Exhausted,
@@ -219,7 +220,7 @@ fn unconnected(error: &ConnectError, endpoint: Picked<'_>, now_ms: u64) -> Forwa
     ForwardError::Connect { timed_out }
 }
 
-/// Takes the body; it is in the failure if it may be sent again.
+/// Takes the body; the failure returns it if it may be sent again.
 async fn exchange(
     limits: &Limits,
     connection: Connection,
@@ -233,8 +234,8 @@ async fn exchange(
         let is_introduced = connection.is_introduced();
         let write = |out: &mut Vec<u8>| {
             head.write(out);
-            // What is said to one connection only is named as such (RFC 9110, 10.1.4); one that is for this request
-            // alone says so (RFC 9112, 9.6).
+            // Hop-by-hop fields are named in `Connection` (RFC 9110, section 10.1.4), and a connection for a single
+            // request announces its close (RFC 9112, section 9.6).
             let fields: &[u8] = match (is_introduced, head.takes_trailers()) {
                 (true, true) => b"connection: close, te\r\nte: trailers\r\n",
                 (true, false) => b"connection: close\r\n",
@@ -258,7 +259,7 @@ fn spent() -> ExchangeError {
     ExchangeError::Aborted
 }
 
-/// One endpoint that speaks HTTP/2: on an open connection if there is one, and once more if that proves stale.
+/// Tries one HTTP/2 endpoint: on an open connection if there is one, and once more if that turns out closed.
 async fn attempt_http2(
     worker: &Worker,
     limits: &Limits,
@@ -300,7 +301,7 @@ async fn attempt_http2(
     }
 }
 
-/// The body, if the request may be sent once more.
+/// Returns the body if the request may be sent again.
 fn unsent(
     error: &ExchangeError,
     written: bool,
@@ -327,7 +328,8 @@ fn failed(worker: &Worker, endpoint: Picked<'_>, error: ExchangeError, retry: Op
         ExchangeError::Starved => {
             worker.shared.stats.timed_out.fetch_add(1, Relaxed);
         }
-        // One bad answer is the answer's fault as likely as the endpoint's; only silence and closing keep it out.
+        // A malformed response may be caused by the request rather than by the endpoint, so only timeouts and closed
+        // connections count against the endpoint.
         ExchangeError::Malformed(_) | ExchangeError::HeadTooLarge | ExchangeError::Aborted => {}
         ExchangeError::Closed | ExchangeError::Reset | ExchangeError::Timeout { .. } | ExchangeError::Io(_) => {
             endpoint.failed(worker.now_ms());

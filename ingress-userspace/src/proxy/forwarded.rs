@@ -1,4 +1,5 @@
-//! What an endpoint made of a request, while it is handed on: small, until it is a response, or nobody wants it.
+//! The outcome of forwarding a request, kept small while it is passed on, until it is converted into a response or
+//! discarded.
 
 use http::{Response, StatusCode};
 use http_body::Body as _;
@@ -8,14 +9,14 @@ use super::{
     upstream,
 };
 
-/// What an endpoint made of a request.
+/// The outcome of forwarding a request.
 pub(super) enum Forwarded {
     Response(Begun),
-    /// A WebSocket handshake was accepted.
+    /// The endpoint accepted a WebSocket handshake.
     Switched(Box<Response<upstream::Tunnel>>),
 }
 
-/// A response whose head is there.
+/// A response with a complete head.
 pub(super) enum Begun {
     Http1(upstream::Begun<RequestBody>),
     Http2(Box<Response<Source>>),
@@ -31,7 +32,7 @@ impl Forwarded {
         }
     }
 
-    /// Nobody wants it.
+    /// Discards the outcome.
     pub(super) fn discard(self) {
         match self {
             Self::Response(response) => response.discard(),
@@ -57,12 +58,12 @@ impl Begun {
         }
     }
 
-    /// Nobody wants it. Its body is read to the end, if that is near, so that its connection can be used again; nobody
-    /// waits for that.
+    /// Discards the response. The body is read to its end in the background if little remains, so that its connection
+    /// can be reused.
     pub(super) fn discard(self) {
         let body = self.into_response().into_body();
         if !body.is_end_stream() {
-            // The worker's runtime owns it, and the worker does not wait for it.
+            // The task is owned by the worker's runtime, and the worker does not wait for it.
             tokio::task::spawn_local(discard(body));
         }
     }

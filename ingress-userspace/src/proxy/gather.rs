@@ -1,4 +1,4 @@
-//! Writes several slices to a socket at once, by the cheaper of two ways.
+//! Writes several slices to a socket at once, by the cheaper of two methods.
 
 use std::{
     io::{self, IoSlice},
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::io::{AsyncWrite, ReadBuf};
 
-/// Up to so many bytes, a copy and `send` take less time than `writev` (ADR 0034).
+/// Up to this number of bytes, copying and `send` take less time than `writev` (ADR 0034).
 const COPIED_MAX: usize = 2 * 1024;
 
-/// Writes `slices` to a socket, in order, as far as it takes them; how many bytes.
+/// Writes `slices` to a socket, in order, as far as it accepts them. Returns the number of bytes.
 pub(super) fn poll_write<S: AsyncWrite + Unpin>(
     socket: &mut S,
     cx: &mut Context<'_>,
@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what it gets, and by which way.
+    /// Stores the bytes, and the method by which they were written.
     #[derive(Default)]
     struct Sink {
         took: Vec<u8>,

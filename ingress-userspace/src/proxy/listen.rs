@@ -1,4 +1,4 @@
-//! Makes the listening sockets of all workers. It accepts nothing.
+//! Creates the listening sockets of all workers. Other code accepts connections.
 
 use std::{
     io,
@@ -7,46 +7,46 @@ use std::{
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// Connections that wait for `accept`, per listener; the kernel caps it at `net.core.somaxconn`.
+/// Length of the accept queue of each listener; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// How clients' connections reach the listeners.
+/// The way in which connections reach the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenMode {
     /// Through `sk_lookup`: each listener is bound to a port of its own on the loopback address, and the caller puts it
     /// into a slot. Accepted connections have the node's address and the steered port as their local address.
     Slots,
-    /// Ordinary listeners on these ports, shared between the workers by `SO_REUSEPORT`. The unspecified IPv6 address
-    /// takes IPv4 as well, and stands for 0.0.0.0 on a node without IPv6. Port 0 takes any free one.
+    /// Ordinary listeners on these ports, shared by the workers through `SO_REUSEPORT`. The unspecified IPv6 address
+    /// accepts IPv4 as well, and stands for 0.0.0.0 on a node without IPv6. Port 0 selects any free one.
     Bind { address: IpAddr, http_port: u16, https_port: u16 },
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
     pub mode: ListenMode,
-    /// At least 1.
+    /// Number of workers, at least 1.
     pub workers: usize,
     /// With [`ListenMode::Bind`]: whether a predecessor on the same node may still listen on the ports. Otherwise that
     /// is an error, because the two would share the connections.
     pub reuse: bool,
 }
 
-/// The listeners of one worker. Each knows its scheme: the port is no evidence for it.
+/// The listeners of one worker. The scheme is a property of the listener, because the port does not determine it.
 #[derive(Debug)]
 pub struct WorkerListeners {
     pub http: TcpListener,
     pub https: TcpListener,
-    /// For the ports of all TCP services, which accepted connections tell. Only with [`ListenMode::Slots`]; else each
-    /// port gets listeners of its own while the workers run.
+    /// The listener for the ports of all TCP services; accepted connections have the port as part of their local
+    /// address. Only with [`ListenMode::Slots`]; otherwise each port gets listeners of its own while the workers run.
     pub streams: Option<TcpListener>,
 }
 
-/// What is spoken on the connections of a listener.
+/// The protocol on the connections of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entrance {
     Http,
     Https,
-    /// Whatever it may be.
+    /// Any protocol.
     Streams,
 }
 
@@ -62,10 +62,10 @@ pub enum ListenError {
     Io { address: SocketAddr, source: io::Error },
 }
 
-/// Makes the listeners of every worker, in the order of the workers.
+/// Creates the listeners of every worker, in the order of the workers.
 ///
 /// # Errors
-/// If one cannot be made; those made already are closed.
+/// If one cannot be created; those created already are closed.
 pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError> {
     let ListenOptions { mode, workers, reuse } = options;
     let family = family();
@@ -88,12 +88,12 @@ pub fn bind(options: ListenOptions) -> Result<Vec<WorkerListeners>, ListenError>
     }
 }
 
-/// A listener for each of `workers` on `port` of all addresses of the node. It is an error if any process has the port.
+/// Binds one listener for each of `workers` to `port` on all addresses of the node. Fails if any process has the port.
 pub(super) fn bind_port(port: u16, workers: usize) -> io::Result<Vec<TcpListener>> {
     listen_shared(SocketAddr::new(unspecified(), port), workers, false)
 }
 
-/// The address that stands for all of the node, of both families where there are both.
+/// Returns the unspecified address, which accepts both families if the node has both.
 pub(super) fn unspecified() -> IpAddr {
     family().unspecified()
 }
@@ -111,7 +111,8 @@ enum Family {
     V4,
 }
 
-/// A node may have IPv6 compiled out or disabled (`ipv6.disable=1`, `net.ipv6.conf.lo.disable_ipv6`).
+/// Detects the families. A node may have IPv6 compiled out or disabled (`ipv6.disable=1`,
+/// `net.ipv6.conf.lo.disable_ipv6`).
 fn family() -> Family {
     match listen(SocketAddr::new(Family::DualStack.loopback(), 0), Sharing::Alone) {
         Ok(_) => Family::DualStack,
@@ -120,8 +121,8 @@ fn family() -> Family {
 }
 
 impl Family {
-    /// Binding to `::1` would make the socket IPv6-only, whatever `IPV6_V6ONLY` says; to a v4-mapped address it does
-    /// not (Linux, `__inet6_bind`), and `sk_lookup` then gives it connections of both families.
+    /// Binding to `::1` would make the socket IPv6-only, regardless of `IPV6_V6ONLY`; binding to a v4-mapped address
+    /// does not (Linux, `__inet6_bind`), and `sk_lookup` can then assign it connections of both families.
     fn loopback(self) -> IpAddr {
         match self {
             Self::DualStack => Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
@@ -147,10 +148,11 @@ impl ListenError {
     }
 }
 
-/// `count` listeners, at least 1, on one address and port. Unless `reuse`, it is an error if any process has the port.
+/// Returns `count` listeners, at least 1, on one address and port. Fails if any process has the port, unless `reuse` is
+/// set.
 fn listen_shared(address: SocketAddr, count: usize, reuse: bool) -> io::Result<Vec<TcpListener>> {
     if !reuse {
-        // SO_REUSEPORT would join another process's group without a word; a socket without it finds out.
+        // SO_REUSEPORT would silently join the group of another process. A trial bind without it fails in that case.
         drop(listen(address, Sharing::Alone)?);
     }
     let first = listen(address, Sharing::ReusePort)?;
@@ -164,7 +166,7 @@ fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // So that connections in TIME_WAIT do not keep a restart from listening.
+    // Allows listening again after a restart despite connections in TIME_WAIT.
     socket.set_reuse_address(true)?;
     if sharing == Sharing::ReusePort {
         socket.set_reuse_port(true)?;

@@ -1,20 +1,20 @@
-//! Tells the kernel programs how many connections this worker holds, so that they give new ones to another if those are
-//! too many. It neither refuses nor moves any.
+//! Publishes the number of connections of this worker to the kernel programs, which give new ones to another worker if
+//! there are too many. It neither refuses nor moves connections.
 
 use std::{cell::Cell, sync::atomic::Ordering::Relaxed};
 
 use ingress_common::{WorkerCell, steer::WORKER_ABSENT};
 
-/// What one worker tells of itself, from its beginning to its end; nothing where no programs steer.
+/// The load that one worker publishes from its start to its end; empty if no programs steer connections.
 #[derive(Debug)]
 pub(super) struct Load {
     cell: Option<&'static WorkerCell>,
-    /// What had been chosen at the last tick.
+    /// The value of `chosen` at the last tick.
     chosen: Cell<u64>,
 }
 
 impl Load {
-    /// The worker is there, and holds nothing yet. The cell is its alone.
+    /// Marks the worker as present, without connections. The worker must be the only one to use the cell.
     pub(super) fn begin(cell: Option<&'static WorkerCell>) -> Self {
         if let Some(cell) = cell {
             cell.open.store(0, Relaxed);
@@ -22,16 +22,16 @@ impl Load {
         Self { cell, chosen: Cell::new(cell.map_or(0, |cell| cell.chosen.load(Relaxed))) }
     }
 
-    /// It holds so many connections now. One store: nobody else writes the number, so there is nothing to add to, and
-    /// none that went wrong once stays wrong.
+    /// Publishes the current number of connections. A plain store suffices, because the worker is the only writer, and
+    /// a wrong value cannot persist.
     pub(super) fn hold(&self, connections: usize) {
         if let Some(cell) = self.cell {
             cell.open.store(connections as u64, Relaxed);
         }
     }
 
-    /// It has accepted a connection: one less is on its way. Where it was not the programs that chose the worker, one
-    /// that they did choose it for is no longer counted on.
+    /// Counts an accepted connection as settled, so that one less is expected. If the programs did not choose the
+    /// worker for it, this cancels one that they did choose it for.
     pub(super) fn accepted(&self) {
         let Some(WorkerCell { open: _, settled, chosen }) = self.cell else { return };
         let before = settled.load(Relaxed);
@@ -40,7 +40,7 @@ impl Load {
         }
     }
 
-    /// Gives up what was chosen before the last tick and has not come: SYNs without a handshake.
+    /// Stops expecting connections that were chosen before the last tick and did not arrive: SYNs without a handshake.
     pub(super) fn tick(&self) {
         let Some(WorkerCell { open: _, settled, chosen }) = self.cell else { return };
         let before = self.chosen.replace(chosen.load(Relaxed));
@@ -48,7 +48,7 @@ impl Load {
     }
 }
 
-/// A worker that has ended, in whatever way, holds nothing, and must not look idle for that.
+/// Marks the worker as absent, however it ended: it holds no connections, but must not look idle.
 impl Drop for Load {
     fn drop(&mut self) {
         if let Some(cell) = self.cell {
@@ -69,7 +69,7 @@ mod tests {
         Box::leak(Box::new(cell))
     }
 
-    /// As the programs see it.
+    /// Returns the number of connections as the programs see it.
     fn connections(cell: &WorkerCell) -> Option<u64> {
         let WorkerCell { open, settled, chosen } = cell;
         let [open, settled, chosen] = [open, settled, chosen].map(|field| field.load(Relaxed));
@@ -103,7 +103,7 @@ mod tests {
             load.hold(held);
             assert_eq!(connections(cell), Some(3), "{held} held");
         }
-        // Nobody has chosen: the default rule of a map that was full, or a count that was lost.
+        // The programs did not choose this worker: the default rule of a full map, or a lost count.
         load.accepted();
         load.hold(4);
         assert_eq!(connections(cell), Some(4));

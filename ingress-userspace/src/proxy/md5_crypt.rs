@@ -1,12 +1,13 @@
-//! MD5-crypt (`$1$`) and Apache's variant of it (`$apr1$`), which no maintained crate has: for passwords that were
-//! hashed with it long ago. It is written after `crypt-md5.c` of FreeBSD, which the other implementations follow.
+//! MD5-crypt (`$1$`) and Apache's variant of it (`$apr1$`), for passwords that were hashed with it long ago. No
+//! maintained crate implements them. The code follows `crypt-md5.c` of FreeBSD, as the other implementations do.
 
 use md5::{Digest, Md5};
 
-/// The digits of `crypt`.
+/// Alphabet of `crypt`'s base 64.
 const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The 22 digits for `password`. `magic` is `$1$` or `$apr1$`, `salt` what follows, of 8 bytes at most.
+/// Returns the 22 digits of the hash of `password`. `magic` is `$1$` or `$apr1$`; `salt` is the salt behind it, at most
+/// 8 bytes.
 pub(super) fn hash(password: &[u8], magic: &str, salt: &str) -> [u8; 22] {
     let salt = salt.as_bytes();
     let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
@@ -14,7 +15,8 @@ pub(super) fn hash(password: &[u8], magic: &str, salt: &str) -> [u8; 22] {
     for chunk in password.chunks(16) {
         outer.update(&inner[..chunk.len()]);
     }
-    // One byte for each bit of the length: the password's first, where the original meant the inner hash's.
+    // Adds one byte for each bit of the length. For a 0 bit this is the password's first byte, although the original
+    // meant the inner hash's.
     let mut bits = password.len();
     while bits > 0 {
         outer.update(if bits & 1 == 1 { &[0] } else { &password[..1] });
@@ -37,7 +39,7 @@ pub(super) fn hash(password: &[u8], magic: &str, salt: &str) -> [u8; 22] {
     encode(digest.into())
 }
 
-/// Digits of six bits, the lowest first, of groups of bytes in an order of their own.
+/// Encodes `digest` in base 64, lowest six bits first, in the permuted byte order of MD5-crypt.
 fn encode(digest: [u8; 16]) -> [u8; 22] {
     const GROUPS: [[usize; 3]; 5] = [[0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]];
     let mut text = [0; 22];
@@ -60,7 +62,8 @@ fn put(mut value: usize, digits: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// Of the manuals of Apache and OpenSSL, and of `openssl passwd` 3.0 for lengths about the size of a block.
+    /// The vectors come from the manuals of Apache and OpenSSL, and from `openssl passwd` 3.0 for lengths about the
+    /// size of a block.
     #[test]
     fn known_passwords_have_known_hashes() {
         for (magic, salt, password, expect) in [

@@ -1,4 +1,4 @@
-//! Opens a connection: learns whose it is, and shakes hands. It speaks no HTTP.
+//! Opens a connection: reads the PROXY header and performs the TLS handshake. It speaks no HTTP.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ use super::{
     stream, tls,
 };
 
-/// Opens a connection; `None` if it is not to be served, or was passed on.
+/// Opens a connection. Returns `None` if it was refused or passed through.
 pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened> {
     let refused = &conn.worker.shared.stats.refused;
     if conn.settings.trust.proxy_protocol && !Box::pin(meet(&conn, &mut stream)).await {
@@ -35,7 +35,7 @@ pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened
     }
     let counted = count(&conn).map_err(|why| refused.count(why)).ok()?;
     let io = if conn.secure {
-        // Boxed, so that what has no handshake does not carry its size.
+        // Boxed to keep the handshake's size out of plain connections.
         let shaken = Box::pin(shake_hands(&conn, stream)).await?;
         Io::Tls(Box::new(shaken))
     } else {
@@ -44,17 +44,17 @@ pub(super) async fn open(conn: Rc<Conn>, mut stream: TcpStream) -> Option<Opened
     Some(Opened { io, counted })
 }
 
-/// `None` if that fails, or if the connection is passed on as it is.
+/// Performs the TLS handshake. Returns `None` if it fails or if the connection is passed through without termination.
 async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream<TcpStream>> {
     let deadline = Instant::now() + conn.worker.options.handshake_timeout;
     let passes = conn.worker.snapshot().routes.pass_through();
     if passes {
-        // Boxed, as below.
+        // Boxed for the same reason as below.
         stream = Box::pin(stream::pass_through(conn, stream, deadline)).await?;
     }
     let snapshot = conn.worker.snapshot();
     let accepted = if snapshot.routes.ask_clients() || snapshot.settings.handshakes.rejects_unknown_names {
-        // Boxed, so that where nothing depends on the name nothing carries its size.
+        // Boxed to keep its size out of connections whose configuration does not depend on the server name.
         timeout_at(deadline, Box::pin(accept_by_name(conn, stream, &snapshot))).await
     } else {
         drop(snapshot);
@@ -74,19 +74,19 @@ async fn shake_hands(conn: &Rc<Conn>, mut stream: TcpStream) -> Option<TlsStream
     }
 }
 
-/// Counts the connection for as long as the result is kept, if its client's are limited. An error if it is one too
-/// many.
+/// Counts the connection against its client's limit, if there is one, for as long as the result is held. Returns an
+/// error above the limit.
 pub(super) fn count(conn: &Conn) -> Result<Option<Counted>, Refusal> {
     let Some(max) = conn.settings.connections_per_client else { return Ok(None) };
     let client = conn.peer().address();
-    // A hop has connections for many.
+    // A trusted proxy has connections for many clients.
     if conn.settings.trust.believes(client) {
         return Ok(None);
     }
     conn.worker.shared.limiter.connect(client, max).map(Some).ok_or(Refusal::ClientConnections)
 }
 
-/// Learns from the header of the PROXY protocol whose connection it is, and says whether the connection may be served.
+/// Reads the PROXY header and sets the connection's peer. Returns whether the connection may be served.
 pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
     let trust = &conn.settings.trust;
     if !trust.admits_proxy(conn.remote().ip()) {
@@ -103,8 +103,8 @@ pub(super) async fn meet(conn: &Conn, stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A handshake that asks for a certificate if the host that it names does, and ends if it names none of ours and that
-/// is wanted.
+/// Performs a handshake that depends on the server name: it requests a client certificate if the named host requires
+/// one, and fails on unknown names if the settings reject them.
 async fn accept_by_name(conn: &Conn, stream: TcpStream, snapshot: &Snapshot) -> io::Result<TlsStream<TcpStream>> {
     let mut start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
     let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();

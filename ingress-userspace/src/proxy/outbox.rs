@@ -1,12 +1,12 @@
-//! Gathers what an HTTP/2 connection writes while it is polled once, so that responses of several streams go out as one
-//! record of TLS and by one system call.
+//! Coalesces the writes of an HTTP/2 connection during one poll, so that responses of several streams share one TLS
+//! record and one system call.
 //!
 //! ```text
 //! hyper ─▶ Outbox ─▶ Wire ─▶ TLS
 //! ```
 //!
-//! h2 writes and flushes each frame of data by itself, if it is not very short, whatever other streams have ready. No
-//! flush says that it is the last, so none is obeyed until the connection has been polled.
+//! h2 writes and flushes each data frame separately unless it is very short, even when other streams have frames ready.
+//! No flush is marked as the last one, so all are deferred until the connection has been polled.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,38 +19,39 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes gathered: the payload of one record of TLS (RFC 8446, 5.1).
+/// Most bytes gathered: the payload of one TLS record (RFC 8446, 5.1).
 const ROOM: usize = 16 * 1024;
-/// What is longer is not worth a copy.
+/// Writes longer than this are passed on directly rather than copied.
 const LONG: usize = 4 * 1024;
 
 thread_local! {
-    /// Memory for what is gathered: a connection holds some only while it is polled, or blocked.
+    /// Spare buffer: a connection holds one only while it is polled or blocked.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A stream that is written to in a poll, and sent to after it. Clones are the same one.
+/// A stream that buffers writes during a poll and sends them after it. Clones share one state.
 pub(super) struct Outbox<IO>(Rc<RefCell<State<IO>>>);
 
 struct State<IO> {
     io: IO,
-    /// What was written but is not sent, from `sent` on.
+    /// Bytes written but not yet sent, from `sent` on.
     gathered: Vec<u8>,
     sent: usize,
     blocked: Blocked,
 }
 
-/// What the stream did not take of what it was given; it wakes the task when it takes more.
+/// Kind of write that the stream has blocked. The stream wakes the task once it accepts more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocked {
     Nothing,
-    /// Who writes still has it, and tries again. A flush before that would look like progress.
+    /// The write was too long to copy; the caller retries it. Flushing first would report progress that was not made.
     Long,
-    /// It is here or in the stream: until it is out, nothing is gathered, and who writes learns of it.
+    /// Gathered bytes, here or in the stream. Until they are sent, no further write is accepted and the writer sees
+    /// `Pending`.
     Gathered,
 }
 
-/// A connection that sends, whenever it was polled, what it wrote into its outbox.
+/// A hyper connection that sends its gathered output after each poll.
 pub(super) struct Posting<'h, H, IO> {
     hyper: Pin<&'h mut H>,
     outbox: Outbox<IO>,
@@ -63,7 +64,7 @@ impl<IO> Outbox<IO> {
         Self(Rc::new(RefCell::new(State { io, gathered: Vec::new(), sent: 0, blocked: Blocked::Nothing })))
     }
 
-    /// `hyper` with this as its stream.
+    /// Wraps `hyper`, which writes to this stream.
     pub(super) fn follow<H>(self, hyper: Pin<&mut H>) -> Posting<'_, H, IO> {
         Posting { hyper, outbox: self }
     }
@@ -136,9 +137,9 @@ impl<IO: AsyncWrite + Unpin> State<IO> {
         Poll::Ready(Ok(length))
     }
 
-    /// Sends what was gathered, all of it.
+    /// Sends all gathered bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Unless it turns out otherwise. After a failure, too, so that the next call meets it again.
+        // Assume the write blocks. The state stays so after a failure, too, and the next call reports it again.
         self.blocked = Blocked::Gathered;
         while self.sent < self.gathered.len() {
             match ready!(Pin::new(&mut self.io).poll_write(cx, &self.gathered[self.sent..]))? {
@@ -174,11 +175,11 @@ impl<H: Future, IO: AsyncWrite + Unpin> Future for Posting<'_, H, IO> {
         let polled = hyper.as_mut().poll(cx);
         let failed = {
             let mut state = outbox.0.borrow_mut();
-            // One that has ended may have left something. One that is open tries a long write again by itself.
+            // A connection that has ended may have left bytes behind. An open one retries a long write itself.
             let is_due = if polled.is_ready() { !state.gathered.is_empty() } else { state.blocked != Blocked::Long };
             is_due && matches!(state.poll_send(cx), Poll::Ready(Err(_)))
         };
-        // Its next flush tells hyper.
+        // hyper learns of the failure by its next flush.
         if failed && polled.is_pending() { hyper.as_mut().poll(cx) } else { polled }
     }
 }
@@ -189,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes, and keeps them write by write.
+    /// A stream that accepts a limited number of bytes and records each write.
     #[derive(Clone, Default)]
     struct Peer {
         room: Rc<Cell<usize>>,
@@ -234,7 +235,8 @@ mod tests {
         }
     }
 
-    /// As h2 does with a frame. Bytes differ from one to the next, so that none is lost or moved unseen.
+    /// Writes and flushes as h2 does with a frame. Consecutive bytes differ, so that a lost or displaced byte is
+    /// noticed.
     fn write(outbox: &mut Outbox<Peer>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<()>> {
         assert_eq!(ready!(Pin::new(&mut *outbox).poll_write(cx, bytes))?, bytes.len());
         Pin::new(outbox).poll_flush(cx)
@@ -244,7 +246,7 @@ mod tests {
         (0..=250).cycle().take(length).collect()
     }
 
-    /// Polls, once, a connection that has pieces so long to say.
+    /// Polls a connection once, which writes pieces of the given lengths.
     fn poll_once(peer: &Peer, lengths: &[usize]) {
         let outbox = Outbox::new(peer.clone());
         let (whole, mut inner) = (bytes(lengths.iter().sum()), outbox.clone());

@@ -1,15 +1,16 @@
-//! A client's connection as a task: opened, then served whenever there is something to serve, and *parked* in between.
+//! A client's connection as a task: it opens, is served whenever there is something to serve, and is *parked* in
+//! between.
 //!
 //! ```text
-//! Opening ─▶ Serving ─▶ Parked      what is parked: the socket, the session of TLS, its `Conn`, this task
+//! Opening ─▶ Serving ─▶ Parked      parked: the socket, the TLS session, its `Conn`, this task
 //!    └───────────▲─────────┘▲
 //!                └──────────┴─ bytes, an end, an order
 //! ```
 //!
-//! Most connections of a node do nothing at most times, and then hyper still has buffers for them. So nothing that
-//! reads requests is made before there are bytes to read, and it is given back when the connection has come to rest
-//! (`warm` says when). The task, and with it all that counts the connection, stays the same. HTTP/2 and tunnels are
-//! served to their end.
+//! Most connections of a node are idle at most times, yet hyper would hold buffers for each. So the HTTP machinery is
+//! created only when there are bytes to read, and dropped when the connection is idle again (`warm` says when). The
+//! task stays the same, and with it all counters of the connection. HTTP/2 connections and tunnels are never parked
+//! again.
 
 use std::{
     future::Future,
@@ -34,20 +35,20 @@ use super::{
     worker::Entered,
 };
 
-/// Most bytes that are read before hyper is made: as many as it would read first.
+/// Most bytes read before hyper is created: the size of hyper's first read.
 const EARLY_MAX: usize = 8 * 1024;
 
-/// What the bytes of a client come over.
+/// Transport of a client's connection.
 pub(super) enum Io {
     Plain(TcpStream),
-    /// Boxed, so that others do not carry its size.
+    /// Boxed to keep its size out of plain connections.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection that is open.
+/// An open connection.
 pub(super) struct Opened {
     pub(super) io: Io,
-    /// Counts it for its client, if those are limited.
+    /// The connection's share of its client's limit, if there is one.
     pub(super) counted: Option<Counted>,
 }
 
@@ -59,28 +60,28 @@ pub(super) struct Task {
     _entered: Entered,
 }
 
-/// What is large is boxed: the task is as large as its largest stage, and what is parked should be small.
+/// The task is as large as its largest stage. Large stages are boxed to keep parked connections small.
 enum Stage {
-    /// `None` comes of it if the connection is not to be served.
+    /// Yields `None` if the connection is not to be served.
     Opening(Pin<Box<dyn Future<Output = Option<Opened>>>>),
     Serving(Serving),
     Parked(Parked),
 }
 
-/// `None` comes of it at the end of the connection; else it rests.
+/// Yields `None` when the connection has ended, or the transport when it is idle.
 type Serving = Pin<Box<dyn Future<Output = Option<Io>>>>;
 
-/// A connection that waits for bytes, its end or an order.
+/// An idle connection that waits for bytes, its end or an order of the worker.
 struct Parked {
-    /// Taken when it goes on.
+    /// Taken when the connection wakes.
     io: Option<Io>,
     conn: Rc<Conn>,
 }
 
-/// A connection that has something to serve, which may be no more than a farewell.
+/// A connection with something to serve, which may be just its orderly end (GOAWAY, close_notify).
 struct Awake {
     io: Io,
-    /// What was read of it.
+    /// Bytes already read from it.
     early: Vec<u8>,
 }
 
@@ -121,12 +122,12 @@ impl Future for Task {
 // === impl Stage ===
 
 impl Stage {
-    /// TLS may have taken the first request from the socket along with the end of the handshake, and HTTP/2 begins with
-    /// a word of ours.
+    /// Chooses the first stage of an open connection. It is served at once if TLS has already read the first request
+    /// along with the end of the handshake, and if it is HTTP/2, where the server's SETTINGS are due at once.
     fn opened(io: Io, conn: &Rc<Conn>) -> Self {
         let is_to_be_served = match &io {
             Io::Plain(_) => false,
-            // Part of a record is no request yet: the rest of it shows in the socket.
+            // Part of a TLS record is no request yet; the rest of the record makes the socket readable.
             Io::Tls(tls) => is_http2(tls) || !tls.get_ref().1.wants_read(),
         };
         if is_to_be_served {
@@ -154,7 +155,7 @@ fn serve(Awake { io, early }: Awake, conn: &Rc<Conn>) -> Serving {
     }
 }
 
-/// Whether the handshake has agreed on it.
+/// Returns whether the handshake has negotiated HTTP/2.
 fn is_http2(tls: &TlsStream<TcpStream>) -> bool {
     tls.get_ref().1.alpn_protocol() == Some(b"h2")
 }
@@ -162,7 +163,7 @@ fn is_http2(tls: &TlsStream<TcpStream>) -> bool {
 // === impl Parked ===
 
 impl Parked {
-    /// Ready when it is awake; `None` if there is not even a farewell to say.
+    /// Ready when the connection wakes; `None` if it closes without an orderly end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Awake>> {
         self.conn.listen(cx);
         let mut early = Vec::new();
@@ -174,12 +175,12 @@ impl Parked {
                     drop(ready!(Pin::new(tcp).poll_read(cx, &mut read)));
                     early = read.filled().to_vec();
                     if early.is_empty() {
-                        // The client is gone, or has nothing more to ask for.
+                        // The client has closed its side, so no request will come.
                         self.io = None;
                     }
                 }
-                // Asked of the kernel: the runtime takes an accepted socket for readable before it knows. Whoever reads
-                // meets an end again.
+                // The peek asks the kernel, because the runtime assumes that an accepted socket is readable before it
+                // knows. An end of the stream is met again by the next read.
                 Some(Io::Tls(tls)) => drop(ready!(tls.get_ref().0.poll_peek(cx, &mut ReadBuf::new(&mut [0])))),
                 None => {}
             },

@@ -1,9 +1,9 @@
-//! Verifies passwords, aside from the workers, and remembers those that were right. It reads no requests.
+//! Verifies passwords on threads of their own and caches those that were right. It reads no requests.
 //!
-//! To compute a hash takes up to some tenths of a second, so only so many are computed at one time, and `turns` says
-//! whose is next. What was found right is remembered as "this password has this hash", under
-//! a key that this process alone knows: that stays true whatever becomes of the Secret, and a hash that is changed is
-//! another. What was wrong is not remembered, and a name without a user costs what one with a user costs.
+//! Computing a hash takes up to some tenths of a second, so the number of concurrent computations is bounded, and
+//! `turns` chooses the next one. A success is cached as "this password has this hash" under a key private to this
+//! process. Such an entry stays true whatever happens to the Secret, because a changed hash has another tag. Failures
+//! are not cached, and an unknown user costs as much as a known one.
 
 use std::{
     hash::BuildHasher,
@@ -32,18 +32,18 @@ use super::{
     turns::{Asker, Turns},
 };
 
-/// Right passwords that are remembered; 1.5 MB.
+/// Right passwords that are cached; 1.5 MB.
 const REMEMBERED_MAX: usize = 16 * 1024;
 
-/// Shared by all workers.
+/// Password verifier shared by all workers.
 pub(super) struct Passwords {
     right: Remembered<()>,
-    /// To compute a hash.
+    /// Turns to compute a hash.
     turns: Arc<Turns>,
     computed: AtomicU64,
 }
 
-/// Too many verifications wait already, or this one has waited too long.
+/// Too many verifications are queued already, or this one was queued for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many passwords wait to be verified")]
 pub(super) struct Busy;
@@ -52,9 +52,9 @@ pub(super) struct Busy;
 
 impl Passwords {
     /// # Errors
-    /// If there is no randomness.
+    /// Fails if the system has no randomness.
     pub(super) fn new() -> Result<Self, Unspecified> {
-        // Half of the cores are left to the workers, whatever is guessed at.
+        // Half of the cores are left to the workers, however many passwords are guessed.
         let running = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
         Ok(Self {
             right: Remembered::new(REMEMBERED_MAX)?,
@@ -63,35 +63,35 @@ impl Passwords {
         })
     }
 
-    /// Hashes that were computed.
+    /// Returns the number of hashes computed.
     pub(super) fn computed(&self) -> u64 {
         self.computed.load(Relaxed)
     }
 
-    /// Whether `password` is that of `name`.
+    /// Returns whether `password` is the password of `name`.
     ///
     /// # Errors
-    /// If nobody has time to find out.
+    /// Fails if no turn is free in time.
     pub(super) async fn verify(&self, basic: &Basic, name: &str, password: &[u8]) -> Result<bool, Busy> {
         let Basic { challenge: _, namespace, users } = basic;
         let known = users.find(name);
-        // "This password has this hash".
+        // The tag stands for "this password has this hash".
         let tag = known.map(|hash| self.right.tag(&[hash.as_str().as_bytes(), password]));
         if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
         }
         let Some(hash) = known.or_else(|| users.decoy(name)) else { return Ok(false) };
-        // Names are not chosen to meet: a namespace that shares the number of another shares its turns, no more.
+        // Names are hashed without a secret: two namespaces that collide share their turns, which is harmless.
         let asker = Asker { namespace: FixedState::default().hash_one(&**namespace), secret: users.fingerprint() };
         let turn = self.turns.wait(asker).await.ok_or(Busy)?;
-        // A browser asks for many things at once: the first request has answered for all.
+        // A browser sends several requests at once, and the first of them may have computed the answer meanwhile.
         if tag.is_some_and(|tag| self.right.get(&tag).is_some()) {
             return Ok(true);
         }
         self.computed.fetch_add(1, Relaxed);
         let (hash, password) = (hash.clone(), password.to_vec());
-        // The thread gives back its turn with its answer, so that it is held until the thread is done if nobody waits
-        // for it any more, and else until the answer is remembered.
+        // The thread returns its turn along with the answer. The turn is therefore held until the thread is done if the
+        // caller has gone away, and else until the answer is cached.
         let computed = spawn_blocking(move || (is_right(&hash, &password), turn)).await;
         let Ok((is_right, _turn)) = computed else { return Ok(false) };
         let Some(tag) = tag.filter(|_| is_right) else { return Ok(false) };
@@ -100,7 +100,7 @@ impl Passwords {
     }
 }
 
-/// Whether `password` has this hash. Takes as long as the hash asks for.
+/// Returns whether `password` has this hash. Takes as long as the hash's cost demands.
 fn is_right(hash: &PasswordHash, password: &[u8]) -> bool {
     let text = hash.as_str();
     match hash.scheme() {
@@ -119,7 +119,7 @@ fn is_right(hash: &PasswordHash, password: &[u8]) -> bool {
     }
 }
 
-/// `encoded` is a digest and the salt that goes behind the password, if any.
+/// Compares with `encoded`, a digest followed by the optional salt that was appended to the password.
 fn is_sha1(encoded: &str, password: &[u8]) -> bool {
     let decoded = STANDARD.decode(encoded).unwrap_or_default();
     let Some((expected, salt)) = decoded.split_at_checked(digest::SHA1_OUTPUT_LEN) else { return false };
@@ -136,7 +136,7 @@ mod tests {
     use super::{super::turns::Turn, *};
     use crate::model::Users;
 
-    /// Of `htpasswd`, `openssl passwd`, `crypt` of glibc, and the specification of SHA-crypt.
+    /// The vectors come from `htpasswd`, `openssl passwd`, `crypt` of glibc, and the specification of SHA-crypt.
     #[test]
     fn hashes_of_every_kind_are_verified() {
         for (hash, password) in [
@@ -207,7 +207,7 @@ mod tests {
     async fn requests_of_one_browser_compute_once() {
         let (passwords, users) = (passwords(), users(&format!("ann:{SHA}")));
         let first = thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
-        // As many as may run at one time.
+        // Take all turns.
         let held = turns(&passwords, &basic("b", "ann:{SHA}x"), first).await;
         let all: Vec<_> = (0..8)
             .map(|_| {
@@ -222,7 +222,7 @@ mod tests {
         assert!(passwords.computed() <= first as u64, "{}", passwords.computed());
     }
 
-    /// So many turns, of `basic`, that are not over.
+    /// Takes `count` turns for `basic` and holds them.
     async fn turns(passwords: &Passwords, basic: &Basic, count: usize) -> Vec<Turn> {
         let asker = Asker { namespace: 1, secret: basic.users.fingerprint() };
         let mut turns = Vec::new();
@@ -257,7 +257,7 @@ mod tests {
         let (computed, busy): (Vec<_>, Vec<_>) = answered.iter().partition(|(_, verdict)| *verdict != Err(Busy));
         assert!(busy.len() >= 8 && busy.iter().all(|(name, _)| *name == "nobody"), "{answered:?}");
         let login = computed.iter().position(|answer| *answer == ("bob", Ok(true)));
-        // As many guesses as run at one time have their turns before it.
+        // At most one turn's worth of guesses runs before the login.
         assert!(computed.len() > cores + 8 && login.is_some_and(|place| place <= cores), "{computed:?}");
     }
 

@@ -1,14 +1,14 @@
-//! The one normal form of a request's path, used both to match and to forward, so that no backend sees another path
-//! than the one that was matched. It does not look at the query.
+//! The canonical form of a request's path. The same form is matched and forwarded, so that no backend sees another path
+//! than the one matched. The query is left alone.
 //!
 //! - Escapes of letters, digits and `-._~` are decoded (RFC 3986, 6.2.2.2): `/%61dmin` is `/admin`.
-//! - `.` and `..` segments are resolved (RFC 3986, 5.2.4), after that, so also when a dot is written `%2e`; above the
-//!   root → 400.
+//! - `.` and `..` segments are resolved after that (RFC 3986, 5.2.4), so also when a dot is written `%2e`; a path above
+//!   the root → 400.
 //! - Runs of `/` become one.
-//! - `%00` → 400, and so is a `%` that two hexadecimal digits do not follow.
-//! - Every other escape stays as it was sent. In particular `%2f` is data, never a separator: `/a%2fb` is one segment.
-//!   So are `\` and `%5c`, and a dot segment with parameters (`..;x`) is no dot segment. Many pods read some of these
-//!   otherwise, though, so a path that would be another rule's then is refused (400).
+//! - `%00` → 400, and likewise a `%` without two hexadecimal digits.
+//! - Every other escape stays as sent. In particular `%2f` is data, never a separator: `/a%2fb` is one segment. The
+//!   same holds for `\` and `%5c`, and a dot segment with parameters (`..;x`) is not a dot segment. Many pods read some
+//!   of these otherwise, so a path is refused (400) if such a reading would match another rule.
 
 use std::borrow::Cow;
 
@@ -32,10 +32,10 @@ pub enum PathError {
     Rewritten,
 }
 
-/// The normal form of `path`; borrowed if it is that already.
+/// Returns the canonical form of `path`, borrowed if it is unchanged.
 ///
 /// # Errors
-/// If the path has none: see [`PathError`].
+/// Fails if the path has no canonical form: see [`PathError`].
 pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     if !path.starts_with('/') {
         return Err(PathError::NotAbsolute);
@@ -48,19 +48,19 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     resolve(&path).map(Cow::Owned)
 }
 
-/// The normal form of `path`, and what else it may be to a pod: see [`readings`].
+/// Returns the canonical form of `path` and its other possible readings by a pod: see [`readings`].
 pub(super) fn forms(path: &str) -> Result<(Cow<'_, str>, Vec<String>), PathError> {
     if is_plain(path) {
         return Ok((path.into(), Vec::new()));
     }
     let path = normalise(path)?;
-    // One that leads out of the root leads nowhere.
+    // A reading that leads above the root is taken for the root.
     let others = readings(&path).map(|other| normalise(&other).map_or_else(|_outside| "/".to_owned(), Cow::into_owned));
     let others = others.collect();
     Ok((path, others))
 }
 
-/// Whether an operator refuses what is in `path`, which is normal.
+/// Fails if the settings refuse parts of `path`, which is in canonical form.
 pub(super) fn check(path: &str, refused: RefusedPaths) -> Result<(), PathError> {
     let RefusedPaths { parameters, double_escapes } = refused;
     if parameters && [";", "%3B", "%3b"].iter().any(|mark| path.contains(mark)) {
@@ -73,11 +73,11 @@ pub(super) fn check(path: &str, refused: RefusedPaths) -> Result<(), PathError> 
     Ok(())
 }
 
-/// The normal form of a path and query that a rule has made of those of a request.
+/// Canonicalises the path of a target (path and query) that a rule has rewritten.
 ///
 /// # Errors
-/// If what the client sent, put where the rule puts it, leads elsewhere than the rule says, to whoever may read it, or
-/// is none of a target: the rule was matched by another path.
+/// Fails if the client's part of the target leads elsewhere than the rule says, under any reading, or holds bytes that
+/// a target must not have. The rule was matched by the original path, so the check is due here.
 pub(super) fn rewritten(target: String) -> Result<String, PathError> {
     if target.bytes().any(|byte| byte <= b' ' || matches!(byte, b'#' | 0x7f)) {
         return Err(PathError::Rewritten);
@@ -96,8 +96,8 @@ pub(super) fn rewritten(target: String) -> Result<String, PathError> {
     Ok(if *normal == *path { target } else { format!("{normal}{}", &target[path.len()..]) })
 }
 
-/// Whether there is nothing in it that has more than one form. It never stops half-way, so that the compiler looks at
-/// many bytes at once.
+/// Returns whether `path` certainly has just one form. There is no early exit, so that the compiler can vectorise the
+/// loop.
 fn is_plain(path: &str) -> bool {
     let [b'/', rest @ ..] = path.as_bytes() else { return false };
     let is_odd = |before: u8, byte: u8| matches!(byte, b'%' | b'\\') | ((before == b'/') & matches!(byte, b'/' | b'.'));
@@ -115,7 +115,7 @@ fn check_escapes(path: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Whether no segment is empty, but for the last, or made of one or two dots.
+/// Returns whether no segment is `.` or `..`, and none but the last is empty.
 fn is_resolved(path: &str) -> bool {
     let irregular =
         |rest: &[u8]| matches!(rest, [b'/', ..] | [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..]);
@@ -126,7 +126,7 @@ fn is_resolved(path: &str) -> bool {
 fn resolve(path: &str) -> Result<String, PathError> {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').filter(|segment| !segment.is_empty()).peekable();
-    // A path that ends in `/`, `/.` or `/..` names a directory: the slash stays.
+    // A path that ends in `/`, `/.` or `/..` names a directory and keeps its slash.
     let mut directory = true;
     while let Some(segment) = segments.next() {
         directory = segments.peek().is_some();
@@ -148,22 +148,22 @@ fn resolve(path: &str) -> Result<String, PathError> {
     Ok(out)
 }
 
-/// A way of reading paths that some pods have, and we do not.
+/// A way to read paths that some pods have and this proxy does not.
 #[derive(Clone, Copy)]
 enum Way {
     /// `\` is a slash (WHATWG URL, 4.4).
     Backslash,
     EscapedBackslash,
     EscapedSlash,
-    /// Parameters are cut off dot segments, which are resolved then.
+    /// Parameters are stripped from dot segments, which are then resolved.
     Parameters,
 }
 
 impl Way {
-    /// Parameters come last: they may end at a slash that is one to the pod alone.
+    /// Parameters come last, because they may end at a slash that only the pod takes for one.
     const ALL: [Self; 4] = [Self::Backslash, Self::EscapedBackslash, Self::EscapedSlash, Self::Parameters];
 
-    /// Whether `path` may be another then.
+    /// Returns whether this way could change `path`.
     fn concerns(self, path: &str) -> bool {
         let marks: &[&str] = match self {
             Self::Backslash => &["\\"],
@@ -184,8 +184,8 @@ impl Way {
     }
 }
 
-/// What pods make of a path that is normal to us: by each of the ways that concern it, and by all sets of them, as
-/// nobody knows which of them a pod has. Not made normal.
+/// Yields the paths that pods may read in a canonical path: one for each set of the ways that concern it, because the
+/// pod's set is unknown. The results are not canonical.
 fn readings(path: &str) -> impl Iterator<Item = String> {
     let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| way.concerns(path)).collect();
     (1..1_usize << ways.len()).map(move |chosen| {
@@ -194,7 +194,7 @@ fn readings(path: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The dot segment that `segment` is without its parameters, which may be escaped; else itself.
+/// Strips the parameters (escaped ones, too) from a dot segment; other segments are returned unchanged.
 fn without_parameters(segment: &str) -> &str {
     let (name, rest) = segment.split_at(segment.find([';', '%']).unwrap_or(segment.len()));
     let has_parameters = [";", "%3B", "%3b"].iter().any(|mark| rest.starts_with(mark));
@@ -283,7 +283,7 @@ mod tests {
             ("/x/../a%2Fb", &["/a/b"]),
             ("/%2e%2e%2fa", &["/"]),
             ("/a%5C..%2f.%2fb", &["/a/..%2f.%2fb", r"/a%5C.././b", "/b"]),
-            // Who takes one for a slash, and not the other, gets elsewhere than who takes both.
+            // A pod that takes one of them for a slash gets to another path than a pod that takes both.
             (r"/x%2Fy\..\admin", &["/admin", r"/x/y\..\admin", "/x/admin"]),
             ("/x%2f..;/admin", &["/x/..;/admin", "/x%2f..;/admin", "/admin"]),
         ] {

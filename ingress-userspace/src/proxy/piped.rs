@@ -1,19 +1,19 @@
-//! What goes to a client through a pipe: bytes of a response that nobody here looks at.
+//! Response bytes that reach a client through a pipe, without inspection by this process.
 //!
 //! ```text
 //! upstream's socket ── splice ──▶ pipe ─────────────────── splice ──▶ client's socket
 //!                                   ╎ as many bytes                   ▲
-//!                       body ──▶ stand-in ──▶ hyper ──▶ wire ─────────┘
+//!                       body ──▶ placeholder ──▶ hyper ──▶ wire ──────┘
 //! ```
 //!
-//! hyper does what HTTP/1 asks for between the two, and its frames are bytes. So it gets a *stand-in*: a slice, as long
-//! as what the pipe holds, of an array whose own bytes mean nothing and never leave. `wire`, by which hyper writes,
-//! knows a stand-in by its address, and moves what is in the pipe in its place.
+//! hyper handles HTTP/1 between the two, and its frames are bytes. It therefore gets a *placeholder*: a slice, as long
+//! as the content of the pipe, of an array that is never sent. `wire`, which hyper writes to, recognises a placeholder
+//! by its address and splices the pipe's content in its place.
 //!
-//! That rests on hyper queueing what it is given in place of copying it, which it does for streams that take several
-//! slices at once. Nothing else is believed: while there is something in the pipe, each write must end with the
-//! stand-in for all of it and have no other, or it does not take place. A copy would have another address, so that it
-//! costs the connection, and no client gets a byte of it.
+//! The scheme relies on hyper queueing buffers rather than copying them, which it does for streams with vectored
+//! writes. Nothing else is assumed: while the pipe holds bytes, each write must end with the one placeholder for all of
+//! them, or the write fails. A copy would have another address, so it would cost the connection, and the client would
+//! not get a byte of it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,16 +26,16 @@ use tokio::net::TcpStream;
 
 use super::pipe::{CAPACITY, Pipe, Pipes, TURN};
 
-/// What stand-ins are slices of. Nobody reads it.
+/// Backing array of the placeholders. It is never read.
 static STAND_IN: [u8; CAPACITY] = [0; CAPACITY];
 
-/// The pipe in front of a client, while there is something in it.
+/// The pipe in front of a client, while it has content.
 #[derive(Default)]
 pub(super) struct Piped {
     pipe: RefCell<Option<Pipe>>,
-    /// A body was told to wait for room, and nobody was told of any since.
+    /// A body was told to wait for room and has not been woken since.
     awaited: Cell<bool>,
-    /// Bytes that went to the client in this turn of its connection.
+    /// Bytes sent to the client in this turn of its connection.
     moved: Cell<usize>,
 }
 
@@ -44,8 +44,8 @@ impl Piped {
         self.pipe.borrow().is_none()
     }
 
-    /// Ready when something can be put in, in this turn of the connection; who is told to wait is to be asked again
-    /// when [`Self::take_awaited`] says so.
+    /// Ready when bytes may be put in, in this turn of the connection. After `Pending`, the body must be polled again
+    /// when [`Self::take_awaited`] returns `true`.
     pub(super) fn poll_room(&self) -> Poll<()> {
         if self.is_empty() && self.moved.get() < TURN {
             return Poll::Ready(());
@@ -54,14 +54,14 @@ impl Piped {
         Poll::Pending
     }
 
-    /// Ends a turn of the connection. Whether somebody was told to wait and there is room by now, even if they have
-    /// asked again since; said once.
+    /// Ends a turn of the connection. Returns `true`, once, if a body was told to wait and there is room by now, even
+    /// if the body has asked again since.
     pub(super) fn take_awaited(&self) -> bool {
         self.moved.set(0);
         self.is_empty() && self.awaited.take()
     }
 
-    /// Puts in what `pipe` holds, which is something, where there is room. The stand-in for it.
+    /// Stores `pipe`, which is not empty, where there is room. Returns the placeholder for its content.
     pub(super) fn put(&self, pipe: Pipe) -> Bytes {
         let stand_in = Bytes::from_static(&STAND_IN[..pipe.held()]);
         debug_assert!(!pipe.is_empty() && self.is_empty(), "bytes in the pipe have one stand-in");
@@ -69,8 +69,8 @@ impl Piped {
         stand_in
     }
 
-    /// What of `slices` goes out before that which is in the pipe. `None` if they are not that and then the stand-in
-    /// for all that is in the pipe.
+    /// Returns the slices that precede the pipe's content. Returns `None` unless `slices` end with the placeholder for
+    /// all of that content.
     pub(super) fn before<'s, 'b>(&self, slices: &'s [IoSlice<'b>]) -> Option<&'s [IoSlice<'b>]> {
         let held = self.pipe.borrow().as_ref()?.held();
         let (last, before) = slices.split_last()?;
@@ -78,8 +78,8 @@ impl Piped {
         is_right.then_some(before)
     }
 
-    /// Moves on to `client` what it takes of what is in the pipe, which is something; how much. A pipe that is empty
-    /// goes back to `pipes`.
+    /// Moves the pipe's content to `client` as far as it accepts bytes, and returns their number. An emptied pipe goes
+    /// back to `pipes`.
     pub(super) fn poll_drain(
         &self,
         cx: &mut Context<'_>,
@@ -99,7 +99,7 @@ impl Piped {
     }
 }
 
-/// Whether `slice` is one of a stand-in, whatever of that is left.
+/// Returns whether `slice` is a placeholder or the rest of one.
 fn is_stand_in(slice: &[u8]) -> bool {
     STAND_IN.as_ptr_range().contains(&slice.as_ptr())
 }

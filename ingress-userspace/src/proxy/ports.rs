@@ -1,5 +1,5 @@
-//! Keeps the ports of TCP and UDP services open as the configuration has them: binds a socket for each worker, which is
-//! the worker's from then on. It accepts and receives nothing.
+//! Keeps the ports of TCP and UDP services open according to the configuration: binds one socket per worker and hands
+//! it over. It neither accepts nor receives.
 //!
 //! ```text
 //! main thread   snapshot ─▶ bind ─▶ Change::Open { socket, held } ─▶ worker
@@ -26,18 +26,18 @@ use tokio::{
 use super::{datagrams, listen, server::Server, shared::Stats, snapshot::Snapshot};
 use crate::model::{StreamPort, Transport};
 
-/// How often a port is tried again that could not be opened.
+/// Interval between attempts to open a port.
 const RETRY: Duration = Duration::from_secs(5);
-/// Changes that wait for a worker; whoever has more waits for it.
+/// Changes queued for one worker; senders wait while the queue is full.
 const WAITING: usize = 16;
 
-/// What is to become of a port on a worker.
+/// A change of one port on a worker.
 #[derive(Debug)]
 pub(super) enum Change<S> {
     Open {
         port: u16,
         socket: S,
-        /// Kept with the socket and dropped after it, by which whoever wants the change knows that it is closed.
+        /// Dropped after the socket, which tells the sender of the change that the port is closed.
         held: oneshot::Sender<Infallible>,
     },
     Close {
@@ -45,76 +45,75 @@ pub(super) enum Change<S> {
     },
 }
 
-/// Where changes for one worker go.
+/// Sending end of the changes for one worker.
 #[derive(Debug)]
 pub(super) struct Changes {
     tcp: mpsc::Sender<Change<TcpListener>>,
     udp: mpsc::Sender<Change<UdpSocket>>,
 }
 
-/// Where they come out.
+/// Receiving end of the changes.
 #[derive(Debug)]
 pub(super) struct Changed {
     pub(super) tcp: mpsc::Receiver<Change<TcpListener>>,
     pub(super) udp: mpsc::Receiver<Change<UdpSocket>>,
 }
 
-/// A way for changes to one worker.
+/// Creates the channels for the changes of one worker.
 pub(super) fn changes() -> (Changes, Changed) {
     let ((tcp, tcp_changed), (udp, udp_changed)) = (mpsc::channel(WAITING), mpsc::channel(WAITING));
     (Changes { tcp, udp }, Changed { tcp: tcp_changed, udp: udp_changed })
 }
 
-/// What a worker has of a port.
+/// A worker's socket for a port.
 pub(super) trait Bound: Sized {
     const TRANSPORT: Transport;
 
-    /// Where changes of it go.
+    /// Returns the channel for changes of this kind of socket.
     fn changes(changes: &Changes) -> &mpsc::Sender<Change<Self>>;
 
-    /// Where its ports are counted.
+    /// Returns the counters of this kind of port.
     fn stats(stats: &Stats) -> &PortStats;
 }
 
-/// How many ports of one transport there are.
+/// Number of ports of one transport, by state.
 #[derive(Debug, Default)]
 pub(super) struct PortStats {
     open: AtomicUsize,
     closed: AtomicUsize,
 }
 
-/// How many bound ports of one transport there are at one moment.
+/// Number of bound ports of one transport, by state, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStatsView {
-    /// Those that are open.
+    /// Open ports.
     pub open: usize,
-    /// Those that cannot be opened now; the log says why.
+    /// Ports that cannot be opened now; the log has the reason.
     pub closed: usize,
 }
 
-/// Keeps the ports of TCP services open on all workers of `server`, for as long as it is polled. To be used where
-/// nothing steers those ports to the workers. One that cannot be opened is told of in the log, and tried again every 5
-/// s.
+/// Keeps the ports of TCP services open on all workers of `server`, for as long as it is polled. It is meant for nodes
+/// without kernel steering to the workers. A port that cannot be opened is logged and retried every 5 s.
 ///
-/// A port that any other process has is an error: the two would share the connections.
+/// A port in use by any other process is an error: the two would share the connections.
 pub async fn keep_stream_ports_open(server: &Server) -> Infallible {
     keep_open(server, |port| listen::bind_port(port, server.workers())).await
 }
 
-/// Keeps the ports of UDP services open likewise.
+/// Keeps the ports of UDP services open in the same way.
 ///
-/// `has_company` says whether another process like this one is on the node, which may have the same ports open.
-/// Otherwise a port that any process has is an error: the two would share the datagrams.
+/// `has_company` says whether another process like this one runs on the node and may have the same ports open.
+/// Otherwise a port in use by any other process is an error: the two would share the datagrams.
 pub async fn keep_datagram_ports_open(server: &Server, has_company: impl Fn() -> bool) -> Infallible {
     keep_open(server, |port| datagrams::bind_port(port, server.workers(), has_company())).await
 }
 
-/// `bind` makes a socket of a port for each worker.
+/// Keeps ports open; `bind` creates one socket per worker for a port.
 async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<Vec<S>>) -> Infallible {
     let transport = S::TRANSPORT;
     let (shared, mut published) = (server.shared(), server.shared().published());
     let mut open: BTreeMap<u16, Open> = BTreeMap::new();
-    // With what the log has said of it.
+    // The value is the logged reason.
     let mut closed: BTreeMap<u16, String> = BTreeMap::new();
     loop {
         published.mark_unchanged();
@@ -163,18 +162,18 @@ async fn keep_open<S: Bound>(server: &Server, bind: impl Fn(u16) -> io::Result<V
     }
 }
 
-/// The ports of `transport` that `snapshot` has.
+/// Returns the ports of `transport` in `snapshot`.
 fn wanted(transport: Transport, snapshot: &Snapshot) -> BTreeSet<u16> {
     snapshot.streams.keys().filter(|port| port.transport == transport).map(|port| port.number).collect()
 }
 
-/// A port that has been taken out of `open` because all workers have lost it.
+/// Removes and returns a port that all workers have lost.
 fn poll_lost(open: &mut BTreeMap<u16, Open>, cx: &mut Context<'_>) -> Poll<u16> {
     let mut lost = open.extract_if(.., |_, open| open.poll_closed(cx).is_ready());
     lost.next().map_or(Poll::Pending, |(port, _)| Poll::Ready(port))
 }
 
-/// Why `port` cannot be opened, and what to do about it.
+/// Explains why `port` cannot be opened and how to fix that.
 fn trouble(port: StreamPort, error: &io::Error) -> String {
     let StreamPort { transport, number } = port;
     let why = match error.kind() {
@@ -195,13 +194,13 @@ fn trouble(port: StreamPort, error: &io::Error) -> String {
     format!("cannot open {transport} port {number}: {why}")
 }
 
-/// A port whose sockets the workers have. Each worker that has one no more has dropped its end of a channel.
+/// A port that is open on the workers. A worker without its socket has dropped its end of the channel.
 struct Open(Vec<oneshot::Receiver<Infallible>>);
 
 // === impl Open ===
 
 impl Open {
-    /// Gives each worker its socket.
+    /// Hands each worker its socket.
     async fn give<S: Bound>(port: u16, sockets: Vec<S>, server: &Server) -> Self {
         let (held, open): (Vec<_>, Vec<_>) = sockets.iter().map(|_| oneshot::channel()).unzip();
         let changes = sockets.into_iter().zip(held).map(|(socket, held)| Change::Open { port, socket, held });
@@ -209,13 +208,13 @@ impl Open {
         Self(open)
     }
 
-    /// Has the workers close it, and returns when they have: until then nobody else could open it, nor could we.
+    /// Makes the workers close the port, and returns when they have. Until then no process could open it again.
     async fn close<S: Bound>(mut self, port: u16, server: &Server) {
         server.change((0..server.workers()).map(|_| Change::<S>::Close { port })).await;
         poll_fn(|cx| self.poll_closed(cx)).await;
     }
 
-    /// Ready when no worker has a socket of it.
+    /// Ready when no worker has a socket of the port.
     fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.retain_mut(|held| Pin::new(held).poll(cx).is_pending());
         if self.0.is_empty() { Poll::Ready(()) } else { Poll::Pending }

@@ -1,6 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: how a load balancer that passes bytes on says for whom. Parses a header, reads
-//! one off a connection, not a byte more, and writes one for pods. It believes nobody; who may send one is
-//! [`crate::model::Trust`]'s to say, and who gets one its rule's or port's.
+//! The PROXY protocol, versions 1 and 2, by which a load balancer passes the client's address along with its bytes.
+//! Parses a header, reads one off a connection without a byte more, and writes one for pods. Trust is decided
+//! elsewhere: [`crate::model::Trust`] says which peers may send a header, and the rule or port says which pods get one.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
@@ -15,31 +15,31 @@ use crate::model::ProxyVersion;
 
 /// Longest header of version 1, as its specification says.
 pub const V1_MAX: usize = 107;
-/// Longest header of version 2 that is read, with what it says beside addresses.
+/// Longest header of version 2 that is accepted, TLVs included.
 pub const V2_MAX: usize = 4096;
 
-/// How version 2 begins; no other protocol does.
+/// The first bytes of version 2; no other protocol begins with them.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and transport, length.
 const V2_FIXED: usize = SIGNATURE.len() + 4;
 
-/// What a header says.
+/// Content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// The load balancer speaks for itself, or does not know for whom: the connection is what it looks like.
+    /// The load balancer speaks for itself or does not know the client: the socket's addresses hold.
     Local,
-    /// It speaks for a client at `source`, who connected to `destination`.
+    /// The load balancer forwards a client at `source`, which connected to `destination`.
     Proxied { source: SocketAddr, destination: SocketAddr },
 }
 
-/// What a connection to an endpoint begins with, before TLS, where the endpoint wants to know whose it is.
+/// PROXY header that begins a connection to an endpoint, before TLS, for endpoints that want the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Introduction {
     pub version: ProxyVersion,
     pub header: Header,
 }
 
-/// A header, and how many bytes it has.
+/// A parsed header and its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed {
     pub header: Header,
@@ -66,10 +66,11 @@ pub(super) enum ReadError {
     Io(#[source] io::Error),
 }
 
-/// The header that `bytes` begin with; `None` if more of them are needed to tell.
+/// Parses the header at the start of `bytes`; `None` if more bytes are needed.
 ///
 /// # Errors
-/// If no header begins like that. All prefixes of a header are without error, and all texts with an error stay so.
+/// Fails if no header begins like that. Every prefix of a header parses without error, and an error stays one however
+/// many bytes follow.
 pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     let begins = |with: &[u8]| bytes.iter().zip(with).all(|(byte, expect)| byte == expect);
     if begins(SIGNATURE) {
@@ -81,7 +82,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     }
 }
 
-/// `PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n`.
+/// Parses version 1: `PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n`.
 fn v1(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     let window = &bytes[..bytes.len().min(V1_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
@@ -94,7 +95,7 @@ fn v1(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     let protocol = word()?;
     let length = end + 2;
     if protocol == "UNKNOWN" {
-        // Whatever follows is to be ignored.
+        // The rest of the line is to be ignored.
         return Ok(Some(Parsed { header: Header::Local, length }));
     }
     let (source, destination) = (word()?, word()?);
@@ -114,7 +115,7 @@ fn parsed<T: std::str::FromStr>(word: &str) -> Result<T, HeaderError> {
     word.parse().map_err(|_invalid| HeaderError::Malformed)
 }
 
-/// Decimal digits, without a sign or a zero before them.
+/// Parses decimal digits, without a sign or leading zeros.
 fn port(word: &str) -> Result<u16, HeaderError> {
     let is_plain = word.bytes().all(|b| b.is_ascii_digit()) && (word.len() == 1 || !word.starts_with('0'));
     if is_plain { parsed(word) } else { Err(HeaderError::Malformed) }
@@ -137,7 +138,7 @@ fn v2(bytes: &[u8]) -> Result<Option<Parsed>, HeaderError> {
     Ok(Some(Parsed { header, length }))
 }
 
-/// What stands first behind the fixed part; what follows, the TLVs, is of no use here.
+/// Parses the addresses behind the fixed part. The TLVs behind them are of no use here.
 fn addresses(transport: u8, rest: &[u8]) -> Result<Header, HeaderError> {
     fn split<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
         bytes.split_first_chunk::<N>().map(|(first, rest)| (*first, rest))
@@ -150,7 +151,7 @@ fn addresses(transport: u8, rest: &[u8]) -> Result<Header, HeaderError> {
         Some(Header::Proxied { source, destination })
     };
     let header = match transport {
-        // Unspecified, and Unix sockets, whose paths say nothing of a client.
+        // Unspecified addresses, and Unix sockets, whose paths do not identify a client.
         0x00 => Some(Header::Local),
         0x31 => (rest.len() >= 216).then_some(Header::Local),
         0x11 => split::<4>(rest).and_then(|(source, rest)| {
@@ -161,7 +162,7 @@ fn addresses(transport: u8, rest: &[u8]) -> Result<Header, HeaderError> {
             let (destination, ports) = split::<16>(rest)?;
             proxied(source.into(), destination.into(), ports)
         }),
-        // Datagrams did not come over this connection, and the rest is not assigned.
+        // Datagrams cannot arrive over this connection, and the other values are not assigned.
         _ => None,
     };
     header.ok_or(HeaderError::Malformed)
@@ -172,7 +173,7 @@ fn at(address: IpAddr, port: u16) -> SocketAddr {
 }
 
 impl Introduction {
-    /// The header as it is sent.
+    /// Returns the header's bytes on the wire.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let Self { version, header } = *self;
@@ -201,7 +202,7 @@ impl Introduction {
     }
 }
 
-/// Two addresses as a header can say them: of one family.
+/// Two addresses in the form a header can carry: both of one family.
 enum Pair {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
@@ -210,7 +211,7 @@ enum Pair {
 fn pair(source: IpAddr, destination: IpAddr) -> Pair {
     match (source.to_canonical(), destination.to_canonical()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Pair::V4(source, destination),
-        // Of two families: neither is left out where the other is mapped.
+        // Mixed families: mapping the IPv4 address keeps both of them.
         (source, destination) => Pair::V6(mapped(source), mapped(destination)),
     }
 }
@@ -228,18 +229,18 @@ fn line(protocol: &str, source: impl fmt::Display, destination: impl fmt::Displa
 }
 
 fn binary(command: u8, transport: u8, addresses: &[u8]) -> Vec<u8> {
-    // 36 bytes at most.
+    // At most 36 bytes.
     let length = addresses.len() as u8;
     [SIGNATURE, &[command, transport, 0, length], addresses].concat()
 }
 
-/// Reads the header that `stream` begins with. What follows it stays in the socket, for whoever speaks next: the bytes
-/// are looked at first, and taken only as far as they belong to the header.
+/// Reads the header at the start of `stream`. The bytes behind it stay in the socket for the next reader: the function
+/// peeks first and then consumes only the bytes of the header.
 ///
 /// # Errors
-/// If there is none, or the connection fails. The caller sets a time limit.
+/// Fails if there is no header, or if the connection fails. The caller sets a time limit.
 pub(super) async fn read(stream: &mut TcpStream) -> Result<Header, ReadError> {
-    // The longest header of version 1, and of version 2 without exceptional TLVs.
+    // The window fits the longest header of version 1, and any of version 2 without exceptional TLVs.
     let (mut header, mut window) = (Vec::new(), [0; 256]);
     loop {
         let seen = stream.peek(&mut window).await.map_err(ReadError::Io)?;
@@ -271,7 +272,7 @@ mod tests {
         Header::Proxied { source: address(source), destination: address(destination) }
     }
 
-    /// `header`, split anywhere and with something behind it.
+    /// Parses `header`, cut at every byte and with more bytes behind it.
     fn check(header: &[u8], expect: Header) {
         for end in 0..header.len() {
             assert_eq!(parse(&header[..end]), Ok(None), "{:?}", header[..end].escape_ascii().to_string());
@@ -296,7 +297,7 @@ mod tests {
             check(unknown.as_bytes(), Header::Local);
         }
         check(&v2(0x21, 0x11, &V4), client);
-        // TLVs, whole or not, are somebody else's.
+        // TLVs are ignored, even truncated ones.
         check(&v2(0x21, 0x11, &[&V4[..], &[0x04, 0, 1, 0xff, 0x20, 0xff]].concat()), client);
         let v6 = [&[0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(2)[..], &V4[8..]].concat();
         check(&v2(0x21, 0x21, &v6), proxied("[2001:db8::1]:4711", "[2001:db8::1]:80"));
@@ -307,7 +308,7 @@ mod tests {
         check(&v2(0x20, 0, &[0; V2_MAX - V2_FIXED]), Header::Local);
     }
 
-    /// `header` as it is written in `version`, and read again as `meant`.
+    /// Writes `header` in `version`, compares the bytes, and parses them back to `meant`.
     fn check_written(version: ProxyVersion, header: Header, expect: &[u8], meant: Header) {
         let written = Introduction { version, header }.bytes();
         assert_eq!(written.escape_ascii().to_string(), expect.escape_ascii().to_string());
@@ -331,7 +332,7 @@ mod tests {
         check_written(ProxyVersion::V1, Header::Local, b"PROXY UNKNOWN\r\n", Header::Local);
     }
 
-    /// Section 2.2 of the specification, byte by byte.
+    /// The bytes follow section 2.2 of the specification.
     #[test]
     fn binary_headers_are_those_of_the_specification() {
         const BEGIN: &[u8] = b"\x0D\x0A\x0D\x0A\x00\x0D\x0A\x51\x55\x49\x54\x0A";
@@ -399,7 +400,7 @@ mod tests {
         }
     }
 
-    /// A connection, and what its client sends in these pieces.
+    /// Returns a connection and its client, which has sent `pieces`.
     async fn received(pieces: &[&[u8]]) -> (TcpStream, TcpStream) {
         use tokio::io::AsyncWriteExt;
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");

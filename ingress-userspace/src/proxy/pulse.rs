@@ -1,4 +1,4 @@
-//! Signs of life: whether a thread makes progress. Judging how long a silence may last is up to the reader.
+//! Liveness of a thread. The reader decides how long a silence may last.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,7 +9,7 @@ use std::{
 /// Last sign of a thread that has ended in order.
 const ENDED: u64 = u64::MAX;
 
-/// When a thread last showed that it makes progress. One relaxed store for each sign.
+/// Time at which a thread last showed progress. Each sign costs one relaxed store.
 #[derive(Debug)]
 pub struct Pulse {
     name: String,
@@ -19,7 +19,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// The pulse of the calling thread, under its name; this is its first sign.
+    /// Creates the pulse of the calling thread, under its name, and gives the first sign.
     #[must_use]
     pub fn of_this_thread() -> Self {
         let name = thread::current().name().unwrap_or("unnamed").to_owned();
@@ -31,17 +31,17 @@ impl Pulse {
         &self.name
     }
 
-    /// Gives a sign.
+    /// Gives a sign of life.
     pub fn beat(&self) {
         self.last.store(self.age(), Relaxed);
     }
 
-    /// No sign is to be expected any more.
+    /// Marks the thread as ended, so that no more signs are expected.
     pub fn end(&self) {
         self.last.store(ENDED, Relaxed);
     }
 
-    /// Time since the last sign, to a millisecond; zero after the end.
+    /// Returns the time since the last sign, to a millisecond; zero after the end.
     #[must_use]
     pub fn silence(&self) -> Duration {
         Duration::from_millis(self.age().saturating_sub(self.last.load(Relaxed)))

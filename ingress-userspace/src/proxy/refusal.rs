@@ -1,17 +1,17 @@
-//! Why a connection is not served, as a closed list: what is counted of it. It refuses nothing itself.
+//! The closed list of reasons for refusing a connection, and their counters. The refusals themselves happen elsewhere.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Why a connection was closed before its first request.
+/// Reason for which a connection was closed before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It did not begin with a header of the PROXY protocol, or its peer may not send one.
+    /// The PROXY header is missing or malformed, or the peer may not send one.
     ProxyProtocol,
-    /// Its worker had as many as it takes.
+    /// The worker is at its connection limit.
     Connections,
-    /// Its client had as many as it may have.
+    /// The client is at its connection limit.
     ClientConnections,
-    /// Memory was scarce.
+    /// Memory is scarce.
     Memory,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Refusals([AtomicU64; Refusal::ALL.len()]);
 impl Refusal {
     pub const ALL: [Self; 4] = [Self::ProxyProtocol, Self::Connections, Self::ClientConnections, Self::Memory];
 
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Refusals {
         self.0[why as usize].fetch_add(1, Relaxed);
     }
 
-    /// In the order of [`Refusal::ALL`].
+    /// Returns the counts in the order of [`Refusal::ALL`].
     pub(super) fn load(&self) -> [u64; Refusal::ALL.len()] {
         self.0.each_ref().map(|count| count.load(Relaxed))
     }

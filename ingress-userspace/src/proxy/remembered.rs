@@ -1,4 +1,4 @@
-//! A bounded memory of what was found out, shared by all workers. Its keys are made of secrets, but do not show them.
+//! A bounded cache of results, shared by all workers. Its keys are derived from secrets but do not reveal them.
 
 use std::{
     collections::HashMap,
@@ -9,19 +9,19 @@ use aws_lc_rs::{error::Unspecified, hmac, rand};
 
 const SHARDS: usize = 16;
 
-/// Values by tag. What is not asked for is forgotten first.
+/// Values by tag. Entries that are not looked up are evicted first.
 pub(super) struct Remembered<V> {
-    /// Of this process alone.
+    /// Key of this process alone.
     key: hmac::Key,
     shards: [Mutex<Shard<V>>; SHARDS],
     /// Most values in the later half of a shard.
     half: usize,
 }
 
-/// Stands for something secret.
+/// HMAC that identifies a secret without revealing it.
 pub(super) type Tag = [u8; 32];
 
-/// What was put in or asked for lately, and what was before.
+/// One shard in two generations: entries inserted or looked up lately, and those before.
 struct Shard<V> {
     later: HashMap<Tag, V>,
     earlier: HashMap<Tag, V>,
@@ -30,10 +30,10 @@ struct Shard<V> {
 // === impl Remembered ===
 
 impl<V: Clone> Remembered<V> {
-    /// A memory for about `max` values.
+    /// Creates a cache for about `max` values.
     ///
     /// # Errors
-    /// If there is no randomness.
+    /// Fails if the system has no randomness.
     pub(super) fn new(max: usize) -> Result<Self, Unspecified> {
         let mut secret = [0; 32];
         rand::fill(&mut secret)?;
@@ -41,7 +41,7 @@ impl<V: Clone> Remembered<V> {
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &secret), shards, half: (max / SHARDS / 2).max(1) })
     }
 
-    /// The tag for `parts`, and for nothing else.
+    /// Returns the tag that is unique to `parts`.
     pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
         let mut context = hmac::Context::with_key(&self.key);
         for part in parts {

@@ -1,4 +1,4 @@
-//! What a request is known by to the pod and in the log.
+//! The request id, which the pod receives and the log shows.
 
 use std::cell::Cell;
 
@@ -9,16 +9,16 @@ use crate::random::random;
 
 const REQUEST_ID_MAX: usize = 128;
 
-/// What the pod and the log know the request by.
+/// Id of a request, for the pod and the log.
 #[derive(Clone, Debug)]
 pub(super) enum RequestId {
-    /// The client's.
+    /// Sent by the client.
     Sent(HeaderValue),
     Made([u8; 32]),
 }
 
 impl RequestId {
-    /// The client's id if it is one and harmless in a log, else a new one.
+    /// Returns the client's id if it has one that is harmless in a log, else a new one.
     pub(super) fn of(sent: Field<'_>) -> Self {
         match sent {
             Field::Once(id) if is_request_id(id) => Self::Sent(id.clone()),
@@ -39,7 +39,8 @@ fn is_request_id(value: &HeaderValue) -> bool {
     !bytes.is_empty() && bytes.len() <= REQUEST_ID_MAX && bytes.iter().all(u8::is_ascii_graphic)
 }
 
-/// 32 hexadecimal digits: 64 random bits of the thread and the scrambled number of the request. Unique, not secret.
+/// Returns 32 hexadecimal digits: 64 random bits of the thread and the scrambled number of the request. Unique, not
+/// secret.
 fn next_request_id() -> [u8; 32] {
     thread_local! {
         static STATE: (u64, Cell<u64>) = (random(), Cell::new(random()));
@@ -56,8 +57,8 @@ fn next_request_id() -> [u8; 32] {
     })
 }
 
-/// The high digits of all bytes and then the low ones: nobody reads the number, and the compiler makes sixteen digits
-/// at once.
+/// Writes the high digits of all bytes and then the low ones. The order is irrelevant, because the number is never
+/// read, and it lets the compiler compute sixteen digits at once.
 fn hexadecimal(bytes: [u8; 16]) -> [u8; 32] {
     let digit = |value: u8| value + if value < 10 { b'0' } else { b'a' - 10 };
     let mut digits = [0; 32];

@@ -1,32 +1,33 @@
-//! Reads the framing of an HTTP/1 request stream beside hyper and refuses what two parsers could read differently.
-//! Pure: bytes in, verdict out; it copies nothing but a line that two reads split.
+//! Follows the framing of an HTTP/1 request stream beside hyper and refuses framing that two parsers could read
+//! differently. Pure: bytes in, verdict out. It copies nothing except a line that is split between two reads.
 //!
-//! hyper is lenient where RFC 9112 lets it be: it takes a bare LF for a line end (2.2), prefers `Transfer-Encoding` to
-//! `Content-Length` (6.3) and cuts a fragment off the target. Each is the first half of a known attack, and by the time
-//! a service sees the request the evidence is gone. So these bytes are looked at before hyper gets them.
+//! hyper is lenient where RFC 9112 allows it: it accepts a bare LF as a line end (2.2), prefers `Transfer-Encoding` to
+//! `Content-Length` (6.3) and cuts a fragment off the target. Each is the first half of a known smuggling attack, and
+//! by the time a service sees the request the evidence is gone. The scanner therefore checks the bytes before hyper
+//! gets them.
 
 use memchr::{memchr, memchr2};
 
 use super::upstream::head::trim;
 
-/// Longest line of chunk framing: a size and extensions nobody uses.
+/// Longest line of chunk framing: a size and extensions, which are unused in practice.
 const CHUNK_LINE_MAX: usize = 1024;
 /// Most bytes of trailer fields.
 const TRAILERS_MAX: usize = 16 * 1024;
 
-/// The state between two reads.
+/// Parser state between two reads.
 #[derive(Debug)]
 pub(super) struct Scanner {
     state: State,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of a line whose end has not arrived yet.
     line: Vec<u8>,
-    /// Longest line of a head kept here. Above hyper's own limit, so that hyper answers 431 first.
+    /// Longest line of a head kept here. It exceeds hyper's own limit, so that hyper answers 431 first.
     line_max: usize,
     framing: Framing,
     trailers: usize,
-    /// The first byte of all.
+    /// The first byte of the connection.
     first: Option<u8>,
-    /// Heads that have ended since somebody asked.
+    /// Heads completed since the last [`Scanner::take_heads`].
     heads: u32,
 }
 
@@ -34,14 +35,14 @@ pub(super) struct Scanner {
 enum State {
     RequestLine,
     Field,
-    /// Bytes of a body with `Content-Length`.
+    /// Bytes left of a body with `Content-Length`.
     Sized(u64),
     ChunkSize,
     Chunk(u64),
     ChunkEnd,
     Trailer,
-    /// After the head of a WebSocket handshake: what follows has no framing known here, unless the handshake is
-    /// declined.
+    /// After the head of a WebSocket handshake. The bytes that follow have no framing known here, unless the handshake
+    /// is declined.
     Held,
 }
 
@@ -49,11 +50,11 @@ enum State {
 struct Framing {
     length: Option<u64>,
     chunked: bool,
-    /// A WebSocket handshake.
+    /// The request is a WebSocket handshake.
     upgrade: bool,
 }
 
-/// Where in the stream the scanner stands.
+/// The scanner's position in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// After a request and before the first byte of the next.
@@ -62,10 +63,10 @@ pub(super) enum Place {
     Body,
 }
 
-/// The stream is not to be read further.
+/// The stream violates the framing rules and must not be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
-    /// How many of the bytes given are in order.
+    /// Number of leading bytes that are in order.
     pub(super) good: usize,
 }
 
@@ -82,8 +83,8 @@ impl Scanner {
         }
     }
 
-    /// Whether the stream begins as HTTP does. Browsers can be made to send TLS (`https://host:80/`) and STUN
-    /// (`turn:host:443?transport=tcp`) to any server, which begin with no letter of a method.
+    /// Returns whether the stream begins like HTTP. Browsers can be made to send TLS (`https://host:80/`) and STUN
+    /// (`turn:host:443?transport=tcp`) to any server. Neither begins with a letter of a method.
     pub(super) fn is_http(&self) -> bool {
         self.first.is_none_or(|first| first.is_ascii_graphic() || matches!(first, b'\r' | b'\n'))
     }
@@ -97,33 +98,33 @@ impl Scanner {
         }
     }
 
-    /// Heads that have ended since the call before.
+    /// Returns the number of heads completed since the previous call.
     pub(super) fn take_heads(&mut self) -> u32 {
         std::mem::take(&mut self.heads)
     }
 
-    /// How many bytes are still to come of a body that has said how many; 0 anywhere else.
+    /// Returns the bytes left of a body with a declared length; 0 anywhere else.
     pub(super) fn left(&self) -> u64 {
         if let State::Sized(left) = self.state { left } else { 0 }
     }
 
-    /// Whether what follows waits for [`Scanner::release`].
+    /// Returns whether further bytes wait for [`Scanner::release`].
     pub(super) fn is_held(&self) -> bool {
         self.state == State::Held
     }
 
-    /// The handshake was declined: another request may follow.
+    /// Continues after a declined handshake: another request may follow.
     pub(super) fn release(&mut self) {
         if self.is_held() {
             self.state = State::RequestLine;
         }
     }
 
-    /// Follows `bytes`, which come right after those of the call before. Returns how many it followed: all, except
-    /// after the head of a WebSocket handshake.
+    /// Follows `bytes`, which come right after those of the previous call. Returns the number of bytes followed: all,
+    /// except after the head of a WebSocket handshake.
     ///
     /// # Errors
-    /// At the first line that is out of order; the final line end of its head is then not among the good bytes.
+    /// Fails at the first line that is out of order. The final line end of its head is then not among the good bytes.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
         let mut at = 0;
         if self.first.is_none() {
@@ -141,13 +142,13 @@ impl Scanner {
         Ok(at)
     }
 
-    /// Follows one line, or what there is of it, and returns how much that is; `None` if it is out of order.
+    /// Follows one line, or the part of it in `rest`, and returns its length; `None` if it is out of order.
     fn follow(&mut self, rest: &[u8]) -> Option<usize> {
         if !self.line.is_empty() {
             return self.follow_split(rest);
         }
         let Some(end) = memchr2(b'\r', b'\n', rest) else { return self.keep(rest) };
-        // The only CR is the one before the LF: neither bare LF nor bare CR (RFC 9112, 2.2).
+        // The only CR is the one before the LF: neither bare LF nor bare CR is allowed (RFC 9112, 2.2).
         match &rest[end..] {
             [b'\r', b'\n', ..] => self.line(&rest[..end]).map(|()| end + 2),
             [b'\r'] => self.keep(rest),
@@ -167,7 +168,7 @@ impl Scanner {
     fn skip(&mut self, left: u64, available: usize, state: fn(u64) -> State, next: State) -> usize {
         let available = available as u64;
         self.state = if left > available { state(left - available) } else { next };
-        // At most `available`, which came from a length.
+        // The result is at most `available`, which came from a length.
         left.min(available) as usize
     }
 
@@ -176,7 +177,7 @@ impl Scanner {
         (self.line.len() <= self.max()).then_some(part.len())
     }
 
-    /// Longest line where the stream stands, with its CR, however it is split.
+    /// Returns the longest line allowed at this position, with its CR, however it is split.
     fn max(&self) -> usize {
         match self.state {
             State::RequestLine | State::Field => self.line_max,
@@ -184,7 +185,7 @@ impl Scanner {
         }
     }
 
-    /// A whole line without its end; `None` if it is out of order.
+    /// Handles a complete line, without its line end; `None` if it is out of order.
     fn line(&mut self, line: &[u8]) -> Option<()> {
         if line.len() >= self.max() {
             return None;
@@ -226,7 +227,8 @@ impl Scanner {
 // === impl Framing ===
 
 impl Framing {
-    /// hyper refuses names with white space before the colon, so that a name is what stands before the first colon.
+    /// Handles a header field. hyper refuses names with white space before the colon, so the name ends at the first
+    /// colon.
     fn field(&mut self, line: &[u8]) -> Option<()> {
         if is_folded(line) {
             return None;
@@ -248,7 +250,7 @@ impl Framing {
         Some(())
     }
 
-    /// What follows the head.
+    /// Returns the state after the head.
     fn body(self) -> Option<State> {
         match self {
             Self { length: Some(_), chunked: true, .. } => None,
@@ -260,7 +262,7 @@ impl Framing {
     }
 }
 
-/// A line that continues the one before (obs-fold, RFC 9112, 5.2).
+/// Returns whether the line continues the one before (obs-fold, RFC 9112, 5.2).
 fn is_folded(line: &[u8]) -> bool {
     matches!(line.first(), Some(b' ' | b'\t'))
 }
@@ -277,12 +279,12 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| countable(digits.parse().ok()?))?
 }
 
-/// A number that pods can count to: many have signed ones (RFC 9110, 8.6, warns of that).
+/// Returns `length` if pods can represent it: many have signed integers (RFC 9110, 8.6, warns of that).
 fn countable(length: u64) -> Option<u64> {
     i64::try_from(length).is_ok().then_some(length)
 }
 
-/// `1*HEXDIG [ chunk-ext ]` (RFC 9112, 7.1).
+/// Parses `1*HEXDIG [ chunk-ext ]` (RFC 9112, 7.1).
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, extension) = line.split_at(end);
@@ -299,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// Scans `stream` whole and cut at every byte; `expect` is where it ends, or `None` for a violation.
+    /// Scans `stream` whole and cut at every byte; `expect` is the final place, or `None` for a violation.
     fn check(stream: &str, expect: Option<Place>) {
         let scan = |parts: &[&[u8]]| {
             let mut scanner = Scanner::new(1024);
@@ -375,7 +377,7 @@ mod tests {
 
     #[test]
     fn other_protocols_are_told_from_http_that_is_out_of_order() {
-        // A ClientHello, and an allocation of STUN (RFC 8489, 5), with line ends in them.
+        // A ClientHello, and a STUN Allocate request (RFC 8489, 5), with line ends in them.
         for (stream, expect) in [
             (&b"\x16\x03\x01\x02\x00\x01\n"[..], false),
             (b"\x00\x03\x00\x08\x21\x12\xa4\x42\r\nContent-Length: x\r\n", false),

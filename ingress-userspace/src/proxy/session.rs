@@ -1,4 +1,4 @@
-//! Keeps a client with an endpoint by a cookie: reads it, says which endpoint it stands for, and sets it.
+//! Cookie-based session affinity: reads the cookie, maps it to an endpoint, and sets it.
 
 use std::fmt::Write as _;
 
@@ -14,26 +14,26 @@ use crate::{
     route::{Branches, Subject, Target, UpstreamId, template::cookie},
 };
 
-/// A request of a rule with affinity.
+/// Session state of a request of a rule with affinity.
 pub(super) struct Session<'r> {
     affinity: &'r Affinity,
-    /// What the cookie says, if the client has one of ours for this upstream.
+    /// Value of the client's valid cookie for this upstream, if any.
     known: Option<u64>,
-    /// A key for a client without.
+    /// Key for a client without a cookie.
     fresh: u64,
     /// See [`Mark`].
     canary: Option<u32>,
 }
 
-/// What a cookie of ours says.
+/// Content of a session cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     value: u64,
-    /// Names the canary that the session is with; without it, it is with the rule's own pods.
+    /// Identifies the canary of the session; `None` means the rule's own pods.
     canary: Option<u32>,
 }
 
-/// The upstream of `branches` that the client's session is with, if it has one.
+/// Returns the upstream of `branches` that holds the client's session, if any.
 pub(super) fn home<'s>(
     affinity: &Affinity,
     branches: &Branches,
@@ -69,7 +69,7 @@ impl Mark {
 }
 
 impl<'r> Session<'r> {
-    /// `None` if the request goes to a canary that knows no sessions.
+    /// Reads the session of a request. Returns `None` if the request goes to a canary without sessions.
     pub(super) fn of(
         affinity: &'r Affinity,
         target: &Target,
@@ -90,8 +90,8 @@ impl<'r> Session<'r> {
         Some(Self { affinity, known, fresh: random(), canary })
     }
 
-    /// Which endpoint it is to be. A client without a cookie, or with one of an endpoint that is gone, goes as
-    /// everybody else does.
+    /// Returns how to choose the endpoint. A client without a cookie, or with that of an endpoint that is gone, is
+    /// balanced like any other.
     pub(super) fn choice(&self, upstream: &UpstreamState, otherwise: Choice) -> Choice {
         match (self.affinity.mode, self.known) {
             (AffinityMode::Balanced, known) => Choice::Hash(hash(&known.unwrap_or(self.fresh).to_be_bytes())),
@@ -100,7 +100,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// The cookie to set, if any, now that it is known who served.
+    /// Returns the cookie to set, if any, once the serving endpoint is known.
     pub(super) fn set(
         &self,
         upstream: &UpstreamState,

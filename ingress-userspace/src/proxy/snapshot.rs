@@ -1,4 +1,5 @@
-//! Everything a request needs to know, compiled from a route table: immutable, swapped as a whole. It watches nothing.
+//! The configuration that requests use, compiled from a route table: immutable, and swapped as a whole. It watches
+//! nothing.
 //!
 //! ```text
 //! RouteTable ──┐
@@ -24,34 +25,34 @@ use super::{
     upstream::{Connector, Limits},
 };
 
-/// One consistent state of the configuration. A request keeps the one it began with to its end.
+/// One consistent state of the configuration. A request keeps the snapshot it began with to its end.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// One more than that of the snapshot it was compiled after.
+    /// One more than the generation of the previous snapshot.
     pub generation: u64,
     pub routes: Routes,
     pub certificates: Certificates,
     pub settings: Settings,
-    /// What seals tickets, if not keys of this process alone.
+    /// Ticket keys from the configuration, if any; otherwise the process uses keys of its own.
     pub(super) seals: Option<Arc<Seals>>,
-    /// How requests are forwarded that no route names.
+    /// Forwarding of requests without a route.
     pub(super) forwarding: Arc<Forwarding>,
-    /// Keys of tokens that rules have fetched.
+    /// JWKS caches that rules use.
     pub(super) keyrings: Keyrings,
-    /// Where ports lead to that are not for HTTP.
+    /// Services of the non-HTTP ports.
     pub streams: Tree<StreamPort, StreamService>,
-    /// Under which number each port of a TCP service is counted.
+    /// Number under which each port of a TCP service is counted.
     stream_ids: BTreeMap<StreamPort, HostId>,
     upstreams: Upstreams,
 }
 
 impl Snapshot {
-    /// Compiles `table`, carrying over from `previous` what belongs to the same key: upstream numbers, endpoint health,
-    /// and keys of certificates that did not change.
+    /// Compiles `table`. State that belongs to the same key carries over from `previous`: upstream numbers, endpoint
+    /// health, and keys of unchanged certificates.
     ///
-    /// Costs what differs from the table of `previous`.
+    /// The cost is proportional to the difference from the table of `previous`.
     ///
-    /// Total: a certificate that cannot be used is reported and its names are served with the fallback certificate.
+    /// Total: an unusable certificate is reported, and its names are served with the fallback certificate.
     pub fn compile(
         previous: Option<&Self>,
         table: &RouteTable,
@@ -86,7 +87,7 @@ impl Snapshot {
         )
     }
 
-    /// What bounds an exchange with an endpoint.
+    /// Returns the limits of an exchange with an endpoint.
     pub(super) fn limits(&self, forwarding: &Forwarding) -> Limits {
         let Forwarding { connect_timeout, read_timeout, send_timeout, response_head_max, .. } = *forwarding;
         Limits {
@@ -99,41 +100,41 @@ impl Snapshot {
         }
     }
 
-    /// How many hosts have no number of their own.
+    /// Returns how many hosts have no number of their own.
     #[must_use]
     pub fn unnumbered(&self) -> usize {
         self.routes.unnumbered()
     }
 
-    /// Whether a TCP service has this port.
+    /// Returns whether a TCP service has this port.
     #[must_use]
     pub fn has_tcp_service(&self, number: u16) -> bool {
         self.streams.contains_key(&StreamPort { transport: Transport::Tcp, number })
     }
 
-    /// The upstream a route of this snapshot names.
+    /// Returns the upstream that a route of this snapshot names.
     pub(super) fn upstream(&self, id: UpstreamId) -> Option<&UpstreamState> {
         self.upstreams.get(id).map(Arc::as_ref)
     }
 
-    /// The upstreams whose endpoints are to be checked.
+    /// Returns the upstreams with health checks.
     pub(super) fn checked_upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
         self.upstreams.checked.iter().filter_map(|(_, id)| self.upstream(*id))
     }
 
-    /// Every upstream.
+    /// Returns every upstream.
     pub(super) fn upstreams(&self) -> impl Iterator<Item = &UpstreamState> {
         self.upstreams.blocks.iter().flat_map(|block| block.iter().flatten()).map(Arc::as_ref)
     }
 
-    /// The service of a port that is not for HTTP, and what is behind it.
+    /// Returns the service of a non-HTTP port, and its upstream.
     pub(super) fn stream(&self, port: StreamPort) -> Option<(&StreamService, &Arc<UpstreamState>)> {
         let service = self.streams.get(&port)?;
         Some((service, self.upstreams.get(self.upstream_id(&service.upstream)?)?))
     }
 
-    /// Asks under which number the connections of each TCP service are counted; those of ports without one are
-    /// unattributed.
+    /// Assigns each TCP service the number under which its connections are counted, as `number` says. Connections of
+    /// ports without one are unattributed.
     pub fn number_streams(&mut self, mut number: impl FnMut(StreamPort) -> HostId) {
         let ports = self.streams.keys().filter(|port| port.transport == Transport::Tcp);
         self.stream_ids = ports.map(|port| (*port, number(*port))).collect();
@@ -143,31 +144,32 @@ impl Snapshot {
         self.stream_ids.get(&port).copied().unwrap_or(HostId::UNATTRIBUTED)
     }
 
-    /// The number of `key`, the same in later snapshots for as long as the key is in the table.
+    /// Returns the number of `key`. It is the same in later snapshots for as long as the key is in the table.
     #[must_use]
     pub fn upstream_id(&self, key: &UpstreamKey) -> Option<UpstreamId> {
         self.upstreams.ids.get(key).copied()
     }
 }
 
-/// The upstreams of a snapshot, each under its number: the previous one, else one that is free.
+/// The upstreams of a snapshot by number. A key keeps its previous number or gets a free one.
 ///
-/// Copies share what is the same in both: states lie in blocks, of which a change copies one.
+/// Clones share unchanged state: states lie in blocks, and a change copies one block.
 #[derive(Clone, Debug, Default)]
 struct Upstreams {
     ids: Tree<UpstreamKey, UpstreamId>,
-    /// By number; `None` for one whose upstream is gone.
+    /// States by number; `None` once the upstream is gone.
     blocks: Vec<Arc<[Option<Arc<UpstreamState>>; BLOCK]>>,
-    /// Numbers below `next` that no key holds, and that no key of the snapshot before held either.
+    /// Numbers below `next` that are unused in this snapshot and in the one before.
     free: Vec<u32>,
     next: u32,
-    /// For endpoints with TLS that no policy was made for, as most have them: they share it, and with it sessions.
+    /// Connectors for endpoints with TLS but without a policy of their own, the common case. They share a connector and
+    /// with it TLS sessions.
     plain: BTreeMap<Protocol, Arc<Connector>>,
-    /// Those whose policy cannot be kept, so that nothing may be sent to them.
+    /// Upstreams with a policy that cannot be applied, so that no request may be sent to them.
     broken: BTreeMap<UpstreamKey, CertificateProblem>,
-    /// Those whose endpoints are to be checked.
+    /// Upstreams with health checks.
     checked: Tree<UpstreamKey, UpstreamId>,
-    /// What it was made from.
+    /// The table's upstreams that the states were made from.
     source: Tree<UpstreamKey, Arc<Upstream>>,
 }
 
@@ -180,7 +182,7 @@ impl Upstreams {
         self.blocks.get(number / BLOCK)?[number % BLOCK].as_ref()
     }
 
-    /// Makes these the upstreams of `table`.
+    /// Updates the upstreams to those of `table`.
     fn update(&mut self, table: &Tree<UpstreamKey, Arc<Upstream>>) {
         let known = std::mem::replace(&mut self.source, table.clone());
         let mut freed = Vec::new();
@@ -230,8 +232,8 @@ impl Upstreams {
         id
     }
 
-    /// What makes connections to `upstream`: that of its `previous` state if the policy is the same. `None` in the
-    /// clear.
+    /// Returns the connector for `upstream`, reusing that of its `previous` state if the policy is unchanged. Returns
+    /// `None` for upstreams without TLS.
     fn connector(
         &self,
         previous: Option<&Arc<UpstreamState>>,
@@ -266,13 +268,13 @@ impl Upstreams {
     fn id(&mut self, key: &UpstreamKey) -> UpstreamId {
         match self.ids.get(key) {
             Some(id) => *id,
-            // The table promises to hold every upstream it names; one it does not hold has no endpoints.
+            // The table promises to hold every upstream it names; a missing one has no endpoints.
             None => self.insert(key, &Upstream::default()),
         }
     }
 }
 
-/// The Secret that a policy is made from.
+/// Returns the Secret that a policy is made from.
 fn origin(tls: Option<&UpstreamTls>) -> Arc<str> {
     let origin = tls.and_then(|UpstreamTls { verify, certificate, server_name: _ }| {
         let certificate = certificate.as_ref().map(|certificate| &certificate.origin);
@@ -322,7 +324,7 @@ mod tests {
         for service in ["b", "c"] {
             assert_eq!(number(&first, service), number(&second, service), "{service}");
         }
-        // The number of `a` is not given away in the snapshot that drops it, only in a later one.
+        // The number of `a` is reused only one snapshot after the one that drops it.
         assert_eq!(number(&second, "d"), Some(3));
         let third = compile(Some(&second), &[("b", 2), ("c", 1), ("d", 1), ("e", 1)]);
         assert_eq!(number(&third, "e"), Some(0));

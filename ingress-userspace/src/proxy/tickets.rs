@@ -1,17 +1,17 @@
-//! Tickets of sessions (RFC 5077; RFC 8446, 4.6.1): what clients resume sessions with. The state of a session is in its
-//! ticket, sealed, and nowhere else; what a session may be resumed for is up to rustls, which asks for the same server
-//! name, version and ciphers, and to `tls.rs`, which gives no tickets where certificates of clients are asked for.
+//! TLS session tickets (RFC 5077; RFC 8446, 4.6.1), with which clients resume sessions. The state of a session is in
+//! its ticket, sealed, and nowhere else. The conditions for resumption are up to rustls, which requires the same server
+//! name, version and ciphers, and to `tls.rs`, which issues no tickets where client certificates are requested.
 //!
-//! All workers seal and open with the same keys. Where the snapshot has some, so do all nodes and processes that have
-//! them, too; else they are of this process alone: another key every six hours, and the last is kept.
+//! All workers seal and open with the same keys. Keys in the snapshot are shared by all nodes and processes that have
+//! them. Otherwise the keys belong to this process alone: they rotate every six hours, and the previous key is kept.
 //!
 //! ```text
 //! ticket = name of the key (16 bytes) | nonce (12) | AES-256-GCM-SIV(when sealed (8) | state; name as further data)
 //! name, key = HKDF-SHA256(secret of the Secret)
 //! ```
 //!
-//! That of a Secret may be in use for long, on many nodes that do not know each other's nonces. So it is one with which
-//! a nonce that comes twice gives away no more than that the same was sealed twice (RFC 8452).
+//! A Secret's key may be in use for a long time, on many nodes that do not know each other's nonces. Therefore the
+//! cipher is misuse-resistant: a repeated nonce reveals only whether the same plaintext was sealed twice (RFC 8452).
 
 use std::{fmt, sync::Arc};
 
@@ -29,16 +29,16 @@ use crate::model::{Handshakes, TicketKey, TicketKeys};
 
 use super::snapshot::Snapshot;
 
-/// Seals and opens the tickets of every handshake of the node, as the current snapshot says.
+/// Seals and opens the tickets of all handshakes of the node, according to the current snapshot.
 pub(super) struct Tickets {
     snapshot: Arc<ArcSwap<Snapshot>>,
     own: Arc<dyn ProducesTickets>,
 }
 
-/// Keys of the snapshot, ready for use.
+/// The snapshot's keys, ready for use.
 pub(super) struct Seals {
     source: Arc<TicketKeys>,
-    /// The first seals.
+    /// The first key seals new tickets.
     seals: Vec<Seal>,
 }
 
@@ -50,10 +50,10 @@ struct Seal {
 const NAME_LEN: usize = 16;
 const KEY_LEN: usize = 32;
 
-/// Another use of the same secret, as nginx', has other keys.
+/// Separates these keys from those of another use of the same secret, such as nginx'.
 const SALT: &[u8] = b"xdp-ingress tickets 1";
 
-/// By how much the clock of who sealed a ticket may be ahead of ours, in seconds.
+/// Seconds by which the clock of the sealing node may be ahead of the local one.
 const SKEW: u64 = 300;
 
 impl Tickets {
@@ -86,7 +86,7 @@ impl ProducesTickets for Tickets {
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let snapshot = self.snapshot.load();
-        // Of TLS 1.2, rustls offers tickets that come even where `enabled` says that there are none.
+        // For TLS 1.2, rustls passes tickets on even where `enabled` says that there are none.
         if !snapshot.settings.handshakes.tickets {
             return None;
         }
@@ -106,13 +106,14 @@ impl fmt::Debug for Tickets {
 }
 
 impl Seals {
-    /// Those of `keys`: the `previous` ones if these are the same. `None` where there are no keys.
+    /// Derives the seals of `keys`, or reuses the `previous` ones if the keys are unchanged. Returns `None` without
+    /// keys.
     pub(super) fn carry(previous: Option<&Arc<Self>>, keys: Option<&Arc<TicketKeys>>) -> Option<Arc<Self>> {
         let keys = keys?;
         if let Some(previous) = previous.filter(|previous| previous.source == *keys) {
             return Some(Arc::clone(previous));
         }
-        // All that can fail is to ask for lengths that are none.
+        // Derivation fails only for invalid lengths.
         let seals = keys.keys.iter().filter_map(|key| Seal::derive(key).ok()).collect();
         Some(Arc::new(Self { source: Arc::clone(keys), seals }))
     }
@@ -158,12 +159,13 @@ impl fmt::Debug for Seals {
     }
 }
 
-/// What is sealed: clients are told how long a ticket is good for, but only what is in it can be relied on.
+/// Prefixes the state with the time of sealing. Clients are told the lifetime of a ticket, but only its sealed content
+/// can be relied on.
 fn dated(now: UnixTime, state: &[u8]) -> Vec<u8> {
     [&now.as_secs().to_be_bytes(), state].concat()
 }
 
-/// The state in a ticket that is good for `lifetime` seconds.
+/// Returns the state in a ticket, unless it is older than `lifetime` seconds.
 fn state(opened: &[u8], now: UnixTime, lifetime: u64) -> Option<&[u8]> {
     let (sealed, state) = opened.split_first_chunk()?;
     let (sealed, now) = (u64::from_be_bytes(*sealed), now.as_secs());
@@ -198,7 +200,8 @@ mod tests {
         Seals::carry(None, Some(&keys(secrets))).expect("keys")
     }
 
-    /// As Python's `cryptography` seals it, so that neither another version nor another library changes what is meant.
+    /// The ticket was sealed by Python's `cryptography`, so that neither another version nor another library changes
+    /// the format.
     #[test]
     fn tickets_are_as_they_are_documented() {
         const TICKET: &[u8] = b"\x1d\x70\x3f\x4e\x2c\x46\xd6\x66\x72\x04\x40\x66\xef\x03\xa9\x90nnnnnnnnnnnn\

@@ -1,4 +1,4 @@
-//! TLS towards clients: versions, and the certificate for a server name, read from the current snapshot.
+//! TLS towards clients: versions, and the certificate for a server name, taken from the current snapshot.
 
 use std::{fmt, io, sync::Arc};
 
@@ -24,15 +24,15 @@ pub enum TlsError {
     Config(#[source] rustls::Error),
 }
 
-/// The one crypto provider of the process, named rather than taken from a global default.
+/// Returns the one crypto provider of the process, named rather than taken from a global default.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// The configurations of every HTTPS listener of the node: versions of TLS, and which protocols are offered, are all
-/// they differ in. They last as long as the process, and what else the settings say is looked up in each handshake.
+/// The TLS configurations of every HTTPS listener of the node. They differ only in TLS versions and in the protocols
+/// offered. They last as long as the process; handshakes look other settings up in the snapshot.
 pub(super) struct ServerConfigs {
-    /// With HTTP/2, and without, for each of [`VERSIONS`].
+    /// With and without HTTP/2, for each of [`VERSIONS`].
     configs: [[Arc<ServerConfig>; 2]; VERSIONS.len()],
     resolver: Arc<Resolver>,
 }
@@ -41,8 +41,8 @@ pub(super) struct ServerConfigs {
 const VERSIONS: [&[&SupportedProtocolVersion]; 3] =
     [&[&rustls::version::TLS13, &rustls::version::TLS12], &[&rustls::version::TLS12], &[&rustls::version::TLS13]];
 
-/// The fatal alert `unrecognized_name` (RFC 6066, 3) in a record of its own, as a server sends it that has agreed on
-/// nothing yet. rustls has no way to say it.
+/// The fatal alert `unrecognized_name` (RFC 6066, 3) in a record of its own, as sent by a server before it has
+/// negotiated anything. rustls has no way to send it.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 impl ServerConfigs {
@@ -60,9 +60,9 @@ impl ServerConfigs {
         Ok(Self { configs: [any?, tls12?, tls13?], resolver })
     }
 
-    /// The configuration for a handshake that asks for a certificate. Made for each, which is little beside the
-    /// handshake. No session is resumed: one that began before a certificate was asked for, or shown, would go on
-    /// without.
+    /// Returns the configuration for a handshake that requests a client certificate. It is built for each handshake,
+    /// which is cheap beside the handshake itself. Sessions are not resumed: a session that began without a certificate
+    /// request, or without a certificate, would continue without one.
     pub(super) fn asking(
         &self,
         policy: &ClientCertificates,
@@ -87,14 +87,14 @@ impl ServerConfigs {
     }
 }
 
-/// Whether a client that names `server_name`, in lower case and empty for none, is to be turned away.
+/// Returns whether a client that names `server_name` is to be rejected. The name is in lower case, and empty for none.
 pub(super) fn is_rejected(server_name: &str, snapshot: &Snapshot) -> bool {
     let Handshakes { rejects_unknown_names, .. } = snapshot.settings.handshakes;
     let is_named = || snapshot.certificates.names(server_name) || snapshot.routes.names(server_name);
     rejects_unknown_names && !is_named()
 }
 
-/// Turns a client away that names no host of ours.
+/// Rejects a client with an unknown server name.
 pub(super) async fn reject(stream: &mut (impl AsyncWrite + Unpin)) -> io::Error {
     let told = async {
         stream.write_all(&UNRECOGNIZED_NAME).await?;
@@ -103,11 +103,12 @@ pub(super) async fn reject(stream: &mut (impl AsyncWrite + Unpin)) -> io::Error 
     told.await.err().unwrap_or_else(|| io::Error::other("the server name is not known"))
 }
 
-/// What they have in common.
+/// Builds the common part of the configurations.
 ///
-/// One ticketer, so that a session begun with one worker is resumed by another. Sessions live in tickets alone: nothing
-/// is stored per client. One ticket per handshake: a second one costs a tenth of a resumed handshake, and clients that
-/// want more get one with each resumption. No early data: it can be replayed (RFC 8446, 8).
+/// One ticketer serves all workers, so that a session begun with one is resumed by another. Sessions live in tickets
+/// alone: there is no state per client. Each handshake issues one ticket: a second one costs a tenth of a resumed
+/// handshake, and clients that want more get one with each resumption. There is no early data, which can be replayed
+/// (RFC 8446, 8).
 fn server_config(
     versions: &[&'static SupportedProtocolVersion],
     resolver: &Arc<Resolver>,
@@ -126,8 +127,8 @@ fn server_config(
     Ok(config)
 }
 
-/// A self-signed certificate for names that have none: the handshake succeeds and the client sees why it should not
-/// trust it, rather than an alert that names no reason.
+/// Generates a self-signed certificate for names without one. The handshake succeeds and the client sees why it should
+/// not trust the certificate, rather than an alert without a reason.
 fn fallback(provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let mut params = rcgen::CertificateParams::new(Vec::new()).map_err(TlsError::Fallback)?;
     params.distinguished_name = rcgen::DistinguishedName::new();

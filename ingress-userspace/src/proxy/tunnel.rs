@@ -1,5 +1,5 @@
-//! A client's connection, or stream of HTTP/2, after its WebSocket handshake was accepted: bytes are copied and counted
-//! until either side or the worker ends it. The copying itself is `upstream`'s.
+//! A client's connection or HTTP/2 stream after an accepted WebSocket handshake: bytes are copied and counted until
+//! either side or the worker ends it. The copying itself is in `upstream`.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,7 +26,7 @@ use super::{
     upstream::{self, Passed, TunnelError},
 };
 
-/// An accepted handshake. The request is in flight for as long as this lives.
+/// An accepted handshake. Its request is in flight for as long as this value lives.
 pub(super) struct Tunnel {
     endpoint: upstream::Tunnel,
     received: Bytes,
@@ -34,26 +34,26 @@ pub(super) struct Tunnel {
     in_flight: InFlight,
 }
 
-/// What a client's side of a tunnel is.
+/// The client's side of a tunnel.
 pub(super) struct Client<S> {
     pub(super) stream: S,
-    /// The socket below it.
+    /// Returns the socket below `stream`.
     pub(super) tcp: fn(&S) -> &TcpStream,
-    /// What came after the head of the handshake.
+    /// Bytes that arrived behind the head of the handshake.
     pub(super) early: Vec<u8>,
 }
 
-/// How the client takes what is sent to it.
+/// State of the client's receiving side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Nothing waits for it.
+    /// No bytes are pending.
     Free,
-    /// Something does, but it has taken what was before that.
+    /// Bytes are pending, but the client has taken some in this poll.
     Slow,
     Stalls,
 }
 
-/// Since when a client of HTTP/2 takes nothing from its stream.
+/// Timer of an HTTP/2 client that takes nothing from its stream.
 #[derive(Default)]
 struct Stall(Option<Pin<Box<Sleep>>>);
 
@@ -64,8 +64,8 @@ impl Tunnel {
         Self { endpoint, received, sent, in_flight }
     }
 
-    /// Copies until the end. A request that ends as both sides wanted counts as successful, for 101 has no class of its
-    /// own; one that breaks off counts as aborted.
+    /// Copies until the end. A tunnel closed by both sides counts as a successful request, because 101 has no class of
+    /// its own; a broken one counts as aborted.
     pub(super) async fn run<S>(mut self, conn: &Conn, client: Client<S>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -76,7 +76,7 @@ impl Tunnel {
         drop(early);
         let ended = poll_fn(|cx| {
             conn.listen(cx);
-            // Draining waits for tunnels: only what ends the connection at once ends them.
+            // A drain waits for tunnels; only orders to close at once end them.
             if conn.ordered() == Order::Close {
                 return Poll::Ready(None);
             }
@@ -95,8 +95,8 @@ impl Tunnel {
         self.end(ended);
     }
 
-    /// The same on a stream of HTTP/2, whose request is served by the task `asked`, once the client has been told. What
-    /// ends its connection ends the stream, and a dead client is found by hyper's PING.
+    /// Copies on an HTTP/2 stream, once the client has its response. The task `asked` serves the stream's request. The
+    /// stream ends with its connection, and hyper's PING detects a dead client.
     pub(super) async fn run_stream(mut self, conn: Rc<Conn>, asked: task::Id, opened: OnUpgrade) {
         let Ok(upgraded) = opened.await else { return };
         let sender = conn.take_spawned_by(asked);
@@ -112,7 +112,7 @@ impl Tunnel {
         })
         .await;
         if !matches!(ended, Some(Ok(()))) {
-            // Without a sender the stream is reset; else it would end as if all were well.
+            // Aborting the sender resets the stream; otherwise it would end as if complete.
             if let Some(sender) = sender {
                 sender.abort();
             }
@@ -120,7 +120,7 @@ impl Tunnel {
         self.end(ended);
     }
 
-    /// What either side sent before is under way.
+    /// Forwards the bytes that either side sent before the tunnel began.
     fn begin(&mut self, early: &[u8]) {
         let Passed { up, down, client_blocked: _ } = self.endpoint.begin(early);
         self.received.add(up);
@@ -150,12 +150,12 @@ impl Tunnel {
         let Passed { up, down, client_blocked } = passed;
         received.add(up);
         sent.add(down);
-        // A tunnel may be open for days: what passed shows as soon as it rests.
+        // A tunnel may stay open for days, so the counters are flushed whenever it pauses.
         received.flush();
         sent.flush();
         let client = match (client_blocked, down) {
             (false, _) => Side::Free,
-            // There is room for more only after something was taken.
+            // Bytes were taken, so the client makes progress although others are pending.
             (true, 1..) => Side::Slow,
             (true, 0) => Side::Stalls,
         };

@@ -1,8 +1,9 @@
-//! Whose turn it is to have something done of which little can be done at one time: namespace by namespace, within one
-//! Secret by Secret, within that as they came. It does not know what is done.
+//! A fair queue for expensive work of bounded concurrency: round robin by namespace, within a namespace by Secret, and
+//! within a Secret in order of arrival. The work itself is elsewhere.
 //!
-//! Few places are waited in, and nobody has them all: a Secret has some, and a namespace fewer than it leaves free, so
-//! that however many have taken what they may, others find a place (dynamic thresholds, Choudhury and Hahne 1998).
+//! The queue is short, and no asker can fill it: a Secret may hold a fixed share, and a namespace less than it leaves
+//! free. However many askers have taken their share, others find a place (dynamic thresholds, Choudhury and Hahne
+//! 1998).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,26 +12,26 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout};
 
-/// Most that wait or run, on machines that run few at one time.
+/// Most entries that wait or run, on machines that run few at one time.
 const PLACES: usize = 64;
-/// As many on others, for each that may run.
+/// Most entries per running one, on larger machines.
 const PLACES_PER_RUNNING: usize = 4;
-/// The share of them that one Secret may have.
+/// Divisor of the queue's size for the share of one Secret.
 const SHARE_OF_SECRET: usize = 4;
-/// Longest wait. A person has given up on a page by then, or asks again.
+/// Longest wait. By then a person has given up on the page, or reloads it.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// For whom something is done: a namespace and a Secret of it, as numbers that others hardly have.
+/// Requester of a turn: a namespace and a Secret of it, as hashes that are unlikely to collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asker {
     pub(super) namespace: u64,
     pub(super) secret: u64,
 }
 
-/// Shared by all workers.
+/// Queue shared by all workers.
 pub(super) struct Turns(Mutex<Queue>);
 
-/// A place, and the turn once it has come, until it is dropped.
+/// A place in the queue, and later the turn, until it is dropped.
 pub(super) struct Turn {
     turns: Arc<Turns>,
     id: u64,
@@ -39,12 +40,12 @@ pub(super) struct Turn {
 // === impl Turns ===
 
 impl Turns {
-    /// `running` may run at one time.
+    /// Creates a queue that runs `running` entries at one time.
     pub(super) fn new(running: usize) -> Self {
         Self(Mutex::new(Queue::new(running)))
     }
 
-    /// Waits for a turn; `None` if there is no place, or none comes in time.
+    /// Waits for a turn. Returns `None` if the queue is full for this asker, or if no turn comes in time.
     pub(super) async fn wait(self: &Arc<Self>, asker: Asker) -> Option<Turn> {
         let (tell, told) = oneshot::channel();
         let id = self.queue().enter(asker, tell)?;
@@ -64,15 +65,15 @@ impl Drop for Turn {
     }
 }
 
-/// Who has a place.
+/// Entries of the queue.
 struct Queue {
     /// Most that run at one time.
     running: usize,
     /// Most that wait or run.
     size: usize,
-    /// As they came.
+    /// Places in order of arrival.
     places: Vec<Place>,
-    /// The number that was given last, to a place or a turn.
+    /// The latest number assigned to a place or a turn.
     last: u64,
 }
 
@@ -84,9 +85,9 @@ struct Place {
 
 enum State {
     Waiting(oneshot::Sender<()>),
-    /// Since the turn of this number.
+    /// Running since the turn of this number.
     Running(u64),
-    /// It has given its place up, which is remembered while others of its namespace have one: when it had its turn.
+    /// The place is free again, but the number of its turn is kept while others of its namespace have a place.
     Served(u64),
 }
 
@@ -97,7 +98,7 @@ impl Queue {
         Self { running, size: PLACES.max(PLACES_PER_RUNNING * running), places: Vec::new(), last: 0 }
     }
 
-    /// Takes a place, if there is one for this asker.
+    /// Takes a place if one is free for this asker.
     fn enter(&mut self, asker: Asker, tell: oneshot::Sender<()>) -> Option<u64> {
         let taken = |is_meant: &dyn Fn(Asker) -> bool| {
             self.places.iter().filter(|place| place.is_taken() && is_meant(place.asker)).count()
@@ -122,26 +123,27 @@ impl Queue {
             self.places.retain(|place| place.asker != asker || !matches!(place.state, State::Served(_)));
             self.places.push(Place { id, asker, state: State::Served(turn) });
         }
-        // When somebody had a turn matters to those alone who still have a place.
+        // Past turns matter only to namespaces that still have a place.
         let waiting: Vec<u64> = self.places.iter().filter(|p| p.is_taken()).map(|p| p.asker.namespace).collect();
         self.places.retain(|place| place.is_taken() || waiting.contains(&place.asker.namespace));
         self.grant();
     }
 
-    /// Gives turns to those who have waited longest since their last one.
+    /// Grants turns to the entries with the longest time since the last turn of their namespace, then of their Secret.
     fn grant(&mut self) {
         while self.places.iter().filter(|place| matches!(place.state, State::Running(_))).count() < self.running {
             let waiting = (0..self.places.len()).filter(|at| matches!(self.places[*at].state, State::Waiting(_)));
             let Some(next) = waiting.min_by_key(|at| self.rank(self.places[*at].asker)) else { return };
             let turn = self.number();
             if let State::Waiting(tell) = std::mem::replace(&mut self.places[next].state, State::Running(turn)) {
-                // Who has gone gives its place back in a moment.
+                // A receiver that is gone returns its place at once.
                 tell.send(()).unwrap_or_default();
             }
         }
     }
 
-    /// The last turns of its namespace and of its Secret, as far as they are known; of equal ones the first is first.
+    /// Returns the last turns of the asker's namespace and Secret, as far as they are known. Of equal ranks, the first
+    /// in the queue wins.
     fn rank(&self, asker: Asker) -> (Option<u64>, Option<u64>) {
         let last = |is_meant: &dyn Fn(Asker) -> bool| {
             self.places.iter().filter(|place| is_meant(place.asker)).filter_map(Place::turn).max()
@@ -176,13 +178,13 @@ mod tests {
         Asker { namespace, secret }
     }
 
-    /// Takes a place whose turn can be asked about.
+    /// Takes a place, with a receiver that shows its turn.
     fn enter(queue: &mut Queue, asker: Asker) -> Option<(u64, oneshot::Receiver<()>)> {
         let (tell, told) = oneshot::channel();
         Some((queue.enter(asker, tell)?, told))
     }
 
-    /// The askers in the order of their turns, each of which is over when the next begins.
+    /// Returns the askers in the order of their turns, ending each turn before the next begins.
     fn order(queue: &mut Queue) -> Vec<(u64, u64)> {
         let mut order = Vec::new();
         while let Some(place) = queue.places.iter().find(|place| matches!(place.state, State::Running(_))) {
@@ -223,7 +225,7 @@ mod tests {
         let mut places = Vec::new();
         let mut taken = |queue: &mut Queue, namespace: u64| {
             let before = places.len();
-            // As many Secrets as it likes.
+            // The namespace uses as many Secrets as it likes.
             places.extend((0..1000).filter_map(|secret| enter(queue, asker(namespace, secret))));
             places.len() - before
         };
@@ -240,7 +242,7 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert!(turns.wait(asker(2, 2)).await.is_none());
         assert_eq!(begun.elapsed(), WAIT_MAX);
-        // Neither has who gave up a place, nor is a turn lost.
+        // Places were given back by both entries that gave up, and no turn is lost.
         assert_eq!(turns.queue().places.len(), 1);
         drop(first);
         assert!(turns.wait(asker(2, 2)).await.is_some());

@@ -1,5 +1,5 @@
-//! The `Via` field of forwarded requests (RFC 9110, 7.6.3): tells where a request has been, and by that whether it goes
-//! round in a circle. It answers nothing.
+//! The `Via` field of forwarded requests (RFC 9110, 7.6.3), which records the path of a request and so reveals
+//! forwarding loops. It answers nothing.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,10 @@ use http::Version;
 use super::fields::Fields;
 use crate::random::random;
 
-/// What this process calls itself, alike on all workers: a fixed part and eight random hexadecimal digits.
+/// Pseudonym of this process, the same on all workers: a fixed part and eight random hexadecimal digits.
 static PSEUDONYM: LazyLock<String> = LazyLock::new(|| format!("xdp-ingress-{:08x}", random() >> 32));
 
-/// Appends the field: what the request had already, then this process.
+/// Appends the field: the request's previous elements, then this process.
 pub(super) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {
     out.extend_from_slice(b"via: ");
     for elements in fields.via() {
@@ -27,7 +27,7 @@ pub(super) fn write(out: &mut Vec<u8>, received: Version, fields: &Fields<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether this process forwarded the request before: an endpoint that it leads to is the node itself.
+/// Returns whether this process forwarded the request before, because an endpoint leads back to the node.
 pub(super) fn is_loop(fields: &Fields<'_>) -> bool {
     let holds = |elements: &[u8]| memchr::memmem::find(elements, PSEUDONYM.as_bytes()).is_some();
     fields.via().any(|elements| holds(elements.as_bytes()))

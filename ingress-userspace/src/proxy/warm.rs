@@ -1,11 +1,11 @@
-//! Which of the HTTP/1 connections that rest stay *warm*, with all that the next request needs, and which are to be
-//! parked. It parks none itself: whoever is called ends what serves it (`speak`).
+//! Decides which idle HTTP/1 connections stay *warm*, with all that the next request needs, and which are parked.
+//! Parking itself is in `speak`: an evicted connection ends the future that serves it.
 //!
-//! They stand in a queue. Whoever comes to rest and is not among them joins its end; then, if there are too many, those
-//! at its front are looked at: one that was used since it was last looked at goes to the end once more, one that still
-//! rests is called, and any other leaves until it comes to rest again. So what is warm is bounded however fast
-//! connections come, and a client whose requests come close together never pays for that: it stays in the queue, at the
-//! price of one store for a request.
+//! Warm connections stand in a queue (second-chance eviction). A connection that becomes idle and is not queued joins
+//! at the end. While the queue is too long, the connections at its front are examined: one used since it was last
+//! examined goes to the end again, one that is still idle is evicted, and any other leaves until it is idle again. The
+//! number of warm connections is therefore bounded however fast connections come. A client with requests in quick
+//! succession keeps its place, at the price of one store per request.
 
 use std::{
     cell::RefCell,
@@ -16,28 +16,28 @@ use std::{
 
 use super::conn::Conn;
 
-/// How many are looked at for each that joins: where three of four are in use, all of those may stay.
+/// Connections examined for each one that joins: with three of four in use, all of those may stay.
 const LOOKS: usize = 4;
 
-/// The warm connections of a worker, in the order in which they were last looked at.
+/// The warm connections of a worker, in the order in which they were last examined.
 #[derive(Default)]
 pub(super) struct Warm(RefCell<VecDeque<Weak<Conn>>>);
 
-/// Whether a connection is warm.
+/// A connection's state in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Warmth {
-    /// It is parked, has not come to rest yet, or has been busy for long.
+    /// Not in the queue: parked, not idle yet, or busy for a long time.
     Cold,
-    /// It is in the queue, and no request has begun since it was looked at.
+    /// In the queue, without a request since it was last examined.
     Warm,
-    /// It is in the queue, and one has.
+    /// In the queue, with a request since then.
     Used,
-    /// It has left the queue, to be parked.
+    /// Evicted from the queue, to be parked.
     Called,
 }
 
 impl Warm {
-    /// `conn` comes to rest. If there are more than `max`, some of the others are called.
+    /// Adds `conn`, which has become idle. If there are more than `max`, some of the others are evicted.
     pub(super) fn rests(&self, conn: &Rc<Conn>, max: usize) {
         if conn.warmth.get() != Warmth::Cold {
             return;
@@ -50,7 +50,7 @@ impl Warm {
                 return;
             }
             let Some(first) = queue.pop_front() else { return };
-            // One that is closed makes room.
+            // A closed connection makes room.
             let Some(conn) = first.upgrade() else { continue };
             match conn.warmth.get() {
                 Warmth::Used => {
@@ -58,13 +58,13 @@ impl Warm {
                     queue.push_back(first);
                 }
                 Warmth::Warm if conn.is_resting() => conn.call(),
-                // What takes long, or has become a tunnel, joins again if it comes to rest.
+                // A long request, or a tunnel: the connection joins again if it becomes idle.
                 Warmth::Warm | Warmth::Cold | Warmth::Called => conn.warmth.set(Warmth::Cold),
             }
         }
     }
 
-    /// Calls those that have rested for `time`.
+    /// Evicts the connections that have been idle for `time`.
     pub(super) fn expire(&self, now: Instant, time: Duration) {
         self.0.borrow_mut().retain(|known| {
             let Some(conn) = known.upgrade() else { return false };
@@ -86,7 +86,7 @@ mod tests {
 
     const MAX: usize = 3;
 
-    /// A queue that is full, the connections in it, and one that has come to rest but is not in it yet.
+    /// Returns a full queue, its connections, and one more that is idle but not queued.
     fn full() -> (Warm, [Rc<Conn>; MAX + 1]) {
         let worker = Worker::alone();
         let address = SocketAddr::from(([127, 0, 0, 1], 80));

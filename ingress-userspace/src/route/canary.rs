@@ -1,9 +1,9 @@
-//! Decides whether a request goes to a canary. Pure: chance is an argument.
+//! Decides whether a request goes to a canary. Pure: randomness is an argument.
 
 use super::{Branches, Subject, UpstreamId, template::cookie};
 use crate::model::{CanaryRule, CanarySessions, CanaryValue};
 
-/// What a canary makes of a request, before chance has its turn.
+/// Decision of a canary's conditions, before the weight is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Always,
@@ -11,8 +11,8 @@ enum Wish {
     ByWeight,
 }
 
-/// The upstream for a request. `home` is where the client's session is, if it has one. `draw` is a number from 0 to 1,
-/// the latter excluded; `is_fit` says whether an upstream can take requests: a canary that cannot does not count.
+/// Returns the upstream for a request. `home` is the upstream of the client's session, if it has one. `draw` returns a
+/// number from 0 to 1 (exclusive). Canaries for which `is_fit` returns `false` cannot take requests and are ignored.
 #[must_use]
 pub fn choose(
     branches: &Branches,

@@ -1,5 +1,5 @@
-//! Counts the requests of one rule, where its Ingress asks for that. It is shared by all workers and lives on from
-//! snapshot to snapshot for as long as the rule does.
+//! Request metrics of one rule, if its Ingress enables them. A meter is shared by all workers, and carries over between
+//! snapshots for as long as the rule exists.
 
 use std::{
     sync::{
@@ -11,28 +11,28 @@ use std::{
 
 use crate::model::{HostPattern, PathMatch};
 
-/// How many classes of answers are told apart: those of 2xx to 5xx, and what broke off.
+/// Number of classes of responses: 2xx to 5xx, and aborted.
 const CLASSES: usize = 5;
 
-/// Of one rule.
+/// Meter of one rule.
 #[derive(Debug)]
 pub struct Meter {
     pub host: HostPattern,
     pub path: PathMatch,
-    /// Of the Ingress, as `namespace/name`.
+    /// Ingress, as `namespace/name`.
     pub owner: Arc<str>,
     requests: [AtomicU64; CLASSES],
     microseconds: AtomicU64,
 }
 
-/// What a meter shows at one moment.
+/// Values of a meter at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterView {
     pub host: String,
     pub path: String,
     pub owner: Arc<str>,
     pub requests: [u64; CLASSES],
-    /// All durations together.
+    /// Sum of all durations.
     pub took: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Meter {
         Self { host, path, owner, requests: Default::default(), microseconds: AtomicU64::new(0) }
     }
 
-    /// A request is over, with an answer of this class, after this time.
+    /// Records a finished request with the class of its response and its duration.
     pub fn add(&self, class: usize, took: Duration) {
         if let Some(count) = self.requests.get(class) {
             count.fetch_add(1, Relaxed);

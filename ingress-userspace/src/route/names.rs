@@ -1,5 +1,5 @@
-//! Values by name, mostly by that of a host: found by one hash, and copied at the cost of what has changed. It knows no
-//! wildcards.
+//! A map by name, mostly of hosts, with lookups by one hash and copies at the cost of the change. Wildcards are unknown
+//! here.
 
 use std::{array, borrow::Borrow, hash::BuildHasher as _, sync::Arc};
 
@@ -8,9 +8,9 @@ use hashbrown::HashTable;
 use super::hashing::{Hashing, hashing};
 use crate::model::Host;
 
-/// A map from names to values whose copies share what is the same in both.
+/// A map from names to values with structural sharing between copies.
 ///
-/// Names are spread over shards by their hash, and a change copies its shard: a 256th of a large configuration.
+/// Names are distributed over shards by hash. A change copies one shard: a 256th of a large configuration.
 #[derive(Clone, Debug)]
 pub struct Names<V, K = Host> {
     shards: Box<[Arc<Shard<V, K>>; SHARDS]>,
@@ -26,7 +26,7 @@ fn text<K: Borrow<str>>(name: &K) -> &str {
     name.borrow()
 }
 
-/// The shard of a hash. The table within it goes by the lowest and the highest bits.
+/// Returns the shard of a hash. The table within a shard uses the lowest and the highest bits.
 fn shard(hash: u64) -> usize {
     usize::from(hash.to_be_bytes()[3])
 }
@@ -55,14 +55,14 @@ impl<V, K> Names<V, K> {
         self.len == 0
     }
 
-    /// All values, in no particular order.
+    /// Iterates over all values, in no particular order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.shards.iter().flat_map(|shard| shard.iter()).map(|(_, value)| value)
     }
 }
 
 impl<V: Clone, K: Borrow<str> + Clone> Names<V, K> {
-    /// Sets the value of `name`; `None` takes it out.
+    /// Sets the value of `name`; `None` removes it.
     pub fn set(&mut self, name: &K, value: Option<V>) {
         let Self { shards, hasher, len } = self;
         let hash = hasher.hash_one(text(name));

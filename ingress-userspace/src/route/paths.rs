@@ -1,19 +1,20 @@
-//! Routes by path, each under one of its own. It knows nothing of prefixes, nor which route goes first.
+//! Routes by exact key. Prefixes and precedence are unknown here.
 
 use std::collections::HashMap;
 
 use super::{Route, hashing::Hashing};
 
-/// Most hosts have a path or two. These are found sooner by comparing than by a hash, and take a quarter of the room.
+/// Routes by path. Most hosts have one or two paths, for which comparisons are faster than a hash and take a quarter of
+/// the memory.
 #[derive(Debug)]
 pub(super) enum Paths {
-    /// At most [`FEW`].
+    /// At most [`FEW`] routes.
     Few(Box<[(Box<str>, Route)]>),
     #[allow(clippy::box_collection, reason = "few hosts have that many, and all have the size of the largest")]
     Many(Box<HashMap<Box<str>, Route, Hashing>>),
 }
 
-/// Paths that are not worth a hash.
+/// Maximum number of paths that are compared in turn.
 const FEW: usize = 8;
 
 // === impl Paths ===
@@ -30,7 +31,7 @@ impl Paths {
         matches!(self, Self::Few(routes) if routes.is_empty())
     }
 
-    /// All routes, in no particular order.
+    /// Iterates over all routes, in no particular order.
     pub(super) fn values(&self) -> impl Iterator<Item = &Route> {
         let (few, many) = match self {
             Self::Few(routes) => (&**routes, None),

@@ -1,4 +1,4 @@
-//! Renders templates with what a request has to say. Pure.
+//! Renders templates with the properties of a request. Pure.
 
 use http::header;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -7,11 +7,11 @@ use regex::Captures;
 use super::Subject;
 use crate::model::{Piece, Template, Variable};
 
-/// All but unreserved characters (RFC 3986, 2.3).
+/// Escapes all but unreserved characters (RFC 3986, 2.3).
 pub const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The text of `template`. Groups are those of `captures`; without them they are empty, as is everything a request does
-/// not have.
+/// Renders `template` with the groups of `captures`. Groups without captures and properties missing from the request
+/// are empty.
 #[must_use]
 pub fn render(template: &Template, subject: &Subject<'_>, captures: Option<&Captures<'_>>) -> String {
     let mut text = String::new();
@@ -54,22 +54,22 @@ fn push(text: &mut String, variable: &Variable, subject: &Subject<'_>, captures:
     }
 }
 
-/// The value of the first cookie of that name (RFC 6265, 5.4), without the quotes that it may have.
+/// Returns the value of the first cookie of that name (RFC 6265, 5.4), without surrounding quotes.
 #[must_use]
 pub fn cookie<'r>(headers: &'r http::HeaderMap, name: &str) -> Option<&'r str> {
     let value = str::from_utf8(cookies(headers, name).next()?).ok()?;
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
-/// The values of all cookies of that name.
+/// Iterates over the values of all cookies of that name.
 pub fn cookies<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = &'r [u8]> {
     let fields = headers.get_all(header::COOKIE).iter().map(http::HeaderValue::as_bytes);
     let pairs = fields.flat_map(|field| field.split(|b| *b == b';')).map(<[u8]>::trim_ascii);
     pairs.filter_map(move |pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Whether what a request says is in the rendered text, and nobody could read it otherwise: fields and cookies that are
-/// there more than once, or that are no text, mean one thing here and may mean another elsewhere.
+/// Returns whether the rendered text is unambiguous. Fields and cookies that occur more than once, or that are not
+/// text, may be interpreted differently elsewhere.
 #[must_use]
 pub fn is_faithful(template: &Template, subject: &Subject<'_>) -> bool {
     template.variables().all(|variable| match variable {

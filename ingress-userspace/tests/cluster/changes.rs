@@ -1,4 +1,4 @@
-//! Changes under load: how soon they are live, and that nobody notices them otherwise.
+//! Changes under load: how soon they take effect, and that clients notice nothing else.
 
 use std::{
     fmt::Write as _,
@@ -15,7 +15,7 @@ use crate::{
     stage::{Scope, demand_no_failure, http, https, number, quantile, stage, until},
 };
 
-/// Changes whose way to the first right answer is timed; a soak takes more.
+/// Number of changes for which the time to the first right answer is measured; a soak takes more.
 fn changes() -> usize {
     number("XDP_INGRESS_CHANGES", 40)
 }
@@ -31,7 +31,7 @@ fn a_change_is_live_soon_after_it_is_applied() {
     for number in 0..changes() {
         let host = format!("h{number}.latency.test");
         let manifest = site("web", &host, "web");
-        // The answers begin before the change, so that the first right one is seen when it comes.
+        // The requests begin before the change, so that the first right answer is seen when it comes.
         let (seen, began, ended) = std::thread::scope(|scope_| {
             let watcher = scope_.spawn(|| {
                 stage.client.run(|| {
@@ -87,7 +87,7 @@ fn routing_follows_the_readiness_of_pods() {
     let asked = |wanted: bool| {
         until(&format!("{name} is asked: {wanted}"), || {
             let answers = (0..10).map(|_| stage.get(node, "readiness.test", "/").expect("an answer"));
-            // Both pods answer whatever they say of their readiness, so there is no excuse for a failure.
+            // Both pods answer whatever their readiness, so there is no excuse for a failure.
             let hits =
                 answers.inspect(|answer| assert_eq!(answer.status, 200)).filter(|answer| answer.pod() == Some(name));
             let hits = hits.count();
@@ -98,7 +98,7 @@ fn routing_follows_the_readiness_of_pods() {
     for (ready, path) in [(false, "/ready/0"), (true, "/ready/1")] {
         let ask = Ask::get("pod", path);
         stage.try_ask(at, Protocol::Http1, &Trust::none(), &ask).expect("the pod obeys");
-        // From the moment in which the API server has it, until the proxy does what it says.
+        // Measured from the moment in which the API server has the change until the proxy follows it.
         let told = until("the API server says so", || {
             let pod = scope.json(&["get", "pod", name]);
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -186,7 +186,7 @@ fn a_certificate_is_rotated_in_service() {
     }
 }
 
-/// Four pods behind a host, over HTTP and HTTPS; the root of its certificate.
+/// Runs four pods behind a host, over HTTP and HTTPS. Returns the root of its certificate.
 fn served(scope: &Scope<'_>, host: &str) -> Trust {
     let authority = Authority::generate().expect("an authority");
     scope.apply(&pods("web", 4));

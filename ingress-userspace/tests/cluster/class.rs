@@ -1,4 +1,4 @@
-//! Whose an Ingress is, and that it follows at once when that changes.
+//! The class of an Ingress decides which controller serves it, and a change of class takes effect at once.
 
 use crate::{
     objects::{ingress, rule, site},
@@ -48,7 +48,7 @@ fn classes_come_and_go_live() {
     stage.kubectl(&["delete", "ingressclass", "edge"]);
     stage.await_status("live.class.test", "/", 404);
     scope.share(&class("edge", "example.com/other"));
-    // Classes come in the order in which they are made, so that who serves `later` knows `edge`.
+    // Classes arrive in the order of their creation, so a controller that serves `later` knows `edge`.
     scope.share(&class("edge-later", "xdp-ingress.io/controller"));
     let later = site("later", "later.class.test", "web");
     scope.apply(&later.replace("ingressClassName: xdp", "ingressClassName: edge-later"));
@@ -56,7 +56,7 @@ fn classes_come_and_go_live() {
     for node in stage.nodes() {
         assert_eq!(stage.get(node, "live.class.test", "/").expect("an answer").status, 404);
     }
-    // The legacy annotation names a class without an IngressClass of that name as well.
+    // The legacy annotation also names a class that has no IngressClass.
     let legacy = ingress("legacy", &rule("legacy.class.test", &[("Prefix", "/", "web")]))
         .replace("  ingressClassName: xdp\n", "")
         .replace("{name: legacy}", "{name: legacy, annotations: {kubernetes.io/ingress.class: xdp}}");
@@ -67,7 +67,7 @@ fn classes_come_and_go_live() {
 #[test]
 fn parameters_of_a_class_name_the_settings_of_all_hosts() {
     let Some(stage) = stage() else { return };
-    // The settings are everybody's.
+    // The settings apply to all hosts.
     let _alone = stage.alone();
     let scope = stage.scope("parameters");
     scope.run(&[("web", 1)]);

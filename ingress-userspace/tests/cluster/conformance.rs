@@ -1,5 +1,5 @@
-//! What the Ingress documentation promises, as scenarios: default backend, host rules, load balancing, path rules. Each
-//! is asked of every node. `class.rs` has the scenario about classes.
+//! The promises of the Ingress documentation, as scenarios: default backend, host rules, load balancing, path rules.
+//! Each is tested on every node. `class.rs` has the scenario about classes.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const FIELDS: [&str; 4] = ["content-length", "content-type", "date", "server"];
 #[test]
 fn default_backend_takes_every_host_path_and_method() {
     let Some(stage) = stage() else { return };
-    // It takes hosts that other tests expect to be nobody's.
+    // The default backend takes hosts that other tests expect to be unknown.
     let _alone = stage.alone();
     let scope = stage.scope("default-backend");
     scope.run(&[("web", 1)]);
@@ -115,13 +115,13 @@ fn requests_reach_all_ten_pods() {
     }
 }
 
-/// Host, its paths, and who answers what; nobody is 404.
+/// A host, its paths, and the expected pod of each request; no pod means 404.
 type Paths =
     (&'static str, &'static [(&'static str, &'static str, &'static str)], &'static [(&'static str, &'static str)]);
 
 const NOBODY: &str = "";
 
-/// The table of the Ingress documentation ("Examples", path matching), and what it implies.
+/// The table of the Ingress documentation ("Examples", path matching), and cases that it implies.
 const PATHS: [Paths; 12] = [
     ("p01.test", &[("Exact", "/foo", "a")], &[("/foo", "a"), ("/foo/", NOBODY), ("/FOO", NOBODY), ("/bar", NOBODY)]),
     ("p02.test", &[("Exact", "/foo/", "a")], &[("/foo/", "a"), ("/foo", NOBODY)]),
@@ -155,7 +155,7 @@ fn paths_match_as_documented() {
     for (host, paths, _) in PATHS {
         scope.apply(&ingress(host, &rule(host, paths)));
     }
-    // Changes are told in order, so the last one says that all are there.
+    // Changes arrive in order, so the last host implies all others.
     stage.await_answer("p12.test", "/foo", |answer| served_by(answer.pod(), "b"));
     for node in stage.nodes() {
         for (host, _, asked) in PATHS {
@@ -172,13 +172,13 @@ fn paths_match_as_documented() {
     await_gone(&scope, "p12.test");
 }
 
-/// Deletes the Ingress of this name and host, and waits until its host is nobody's.
+/// Deletes the Ingress of this name and host, and waits until its host is unknown.
 fn await_gone(scope: &Scope<'_>, name: &str) {
     scope.kubectl(&["delete", "ingress", name]);
     scope.stage.await_status(name, "/foo", 404);
 }
 
-/// Whether a pod of the Deployment answered.
+/// Returns whether a pod of the Deployment answered.
 pub(crate) fn served_by(pod: Option<&str>, deployment: &str) -> bool {
     pod.is_some_and(|pod| pod.starts_with(&format!("{deployment}-")))
 }

@@ -1,4 +1,4 @@
-//! What `kubectl describe ingress` tells the owner of an Ingress that is wrong.
+//! Events that `kubectl describe ingress` shows to the owner of a wrong Ingress.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ fn ten_broken_ingresses_have_ten_helpful_events() {
     }
     let described = scope.kubectl(&["describe", "ingress", "service"]);
     assert!(described.contains("ServiceNotFound"), "{described}");
-    // The healthy one has none.
+    // The healthy Ingress has no warnings.
     let events = scope.json(&["get", "events.events.k8s.io", "--field-selector=type=Warning,regarding.name=oldest"]);
     assert_eq!(events["items"].as_array().map(Vec::len), Some(0), "{events}");
 }

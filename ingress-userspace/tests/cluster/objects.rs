@@ -5,7 +5,7 @@ pub(crate) fn pods(name: &str, replicas: usize) -> String {
     deployment(name, replicas) + &service(name, "{name: http, port: 80, targetPort: 8080}")
 }
 
-/// Pods that go on serving for a while when they are told to end, as pods that are meant to be updated do.
+/// Pods that continue to serve for a while after SIGTERM, as pods made for rolling updates do.
 pub(crate) fn deployment(name: &str, replicas: usize) -> String {
     format!(
         "---
@@ -46,7 +46,7 @@ pub(crate) fn ingress(name: &str, rest: &str) -> String {
     )
 }
 
-/// An Ingress that gives all of a host to a Service.
+/// An Ingress that routes a whole host to a Service.
 pub(crate) fn site(name: &str, host: &str, service: &str) -> String {
     ingress(name, &rule(host, &[("Prefix", "/", service)]))
 }

@@ -1,4 +1,4 @@
-//! The chart, where everything else uses the manifests of `deploy/base`: installed, served by, updated, removed.
+//! The Helm chart: installed, served by, updated and removed. All other tests use the manifests of `deploy/base`.
 
 use std::process::Command;
 
@@ -9,13 +9,13 @@ use crate::{
     stage::{Stage, mended, stage, until},
 };
 
-/// Puts `deploy/base` back, whatever happens.
+/// Restores `deploy/base` in any case.
 struct Restored<'s>(&'s Stage);
 
 impl Drop for Restored<'_> {
     fn drop(&mut self) {
         let Self(stage) = self;
-        // What is left of the release would be in the way; a release that is gone is not.
+        // The rest of a release would be in the way; a missing release is fine.
         let cleared = helm(stage, &["uninstall", "xdp-ingress", "--ignore-not-found", "--wait"]);
         let applied = stage.cluster.kubectl(&["apply", "--kustomize", &deploy("base")]);
         let ready = ["--namespace=xdp-ingress", "rollout", "status", "daemonset/xdp-ingress", "--timeout=180s"];
@@ -60,7 +60,7 @@ fn await_nothing(stage: &Stage) {
     }
 }
 
-/// A directory of `deploy/`.
+/// Returns a directory of `deploy/`.
 fn deploy(name: &str) -> String {
     workspace::root().join("deploy").join(name).display().to_string()
 }

@@ -1,4 +1,4 @@
-//! Backends of every kind that a Service can be.
+//! Backends of every kind of Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ fn services_without_selector_or_address_are_served_by_their_slices() {
     scope.await_pods(&["web"]);
     stage.await_status("headless.test", "/", 200);
     stage.await_status("bare.test", "/", 503);
-    // Two slices of one's own, one of them twice the same pod.
+    // Two hand-written slices, which share a pod.
     let pods = scope.json(&["get", "pods", "--selector=app=web"]);
     let addresses: Vec<_> =
         pods["items"].as_array().expect("pods").iter().map(|pod| pod["status"]["podIP"].as_str()).collect();
@@ -139,7 +139,7 @@ fn the_oldest_ingress_has_a_path_and_a_backend_of_another_kind_costs_only_its_ow
     scope.run(&[("old", 1), ("new", 1)]);
     scope.apply(&site("old", "conflict.test", "old"));
     stage.await_status("conflict.test", "/", 200);
-    // Creation times have seconds.
+    // Creation times have a resolution of one second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let resource = "      - {pathType: Prefix, path: /bucket, backend: {resource: {apiGroup: example.com, kind: Bucket, name: b}}}\n";
     let new =

@@ -1,4 +1,4 @@
-//! What the controller writes back: addresses in the status of Ingresses, by one leader.
+//! Writes of the controller: addresses in the status of Ingresses, by one leader.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn the_status_holds_the_addresses_of_the_nodes_and_the_ports() {
     let shown = scope.kubectl(&["get", "ingress", "web"]);
     println!("{shown}");
     assert!(expected.iter().all(|address| shown.contains(address)), "{shown}");
-    // Written once, not again and again.
+    // The status is written once, not again and again.
     let version = |scope: &Scope<'_>| scope.json(&["get", "ingress", "web"])["metadata"]["resourceVersion"].clone();
     let before = version(&scope);
     std::thread::sleep(std::time::Duration::from_secs(3));
@@ -46,7 +46,7 @@ fn another_pod_leads_when_the_leader_goes() {
         let lease = stage.json(&["--namespace=xdp-ingress", "get", "lease", "xdp-ingress-leader"]);
         lease["spec"]["holderIdentity"].as_str().map(str::to_owned).filter(|holder| !holder.is_empty())
     };
-    // One that another test has ended leads until its lease is over, where it could not give it back.
+    // A leader of another test keeps the lease until it expires, unless it could release the lease at its end.
     let (first, pod) = until("one of the pods leads", || {
         let first = holder().ok_or("no holder")?;
         let pods = stage.kubectl(&["--namespace=xdp-ingress", "get", "pods", "--output=name"]);

@@ -1,4 +1,4 @@
-//! A second process on the node: what it adopts, what it keeps, what it refuses, and what `unload` leaves.
+//! A second process on the node: state that it adopts, keeps and refuses, and the rest after `unload`.
 
 use std::{
     collections::BTreeMap, fs, net::TcpListener, os::fd::AsFd as _, path::Path, sync::atomic::Ordering::Relaxed,
@@ -45,7 +45,7 @@ fn state(datapath: &Datapath) -> NicState {
     datapath.report().interfaces[0].state
 }
 
-/// Ids of a pinned link and of its program.
+/// Returns the ids of a pinned link and of its program.
 fn link(sandbox: &Sandbox, name: &str) -> (u32, u32) {
     let link = PinnedLink::from_pin(sandbox.bpffs().join("v1/links").join(name)).expect("pinned");
     let info = FdLink::from(link).info().expect("info");

@@ -1,5 +1,5 @@
-//! Denials of operators and escalations: they hold at once, whoever enters them, outlive processes and other settings,
-//! end by themselves, and are never those of a trusted proxy.
+//! Denials by operators and escalations: they take effect at once from any writer, outlive processes and other
+//! settings, expire by themselves, and never hit a trusted proxy.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn denial(network: &str, origin: Origin, lasts: Option<Duration>) -> Denial {
     Denial { network: nets(network)[0], origin, lasts, reason: Reason::new("a test").expect("a reason") }
 }
 
-/// What `xdp-ingress deny` does beside a process, or without one.
+/// The editor of `xdp-ingress deny`, beside a process or without one.
 fn editor(sandbox: &Sandbox) -> DenyEditor {
     DenyEditor::open(&sandbox.bpffs()).expect("pins")
 }
@@ -35,7 +35,7 @@ fn remove(sandbox: &Sandbox, network: &str) -> Removed {
     editor(sandbox).remove(nets(network)[0]).expect("the kernel takes it")
 }
 
-/// Networks and origins of the denials that are pinned.
+/// Returns networks and origins of the pinned denials.
 fn listed(sandbox: &Sandbox) -> Vec<(String, Origin)> {
     let denials = Pinned::open(&sandbox.bpffs()).expect("pins").maps().denials().expect("readable");
     denials.into_iter().map(|denial| (denial.network.to_string(), denial.origin)).collect()
@@ -84,7 +84,7 @@ fn a_list_that_begins_beside_a_process_stays_when_that_sets_its_ports() {
         let datapath = serving(sandbox);
         assert_eq!(add(sandbox, "192.0.2.0/24"), Entered::Enforced);
         assert!(is_denied(&datapath, "192.0.2.7"));
-        // What a process does every second, and what it does when its ports change.
+        // The process does the first every second, and the second when its ports change.
         assert!(datapath.deny_list().sweep().expect("swept").is_empty());
         let view = datapath.deny_list().view().expect("readable");
         assert_eq!((view.rules.len(), view.denials), (1, [1, 0]));
@@ -140,10 +140,10 @@ fn who_may_speak_for_others_is_never_denied() {
             "{entered:?}"
         );
         assert_eq!(listed(sandbox), [("198.51.100.9/32".to_owned(), Origin::Escalation)]);
-        // One around it may be denied, and it passes.
+        // A wider network may be denied, and the trusted proxy still passes.
         assert_eq!(add(sandbox, "192.0.0.0/16"), Entered::Enforced);
         assert!(is_denied(&datapath, "192.0.3.7") && !is_denied(&datapath, "192.0.2.7"));
-        // Who comes to be trusted later passes, too, and is denied again when it is no longer.
+        // A client trusted later passes, too, and is denied again when the trust ends.
         deny(&datapath, "", "198.51.100.0/24");
         assert!(!is_denied(&datapath, "198.51.100.9") && is_denied(&datapath, "192.0.2.7"));
         deny(&datapath, "", "");

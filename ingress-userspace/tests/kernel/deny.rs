@@ -1,5 +1,5 @@
-//! The deny list under the verifier: who is dropped, what is counted, and that a change, a restart or a full house
-//! never lets through who is denied before and after it.
+//! The deny list under the verifier: drops and their counters. A change, a restart or a full map never admits a client
+//! that is denied before and after it.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ pub(crate) fn deny(datapath: &Datapath, denied: &str, trusted: &str) -> Applied 
     datapath.deny_list().set(&DenyConfig::new(nets(denied), nets(trusted))).expect("the list is taken")
 }
 
-/// TCP on port 80, UDP on port 443, of one address of each family.
+/// Opens TCP on port 80 and UDP on port 443, on one address of each family.
 pub(crate) fn serving(sandbox: &Sandbox) -> Datapath {
     let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
     datapath.take_over().expect("takes over");
@@ -70,7 +70,7 @@ pub(crate) fn run(datapath: &Datapath, frame: &[u8]) -> u32 {
     datapath.test_run(TestProgram::Ingress, RunOptions { frame, repeat: 1, live: None }).expect("runs").verdict
 }
 
-/// Ends what runs meanwhile, also when the test has failed.
+/// Ends concurrent threads, also when the test has failed.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -79,7 +79,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Has packets come from each of the senders while `change` runs, which all find the verdict beside it; how many.
+/// Sends packets from each sender while `change` runs and expects the verdict beside it. Returns the numbers of
+/// packets.
 fn run_while<const N: usize>(datapath: &Datapath, senders: [(&str, u32); N], change: impl FnOnce()) -> [u64; N] {
     let ended = AtomicBool::new(false);
     let run_on = |from: &str, expect: u32| {
@@ -109,7 +110,7 @@ pub(crate) fn is_denied(datapath: &Datapath, from: &str) -> bool {
     verdicts[0] == XDP_DROP
 }
 
-/// What each prefix has dropped.
+/// Returns the drops of each prefix.
 fn dropped(datapath: &Datapath) -> BTreeMap<Option<IpNet>, Traffic> {
     let view = datapath.deny_list().view().expect("readable");
     view.rules.into_iter().map(|DenyCount { prefix, dropped }| (prefix, dropped)).collect()
@@ -119,7 +120,7 @@ fn packets_dropped(datapath: &Datapath, prefix: &str) -> Option<u64> {
     dropped(datapath).get(&Some(nets(prefix)[0])).map(|traffic| traffic.packets)
 }
 
-/// The flags of the ports, as the kernel has them.
+/// Returns the flags of the ports in the kernel map.
 fn flags(datapath: &Datapath) -> Vec<u16> {
     datapath.maps().ports().expect("ports").into_iter().map(|(_, rule)| rule.flags).collect()
 }
@@ -143,7 +144,7 @@ fn longest_prefix_decides_and_hops_pass() {
             ("2001:db8:bad:2::1", None),
             ("2001:db8:bad:2::2", Some("2001:db8:bad::/48")),
             ("2001:db8:bae::1", None),
-            // On the wire it is nobody's address; a list of IPv4 holds it, as that of the proxy does.
+            // Such an address is invalid on the wire; an IPv4 network contains it, as in the proxy's list.
             ("::ffff:10.200.0.1", Some("10.0.0.0/8")),
         ] {
             let before = rule.and_then(|rule| packets_dropped(&datapath, rule));
@@ -158,7 +159,7 @@ fn longest_prefix_decides_and_hops_pass() {
 fn what_is_dropped_counts_once_for_its_rule_and_for_no_host() {
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
-        // A flow that is known: its host gets nothing of what is dropped.
+        // The flow is known, but its host does not count the dropped packets.
         let address = |text: &str| text.parse().expect("an address");
         datapath.flows().insert(address("10.0.0.1:40000"), address("198.51.100.7:80"), 5);
         deny(&datapath, "10.0.0.0/8 2001:db8:bad::/48", "");
@@ -241,7 +242,7 @@ fn what_is_in_the_old_list_and_in_the_new_one_is_denied_all_the_time() {
     const ROUNDS: usize = 200;
     sandboxed(|sandbox| {
         let datapath = serving(sandbox);
-        // In each list, but by other prefixes; and a hop that is trusted in each, by others, too.
+        // Each list has the blocked senders, by different prefixes, and the trusted proxy, by different ones as well.
         let lists = [
             ("10.0.0.0/8 192.0.2.0/24 2001:db8:bad::/48", "192.0.2.77/32"),
             ("10.0.0.0/9 10.128.0.0/9 192.0.2.0/25 2001:db8:bad::/47", "192.0.2.76/31"),
@@ -297,7 +298,7 @@ fn another_process_adopts_the_list_and_goes_on_from_it() {
         assert_eq!(packets_dropped(&second, "10.0.0.0/8"), Some(12));
         assert_eq!(deny(&second, "10.0.0.0/8 12.0.0.0/8 13.0.0.0/8", ""), Applied::default());
 
-        // As `xdp-ingress deny` sees it.
+        // The view of `xdp-ingress deny`.
         let pinned = Pinned::open(&sandbox.bpffs()).expect("pins");
         let entries = pinned.maps().deny_entries().expect("entries");
         let prefixes: Vec<_> = entries.iter().map(|entry| entry.prefix).collect();
@@ -309,7 +310,7 @@ fn another_process_adopts_the_list_and_goes_on_from_it() {
     });
 }
 
-/// One of many addresses, from 10.0.0.0 on.
+/// Returns one of many addresses, from 10.0.0.0 on.
 fn filler(n: u32) -> IpNet {
     IpNet::V4(Ipv4Net::new((0x0a00_0000 + n).into(), 32).expect("a length"))
 }
@@ -321,7 +322,7 @@ fn a_hop_passes_all_the_time_though_the_list_is_full() {
         let denied = nets("192.0.2.0/24").into_iter().chain((0..DENY_MAX - 2).map(filler));
         let full = datapath.deny_list().set(&DenyConfig::new(denied, nets("192.0.2.64/26")));
         assert_eq!(full.expect("the list is taken"), Applied { added: DENY_MAX as usize, removed: 0, left_out: 0 });
-        // The hop has no room before one of the many goes; until then what it stands in must not be denied.
+        // The proxy's entry has no room before one of the many goes; until then its network must not be denied.
         run_while(&datapath, [("192.0.2.77", XDP_PASS), ("192.0.2.1", XDP_DROP)], || {
             let applied = deny(&datapath, "192.0.2.0/24 192.0.2.64/26", "192.0.2.77/32");
             assert_eq!(applied, Applied { added: 2, removed: DENY_MAX as usize - 2, left_out: 0 });
@@ -345,7 +346,7 @@ fn what_finds_no_room_is_told_and_goes_in_when_there_is_some() {
         assert!(is_denied(&datapath, "10.0.0.1"));
         assert!(packets_dropped(&datapath, "10.0.0.1/32").is_some());
         assert!(dropped(&datapath).contains_key(&None), "some share a rule");
-        // A full house: what comes waits for what goes.
+        // A full map: new entries wait for the removal of old ones.
         let applied = set(50_000, DENY_MAX, "10.0.200.0/32");
         assert_eq!(applied.left_out, 0, "one of them is a hop");
         assert_eq!(datapath.maps().deny_entries().expect("entries").len(), DENY_MAX as usize - 1);

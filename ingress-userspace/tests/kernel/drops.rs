@@ -1,8 +1,8 @@
-//! What it costs to drop packets of ten thousand networks: `ingress_xdp` beside nft, on the same frames in the same
+//! Cost of dropping packets from ten thousand networks: `ingress_xdp` beside nft, on the same frames in the same
 //! rounds.
 //!
-//! The frames are let go live: what a program passes goes on into the stack, in the same call and on the same CPU. So
-//! the kernel's own clock around each of them has all that they cost, and neither a sender nor anybody else on the
+//! The frames run live: a packet that the program passes continues into the stack, in the same call and on the same
+//! CPU. So the kernel's own clock measures each packet's whole cost, without the sender and without other work on the
 //! machine.
 
 use std::{process::Command, time::Duration};
@@ -21,11 +21,11 @@ use crate::{
     sandbox::{ip, sandboxed},
 };
 
-/// Interfaces of their own: packets of one meet the chain of `netdev`, those of the other the chain of `input`.
+/// Separate interfaces: packets of one meet the chain of `netdev`, those of the other the chain of `input`.
 const NETDEV: &str = "netdev0";
 const INPUT: &str = "input0";
 
-/// Makes an interface that takes the frames of these tests for its own; its index.
+/// Creates an interface that accepts the frames of these tests. Returns its index.
 fn interface(name: &str) -> u32 {
     ip(&format!("link add {name} address 02:02:02:02:02:02 type veth peer name {name}p"));
     ip(&format!("link set {name} up"));
@@ -34,7 +34,7 @@ fn interface(name: &str) -> u32 {
     shown.split_once(':').expect("an index").0.parse().expect("a number")
 }
 
-/// With the checksums that the stack looks at, so that it does all that it would do with a true one.
+/// Returns the frame with valid checksums, so that the stack does all the work of a real packet.
 fn with_checksums(packet: &Packet) -> Vec<u8> {
     let mut frame = packet.frame();
     let (header, segment) = frame[14..].split_at_mut(20);
@@ -58,7 +58,7 @@ fn apply_rules() {
     nft::apply(&Namespace::current(), file.path(), &rules).expect("the rules are taken");
 }
 
-/// Packets that the chain has dropped.
+/// Returns the packets dropped by the chain.
 fn dropped(chain: [&str; 3]) -> u64 {
     let shown = capture(Command::new("nft").args(["list", "chain"]).args(chain)).expect("it is there");
     let packets = shown.split_once("counter packets ").expect("a counter").1;

@@ -11,8 +11,8 @@ pub(crate) fn print(name: &str, samples: impl IntoIterator<Item = u128>, unit: &
     println!("| {name} | {best} | {median} | {unit} |");
 }
 
-/// Takes turns through `ways` for some rounds, so that whatever else the machine does meets all alike, and prints what
-/// each took for a packet.
+/// Runs each of `ways` in turn for some rounds, so that other load on the machine affects all alike, and prints the
+/// time that each took per packet.
 pub(crate) fn print_rounds<W>(rounds: usize, ways: &[(&str, W)], mut run: impl FnMut(&W) -> Duration) {
     let mut samples = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {

@@ -1,5 +1,5 @@
-//! Frames through `ingress_xdp`, `ingress_xdp_linear` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly the
-//! counters that its case names.
+//! Frames through `ingress_xdp`, `ingress_xdp_linear` and `ingress_tc_in` by BPF_PROG_TEST_RUN: each adds to exactly
+//! the counters that its case names.
 
 use aya::maps::{Array, Map};
 use ingress_common::{
@@ -16,8 +16,8 @@ use crate::{
     verdicts::{TCX_NEXT, XDP_PASS},
 };
 
-/// Lengths of frames that BPF_PROG_TEST_RUN takes for programs of tc: whole IP headers, and all in one page, as it wants
-/// them for programs of XDP without `xdp.frags`, too.
+/// Frame lengths that BPF_PROG_TEST_RUN accepts for tc programs: whole IP headers, and at most one page. The page also
+/// limits XDP programs without `xdp.frags`.
 const OF_TC: std::ops::RangeInclusive<usize> = 54..=3000;
 pub(crate) const CLIENT4: &str = "192.0.2.1:40000";
 pub(crate) const NODE4: &str = "198.51.100.7:80";
@@ -45,7 +45,7 @@ fn serving(sandbox: &Sandbox) -> Datapath {
     serving_with(&sandbox.options(&[]))
 }
 
-/// A node with these ports and addresses, owned by the process that is returned.
+/// Opens a node with these ports and addresses, owned by the returned process.
 pub(crate) fn serving_with(options: &Options) -> Datapath {
     let datapath = Datapath::open(options).expect("opens");
     datapath.take_over().expect("takes over");
@@ -76,7 +76,7 @@ pub(crate) fn counters(datapath: &Datapath) -> Counters {
     }
 }
 
-/// Whichever program sees the frame, the same is counted.
+/// Checks that all programs count a frame alike.
 #[track_caller]
 fn check(datapath: &Datapath, case: &Case) {
     check_by(datapath, case, TestProgram::Ingress, XDP_PASS);
@@ -112,7 +112,7 @@ fn check_by(datapath: &Datapath, case: &Case, program: TestProgram, passed: u32)
     assert_eq!(verdicts - verdicts_before, 1, "{description}: exactly one verdict");
 }
 
-/// Σ hosts = Σ interfaces = accepted, packets and bytes.
+/// Checks Σ hosts = Σ interfaces = accepted, packets and bytes.
 #[track_caller]
 pub(crate) fn check_sum(datapath: &Datapath) {
     let Counters { totals, hosts } = counters(datapath);
@@ -240,7 +240,7 @@ fn what_is_not_ours_passes_and_says_why() {
 
 #[test]
 fn frame_cut_at_any_byte_is_malformed() {
-    // BPF_PROG_TEST_RUN takes no frame shorter than a link header; the unit tests of `ingress-ebpf` do.
+    // BPF_PROG_TEST_RUN takes no frame shorter than a link header; the unit tests of `ingress-ebpf` cover those.
     const LINK: usize = 14;
     check_all(|| {
         let whole = [

@@ -1,4 +1,4 @@
-//! The notes that say which worker a connection has been given, as the map has them.
+//! The map's notes of the workers that connections were given to.
 
 use aya::maps::{Array, Map, MapData};
 use ingress_common::{FlowKey, Handoff, HandoffEntry, map::HANDOFFS, steer::handoff_places};
@@ -12,7 +12,7 @@ impl Handoffs {
         Self(Map::Array(sandbox.map(HANDOFFS)).try_into().expect("an array"))
     }
 
-    /// The latest note for a connection.
+    /// Returns the latest note for a connection.
     #[track_caller]
     pub(crate) fn of(&self, flow: FlowKey) -> Handoff {
         let notes = handoff_places(&flow).map(|place| self.0.get(&place, 0).expect("a place"));

@@ -1,5 +1,6 @@
-//! Packets that hide their port under the verifier: first fragments without their whole TCP header, and more extension
-//! headers than are followed. Where the sender decides about a packet they are dropped, and else as ever.
+//! Packets that hide their port, under the verifier: first fragments without a whole TCP header, and more extension
+//! headers than the programs follow. They are dropped where the decision depends on the sender; otherwise they are
+//! treated as before.
 
 use std::num::NonZeroU32;
 
@@ -19,8 +20,8 @@ const PROGRAMS: [(TestProgram, u32, u32); 3] = [
     (TestProgram::Stack, TCX_NEXT, TCX_DROP),
 ];
 
-/// A datagram that ends so many bytes earlier. The frame keeps its length, as short ones are padded, with what looks
-/// like the rest of the header.
+/// Shortens the datagram's declared length by `missing` bytes. The frame keeps its length, as short ones are padded,
+/// with bytes that look like the rest of the header.
 fn ended(mut frame: Vec<u8>, missing: u16) -> Vec<u8> {
     let length = if frame[12..14] == [0x08, 0x00] { 16..18 } else { 18..20 };
     let whole = u16::from_be_bytes([frame[length.start], frame[length.start + 1]]);
@@ -28,7 +29,7 @@ fn ended(mut frame: Vec<u8>, missing: u16) -> Vec<u8> {
     frame
 }
 
-/// SYNs for port 80 from `v4` and `v6`, whose port no program can tell.
+/// SYNs for port 80 from `v4` and `v6`, in a form that hides the port from the programs.
 fn hidden(v4: &str, v6: &str, node_v4: &str, node_v6: &str) -> Vec<(&'static str, Vec<u8>)> {
     let syn4 = Packet::tcp(&format!("{v4}:40000"), &format!("{node_v4}:80"), SYN);
     let syn6 = Packet::tcp(&format!("[{v6}]:40000"), &format!("[{node_v6}]:80"), SYN);
@@ -44,7 +45,7 @@ fn hidden(v4: &str, v6: &str, node_v4: &str, node_v6: &str) -> Vec<(&'static str
     ]
 }
 
-/// What all programs make of all such packets; `None`: they pass as malformed.
+/// Checks the verdict of all programs on all such packets; `None` means that they pass as malformed.
 #[track_caller]
 fn check(datapath: &Datapath, frames: &[(&str, Vec<u8>)], expect: Option<Total>) {
     let verdicts = || {

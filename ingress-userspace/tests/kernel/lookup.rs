@@ -1,4 +1,4 @@
-//! `ingress_lookup` over loopback: real connections, and the counter of each way they can go.
+//! `ingress_lookup` over loopback: real connections, and the counter of each possible path.
 
 use std::{
     io::ErrorKind,
@@ -37,7 +37,7 @@ fn lookups(datapath: &Datapath) -> [u64; 5] {
     events.map(|event| totals.get(event).packets)
 }
 
-/// Connects to `to` from a socket bound beforehand, so that its choice can be laid before the lookup.
+/// Connects to `to` from a socket bound beforehand, so that its choice can be stored before the lookup.
 fn connect(to: &str, before: impl FnOnce(SocketAddr)) -> std::io::Result<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
     connect_from(to.ip(), to, before)
@@ -89,11 +89,11 @@ fn connections_reach_the_slot_of_the_choice_or_of_the_default_rule() {
         // The node itself is no client of an interface, whatever interface its route names …
         accepted_by(&listeners[0], &connect(NODE4, |_| ()).expect("connects"));
         assert_eq!(lookups(&datapath), [4, 3, 0, 0, 0]);
-        // … but whoever else comes by it should have been seen.
+        // … but the packets of any other client there should have been seen.
         let stranger = connect_from([127, 0, 0, 9].into(), NODE4.parse().expect("an address"), |_| ());
         accepted_by(&listeners[0], &stranger.expect("connects"));
         assert_eq!(lookups(&datapath), [4, 3, 1, 0, 0]);
-        // A choice that is too old is not followed, and is no sign that XDP missed the packet.
+        // An expired choice is not followed, and does not mean that XDP missed the packet.
         let node: SocketAddr = NODE4.parse().expect("an address");
         let late = connect_from([127, 0, 0, 9].into(), node, |from| {
             let choice = Handoff { slot: 5, chosen_by: CHOSEN_BY_XDP, time_ns: 1 };
@@ -125,7 +125,7 @@ fn empty_slot_refuses_at_once_and_wrong_family_is_counted() {
     });
 }
 
-/// No program sees what loopback receives here, as none sees through what hides its port.
+/// No program sees packets received on loopback here, just as none sees through a hidden port.
 #[test]
 fn who_is_denied_gets_no_connection_from_the_lookup_either() {
     sandboxed(|sandbox| {
@@ -179,7 +179,7 @@ thread_local! {
     static LINES: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// Collects what this thread logs.
+/// Collects the log of this thread.
 #[derive(Default)]
 struct Lines;
 

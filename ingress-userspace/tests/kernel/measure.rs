@@ -1,4 +1,4 @@
-//! What the programs cost: instructions, and nanoseconds per packet beside a program that does nothing.
+//! Cost of the programs: instructions, and nanoseconds per packet beside an empty program.
 
 use std::{num::NonZeroU32, sync::atomic::Ordering::Relaxed, time::Instant};
 
@@ -22,9 +22,9 @@ use crate::{
 
 pub(crate) const ROUNDS: usize = 8;
 pub(crate) const REPEAT: u32 = 200_000;
-/// Of the million that the kernel allows; far below, so that growth is noticed. Most are the verifier's walks through
-/// the loop over workers, from each state that a packet may be in by then, and more where headers may have to be
-/// fetched first (`ingress_tc_in`).
+/// Limit on verified instructions, far below the kernel's million, so that growth is noticed. Most come from the
+/// verifier's walks through the loop over workers, from each state that a packet may have by then. `ingress_tc_in` has
+/// more, because it may have to fetch headers first.
 const INSTRUCTIONS_MAX: u32 = 150_000;
 
 /// A node that steers port 80 of two addresses.
@@ -106,7 +106,7 @@ fn programs_stay_small_and_their_cost_is_printed() {
             ("deny list, v6 SYN", ingress(v6(SYN))),
         ];
         print_rounds(ROUNDS, &ways, receive);
-        // As if every packet were the first of its sender.
+        // Treat every packet as the first of its sender.
         let mut changed: Array<_, u64> = Map::Array(sandbox.map(DENY_CHANGED)).try_into().expect("an array");
         let changed_ns = changed.get(&DENY_CHANGED_ALL, 0).expect("read");
         changed.set(DENY_CHANGED_ALL, 0, 0).expect("written");
@@ -117,7 +117,7 @@ fn programs_stay_small_and_their_cost_is_printed() {
         print_rounds(ROUNDS, &ways, receive);
         changed.set(DENY_CHANGED_ALL, changed_ns, 0).expect("written");
 
-        // More than anybody sends, so that all of them pass.
+        // Far above any sender's rate, so that all packets pass.
         let endless = Some(PacketRate { per_second: NonZeroU32::MAX, burst: NonZeroU32::MAX });
         let limits = ClientLimits { syns: endless, packets: endless, is_dry_run: false };
         datapath.client_limits().set(limits).expect("limits");

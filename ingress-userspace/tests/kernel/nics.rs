@@ -1,5 +1,5 @@
-//! Interfaces that come, go, come back and get other names while a process runs, and those that have an XDP program
-//! already: what of ours they have, what stays pinned, and that what they receive is counted and judged.
+//! Interfaces that appear, disappear, return and change names while a process runs, and interfaces with a foreign XDP
+//! program: the attached programs, the pins, and that received packets are counted and judged.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use crate::{
     sandbox::{Sandbox, ip, named, sandboxed},
 };
 
-/// Makes an interface of this name, and its other end.
+/// Creates an interface of this name, and its other end.
 fn veth(name: &str, peer: &str) {
     ip(&format!("link add {name} type veth peer name {peer}"));
 }
@@ -36,7 +36,7 @@ fn follow(datapath: &Datapath, names: &[&str]) {
     datapath.follow(&named(names)).expect("follows");
 }
 
-/// Each interface with how it receives and sends.
+/// Returns each interface with its receive and transmit state.
 fn states(datapath: &Datapath) -> Vec<(String, &'static str, &'static str)> {
     let state = |NicReport { name, state, transmit, .. }: NicReport| (name, state.as_str(), transmit.as_str());
     datapath.interfaces().into_iter().map(state).collect()
@@ -46,7 +46,7 @@ fn is(name: &str, receives: &'static str, transmits: &'static str) -> (String, &
     (name.to_owned(), receives, transmits)
 }
 
-/// Names of the pinned links of interfaces.
+/// Returns the names of the interfaces' pinned links.
 fn pins(sandbox: &Sandbox) -> Vec<String> {
     let entries = fs::read_dir(sandbox.bpffs().join("v1/links")).expect("links");
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
@@ -55,13 +55,13 @@ fn pins(sandbox: &Sandbox) -> Vec<String> {
     names
 }
 
-/// The kernel's number for a pinned link.
+/// Returns the kernel's id of a pinned link.
 fn link_id(sandbox: &Sandbox, name: &str) -> u32 {
     let link = PinnedLink::from_pin(sandbox.bpffs().join("v1/links").join(name)).expect("pinned");
     FdLink::from(link).info().expect("info").id()
 }
 
-/// The map `nics`, sorted.
+/// Returns the map `nics`, sorted.
 fn nics(datapath: &Datapath) -> Vec<(u32, u32)> {
     let mut nics: Vec<_> =
         datapath.maps().nics().expect("nics").into_iter().map(|(index, nic)| (index, nic.mode)).collect();
@@ -144,7 +144,7 @@ fn links_keep_their_interfaces_under_new_names() {
         assert_eq!(pins(sandbox), ["tc-out-xk-c", "tc-out-xk:7", "xdp-xk-c", "xdp-xk:7"]);
         assert_eq!(link_id(sandbox, "xdp-xk:7"), a, "the same link all the time");
 
-        // They exchange their names.
+        // The interfaces exchange their names.
         for command in ["set xk.7 name xk-e", "set xk-c name xk.7", "set xk-e name xk-c"] {
             ip(&format!("link {command}"));
         }
@@ -152,7 +152,7 @@ fn links_keep_their_interfaces_under_new_names() {
         assert_eq!((link_id(sandbox, "xdp-xk-c"), link_id(sandbox, "tc-out-xk:7")), (a, c));
         assert_eq!(pins(sandbox).len(), 4);
 
-        // Meant by a name that it has no longer.
+        // The configured name no longer exists.
         ip("link set xk-c name xk-f");
         follow(&datapath, &["xk.7", "xk-c"]);
         assert_eq!(states(&datapath), [is("xk.7", "native", "tcx"), is("xk-c", "absent", "off")]);
@@ -164,7 +164,7 @@ fn links_keep_their_interfaces_under_new_names() {
 fn an_interface_above_others_is_known_and_has_no_program() {
     sandboxed(|sandbox| {
         veth("xk-a", "xk-b");
-        // A bridge, for not every kernel has bonds; to the maps they are the same.
+        // A bridge stands in for a bond, which not every kernel has; the maps treat them alike.
         ip("link add xk-br type bridge");
         ip("link set xk-a master xk-br");
         let above = vec![nix::net::if_::if_nametoindex("xk-br").expect("an index")];
@@ -200,7 +200,7 @@ fn tc_takes_over_from_somebody_elses_xdp_and_gives_way_when_that_has_gone() {
         assert!(seen.iter().any(|link| link.hook == Hook::TcIn { interface: "xk-a".into() }), "{seen:?}");
 
         unload(&foreign.bpffs).expect("the other one goes");
-        // Its program may go a little later than its pins.
+        // The program may disappear a little later than its pins.
         let native = until("XDP to be free", || {
             follow(&datapath, &["xk-a"]);
             (states(&datapath) == [is("xk-a", "native", "tcx")]).then_some(())
@@ -211,7 +211,7 @@ fn tc_takes_over_from_somebody_elses_xdp_and_gives_way_when_that_has_gone() {
     });
 }
 
-/// A node that receives datagrams for port 443 by an interface that leads to another namespace.
+/// Receives datagrams for port 443 on an interface that leads to another namespace.
 fn receives_exactly(mode: XdpMode, how: &'static str, mtu: u32) {
     sandboxed(move |sandbox| {
         let node = fs::File::open("/proc/thread-self/ns/net").expect("opens");
@@ -222,7 +222,7 @@ fn receives_exactly(mode: XdpMode, how: &'static str, mtu: u32) {
         for command in ["addr add 198.51.100.7/24 dev xk-a", &format!("link set xk-a mtu {mtu} up")] {
             ip(command);
         }
-        // By a path of this process: the namespace has no name.
+        // The path goes through this process, because the namespace has no name.
         ip(&format!("link set xk-b netns /proc/{}/fd/{}", std::process::id(), client.as_raw_fd()));
         setns(client.as_fd(), CloneFlags::CLONE_NEWNET).expect("the client");
         for command in ["addr add 198.51.100.8/24 dev xk-b", &format!("link set xk-b mtu {mtu} up")] {

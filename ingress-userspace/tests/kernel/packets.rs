@@ -10,7 +10,7 @@ pub(crate) const ACK: u8 = 0x10;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A frame to be; the default is a bare SYN.
+/// Description of a frame; the default is a bare SYN.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub(crate) remote: SocketAddr,

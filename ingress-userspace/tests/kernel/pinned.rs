@@ -1,4 +1,4 @@
-//! What tools see of a node from outside, whether or not a process is there.
+//! The view of tools on a node from outside, with or without a process.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +18,7 @@ fn pinned(sandbox: &Sandbox) -> Pinned {
     Pinned::open(&sandbox.bpffs()).expect("pins")
 }
 
-/// Epoch, role and whether it lives, of each process.
+/// Returns epoch, role and liveness of each process.
 fn processes(sandbox: &Sandbox) -> Vec<(u32, Role, Option<bool>)> {
     let processes = pinned(sandbox).processes().expect("readable");
     processes.into_iter().map(|process| (process.epoch, process.role, process.lives)).collect()
@@ -96,7 +96,7 @@ fn links_say_where_they_are_and_maps_how_full() {
         // The second entry is the latest number.
         assert_eq!(fill("host_ids"), Some(Fill { map: "host_ids", entries: 2, capacity: 64 }));
         assert_eq!(fill("nics").map(|fill| fill.entries), Some(1));
-        // A hop that would be denied needs an entry, too.
+        // A trusted proxy inside a denied network needs an entry, too.
         assert_eq!(fill("deny4"), Some(Fill { map: "deny4", entries: 3, capacity: DENY_MAX }));
         assert_eq!(fill("deny6"), Some(Fill { map: "deny6", entries: 1, capacity: DENY_MAX }));
 

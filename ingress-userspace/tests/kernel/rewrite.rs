@@ -1,5 +1,5 @@
-//! Ports that packets get in the place of others, on their way in and back: the bytes that `ingress_xdp`,
-//! `ingress_tc_in` and `ingress_tc_out` leave, whose checksums are computed in full.
+//! Port rewriting on the way in and back: the bytes after `ingress_xdp`, `ingress_tc_in` and `ingress_tc_out`, with
+//! checksums computed in full.
 
 use aya::maps::{HashMap, Map};
 use ingress_common::{
@@ -18,9 +18,9 @@ use crate::{
     verdicts::{TCX_DROP, TCX_NEXT, XDP_DROP, XDP_PASS},
 };
 
-/// What BPF_PROG_TEST_RUN takes for programs of tc: all in one page.
+/// Longest frame that BPF_PROG_TEST_RUN takes for tc programs: all in one page.
 const OF_TC: usize = 3000;
-/// The interface that frames of test runs come by.
+/// The receiving interface of test runs.
 const LOOPBACK: u32 = 1;
 
 const ICMP: u8 = 1;
@@ -34,9 +34,9 @@ const REWRITTEN: u16 = 10_080;
 #[derive(Clone)]
 struct Built {
     bytes: Vec<u8>,
-    /// Where its IP header begins.
+    /// Offset of its IP header.
     ip: usize,
-    /// Where begins what that carries.
+    /// Offset of its transport header.
     transport: usize,
     proto: u8,
 }
@@ -48,15 +48,15 @@ impl Built {
         Self { ip: 14 + 4 * packet.tags.len(), transport, proto: TCP, bytes }.sealed()
     }
 
-    /// An error of ICMP from `router` about what somebody has sent, with these EtherTypes of VLAN tags.
+    /// An ICMP error from `router` about a packet of another sender, with these EtherTypes of VLAN tags.
     fn error(kind: u8, tags: &[u16], (router, node): (&str, &str), quote: &[u8]) -> Self {
         let packet = Packet { tags: tags.to_vec(), ..Packet::udp(router, node) };
         let proto = if packet.local.is_ipv4() { ICMP } else { ICMPV6 };
         let mut bytes = Packet { proto, ..packet }.frame();
-        // What `Packet` makes of protocols that it does not know.
+        // The length that `Packet` gives to unknown protocols.
         let (ip, transport) = (14 + 4 * tags.len(), bytes.len() - 8);
         bytes.truncate(transport);
-        // As if a packet were too big, for a link of 1400 bytes.
+        // A "packet too big" error, for a link of 1400 bytes.
         bytes.extend([kind, 4, 0, 0, 0, 0, 5, 0x78]);
         bytes.extend(quote);
         let (at, length) = if proto == ICMP { (ip + 2, bytes.len() - ip) } else { (ip + 4, bytes.len() - ip - 40) };
@@ -64,7 +64,7 @@ impl Built {
         Self { bytes, ip, transport, proto }.sealed()
     }
 
-    /// With another port at this place behind the beginning of the transport header.
+    /// Returns a copy with another port at this offset in the transport header.
     fn with_port(&self, offset: usize, port: u16) -> Self {
         let mut changed = self.clone();
         let at = self.transport + offset;
@@ -72,7 +72,7 @@ impl Built {
         changed.sealed()
     }
 
-    /// With the checksum that its bytes have (RFC 1071).
+    /// Fills in the checksum of its bytes (RFC 1071).
     fn sealed(mut self) -> Self {
         let Self { bytes, ip, transport, proto } = &mut self;
         let at = *transport + if *proto == TCP { 16 } else { 2 };
@@ -91,7 +91,7 @@ impl Built {
     }
 }
 
-/// A node whose port 80 is rewritten in what loopback receives, if that is seen to send, too.
+/// A node that rewrites port 80 in packets received on loopback, if loopback's transmit side is seen, too.
 fn rewriting(sandbox: &Sandbox, flags: u32) -> Datapath {
     let datapath = serving_with(&sandbox.options(&[]));
     let port = |port, proto, flags| {
@@ -105,8 +105,7 @@ fn rewriting(sandbox: &Sandbox, flags: u32) -> Datapath {
     datapath
 }
 
-/// Whichever program sees the frame, the same becomes of it; it counts for this verdict, if for none of those that are
-/// dropped it goes on.
+/// Checks that each program turns `frame` into `left`, counts it for `verdict`, and drops it only for a rewritten port.
 #[track_caller]
 fn check(datapath: &Datapath, description: &str, frame: &Built, left: &Built, verdict: Total) {
     let count = || {
@@ -135,7 +134,7 @@ fn untouched(datapath: &Datapath, description: &str, frame: &Built, verdict: Tot
     check(datapath, description, frame, frame, verdict);
 }
 
-/// Segments for port 80 of the node, whatever is on the way to their ports.
+/// Segments for port 80 of the node, with various headers before their ports.
 fn segments() -> Vec<(&'static str, Packet)> {
     let (syn4, syn6) = (Packet::tcp(CLIENT4, NODE4, SYN), Packet::tcp(CLIENT6, NODE6, SYN));
     let (ack4, ack6) = (Packet { tcp_flags: ACK, ..syn4.clone() }, Packet { tcp_flags: ACK, ..syn6.clone() });
@@ -163,7 +162,7 @@ fn segments_for_a_rewritten_port_get_the_other_one_with_a_right_checksum() {
             let frame = Built::segment(&packet);
             check(&datapath, description, &frame, &frame.with_port(2, REWRITTEN), Total::Accepted);
         }
-        // Every client is somebody else to a checksum.
+        // Each client changes the checksum.
         for port in (1..=u16::MAX).step_by(1009) {
             let frame = Built::segment(&Packet::tcp(&format!("192.0.2.1:{port}"), NODE4, ACK));
             check(&datapath, "from another port", &frame, &frame.with_port(2, REWRITTEN), Total::Accepted);
@@ -232,7 +231,7 @@ fn errors_about_what_was_sent_name_the_port_that_the_stack_knows() {
         let sent6 = Packet { payload: 1000, ..Packet::tcp(NODE6, CLIENT6, ACK) };
         let (quote4, quote6) = (&sent4.frame()[14..], &sent6.frame()[14..]);
         for kind in [3, 11, 12] {
-            // As much as RFC 792 asks for, and as RFC 1812, 4.3.2.3, does.
+            // The quoted lengths that RFC 792 and RFC 1812, 4.3.2.3, ask for.
             for (tags, length) in [(&[][..], 28), (&[], 576 - 28), (&[0x8100], 28), (&[0x88a8, 0x8100], 101)] {
                 let error = Built::error(kind, tags, ROUTER4, &quote4[..length]);
                 check(&datapath, "v4", &error, &error.with_port(28, REWRITTEN), Total::OtherProtocol);
@@ -279,7 +278,7 @@ fn what_is_sent_from_the_other_port_leaves_from_the_one_that_clients_know() {
             rewritten: Some(REWRITTEN),
         };
         datapath.set_ports(&[port]).expect("ports");
-        // As the proxy enters them: by the port that the client knows.
+        // The proxy enters flows by the port that the client knows.
         datapath.flows().insert(CLIENT4.parse().expect("an address"), NODE4.parse().expect("an address"), 5);
         let run = |frame: &Built| {
             let options = TransmitOptions { frame: &frame.bytes, repeat: 1, interface, segments: 0, wire_bytes: 0 };

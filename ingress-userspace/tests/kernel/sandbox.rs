@@ -1,4 +1,4 @@
-//! A place to run one test: namespaces and a BPF file system of its own, and a deadline.
+//! A sandbox for one test: namespaces and a BPF file system of its own, and a deadline.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ pub(crate) struct Sandbox {
     directory: tempfile::TempDir,
 }
 
-/// Runs `test` in a sandbox, or says why it cannot.
+/// Runs `test` in a sandbox, or prints why it cannot.
 #[track_caller]
 pub(crate) fn sandboxed(test: impl FnOnce(&Sandbox) + Send + 'static) {
     let missing: Vec<Missing> =
@@ -64,7 +64,7 @@ impl Sandbox {
         self.directory.path().join("xdp-ingress")
     }
 
-    /// The map `name` that is pinned in this sandbox.
+    /// Opens the map `name` that is pinned in this sandbox.
     #[track_caller]
     pub(crate) fn map(&self, name: &str) -> MapData {
         MapData::from_pin(self.bpffs().join("v1/maps").join(name)).expect("pinned")

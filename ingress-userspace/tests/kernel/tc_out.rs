@@ -1,5 +1,4 @@
-//! What `ingress_tc_out` counts: packets by BPF_PROG_TEST_RUN, and datagrams that really leave, by both hooks it can
-//! have.
+//! Counters of `ingress_tc_out`: packets by BPF_PROG_TEST_RUN, and datagrams that really leave, by both possible hooks.
 
 use std::{fs, net::UdpSocket};
 
@@ -29,7 +28,7 @@ const HEADERS: u64 = 14 + 20 + 8;
 struct Case {
     description: &'static str,
     frame: Vec<u8>,
-    /// Into how many segments it will be cut, and the bytes of all of them; zeroes for a packet that is one.
+    /// Number of segments it will be cut into, and the bytes of all of them; zeroes for a single packet.
     segments: (u32, u32),
     /// The host it counts for; `None` if it does not count.
     host: Option<HostId>,
@@ -83,7 +82,7 @@ fn check(datapath: &Datapath, interface: u32, case: &Case) {
     }
 }
 
-/// Σ hosts = Σ interfaces = transmitted, packets and bytes.
+/// Checks Σ hosts = Σ interfaces = transmitted, packets and bytes.
 #[track_caller]
 fn check_sum(datapath: &Datapath) -> Traffic {
     let Counters { totals, hosts } = counters(datapath);
@@ -156,7 +155,7 @@ fn what_a_steered_port_of_the_node_sends_is_counted_whole_and_nothing_else() {
         for case in &cases {
             check(&datapath, nic, case);
         }
-        // Headers that end early, which makes the program look for the rest of them.
+        // Truncated headers, which make the program fetch the rest of them.
         let whole = answer4.frame();
         for length in 35..whole.len() {
             let frame = whole[..length].to_vec();
@@ -174,7 +173,7 @@ fn what_is_sent_counts_for_the_host_of_its_connection() {
         let nic = datapath.report().interfaces[0].index;
         let flows = datapath.flows();
         let address = |text: &str| text.parse().expect("an address");
-        // As the proxy enters them: the client first.
+        // The proxy enters flows with the client first.
         flows.insert(address(CLIENT4), address(NODE4), 5);
         flows.insert(address(CLIENT6), address(NODE6), 6);
         let of = |host, description, packet: &Packet| Case { host: Some(host), ..counted(description, packet) };
@@ -226,8 +225,8 @@ fn what_was_counted_outlasts_the_interface() {
     });
 }
 
-/// Sends datagrams from port 443 of the node's address on the interface, one of them a large one that is cut on its way
-/// out; what that is on the wire.
+/// Sends datagrams from port 443 of the node's address on the interface, one of them a large one that is segmented on
+/// its way out. Returns their packets and bytes on the wire.
 fn send(socket: &UdpSocket) -> Traffic {
     const SEGMENT: i32 = 500;
     for length in [1, 100, 1000] {
@@ -239,7 +238,7 @@ fn send(socket: &UdpSocket) -> Traffic {
     Traffic { packets: 3 + 4, bytes: 1 + 100 + 1000 + 1900 + 7 * HEADERS }
 }
 
-/// A socket of the node behind an interface that is up, towards a neighbour that takes everything.
+/// A socket of the node behind an interface that is up, towards a neighbour that accepts everything.
 fn socket() -> UdpSocket {
     for command in [
         "addr add 198.51.100.7/24 dev xk-a",
@@ -315,7 +314,7 @@ fn a_link_that_somebody_removes_is_made_again() {
         let options = sandbox.options(&[NIC]);
         let first = serving_with(&options);
         fs::remove_file(sandbox.bpffs().join("v1/links/tc-out-xk-a")).expect("removed");
-        // The kernel takes the program off when it gets to it.
+        // The kernel detaches the program asynchronously.
         let programs =
             || SchedClassifier::query_tcx(NIC, TcAttachType::Egress).ok().map(|(_, programs)| programs.len());
         until("the program is gone", || (programs() == Some(0)).then_some(())).expect("it goes");
@@ -331,7 +330,7 @@ fn a_link_that_somebody_removes_is_made_again() {
 fn a_program_that_cannot_be_attached_stops_nothing_else() {
     sandboxed(|sandbox| {
         veth();
-        // A link of ours cannot be pinned where something else is.
+        // The link cannot be pinned because a directory has that path.
         fs::create_dir_all(sandbox.bpffs().join("v1/links/tc-out-xk-a")).expect("a directory in its way");
         let datapath = serving_with(&sandbox.options(&[NIC]));
         let report = &datapath.report().interfaces[0];

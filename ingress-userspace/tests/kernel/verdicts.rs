@@ -1,4 +1,4 @@
-//! What the programs make of a frame, as the kernel tells it of a test run.
+//! Verdicts on a frame, as the kernel returns them from a test run.
 
 pub(crate) const XDP_DROP: u32 = 1;
 pub(crate) const XDP_PASS: u32 = 2;

@@ -1,4 +1,4 @@
-//! Which worker gets a connection: by SYNs through `ingress_xdp`, and by real connections through `ingress_lookup`.
+//! The choice of a worker: for SYNs through `ingress_xdp`, and for real connections through `ingress_lookup`.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -28,7 +28,7 @@ const NODE: &str = "198.51.100.7:80";
 /// First slot of the port.
 const SLOT: u32 = 4;
 
-/// A node whose port 80 has so many workers, which have not told of themselves.
+/// A node with so many workers for port 80, which have not published their load.
 fn serving(sandbox: &Sandbox, workers: u32) -> Datapath {
     let datapath = Datapath::open(&sandbox.options(&[])).expect("opens");
     datapath.take_over().expect("takes over");
@@ -39,7 +39,7 @@ fn serving(sandbox: &Sandbox, workers: u32) -> Datapath {
     datapath
 }
 
-/// The workers hold so many connections now, and wait for none.
+/// Sets the open connections of the workers, with none pending.
 fn hold(datapath: &Datapath, open: &[u64]) {
     for (cell, open) in datapath.worker_cells().iter().zip(open) {
         cell.open.store(*open, Relaxed);
@@ -47,14 +47,14 @@ fn hold(datapath: &Datapath, open: &[u64]) {
     }
 }
 
-/// How busy the first `count` workers are, as the maps say.
+/// Returns the load of the first `count` workers in the maps.
 fn loads(datapath: &Datapath, count: usize) -> Vec<WorkerLoad> {
     let (_, rule) = datapath.maps().ports().expect("ports")[0];
     let workers = datapath.maps().workers().expect("workers");
     workers[rule.first_worker as usize..][..count].to_vec()
 }
 
-/// Has everything that this thread does, and so the programs that it runs, done by one CPU, and says which.
+/// Pins this thread to one CPU, and with it the programs that it runs. Returns the CPU.
 fn on_one_cpu() -> u32 {
     let this = Pid::from_raw(0);
     let may = sched_getaffinity(this).expect("the CPUs of this thread");
@@ -65,7 +65,7 @@ fn on_one_cpu() -> u32 {
     u32::try_from(cpu).expect("few CPUs")
 }
 
-/// The worker that a SYN from `port` is given to.
+/// Returns the worker chosen for a SYN from `port`.
 fn worker_of_syn(datapath: &Datapath, handoffs: &Handoffs, port: u16) -> u32 {
     let packet = Packet::tcp(&format!("192.0.2.1:{port}"), NODE, SYN);
     let run = RunOptions { frame: &packet.frame(), repeat: 1, live: None };
@@ -91,7 +91,7 @@ fn syns_that_one_cpu_takes_are_spread_over_all_workers_before_any_is_accepted() 
         let loads = loads(&datapath, WORKERS);
         let chosen: Vec<u64> = loads.iter().map(|load| load.chosen).collect();
         assert_eq!(chosen, given, "what is given is counted");
-        // A quarter above the mean of 100 for the one at hand, one more at most; the others share the rest.
+        // The preferred worker gets a quarter above the mean of 100, plus one at most; the others share the rest.
         assert!((120..=126).contains(&given[home]), "{given:?}, at hand {home}");
         for (worker, given) in given.iter().enumerate().filter(|(worker, _)| *worker != home) {
             assert!((93..=96).contains(given), "worker {worker}: {given}");
@@ -106,7 +106,7 @@ fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
         let home = on_one_cpu() as usize % 4;
         let datapath = serving(sandbox, 4);
         let handoffs = Handoffs::pinned(sandbox);
-        // Beginning with the worker at hand, in the order in which they follow it.
+        // Workers in turn, beginning with the preferred one.
         let cases: [([u64; 4], usize); 7] = [
             ([WORKER_ABSENT; 4], 0),
             ([125, 75, 100, 100], 0),
@@ -125,7 +125,7 @@ fn a_worker_gets_none_while_it_is_too_busy_or_gone() {
             let chosen = worker_of_syn(&datapath, &handoffs, 20_000 + number) as usize;
             assert_eq!(chosen, (home + expected) % 4, "{open:?}, at hand {home}");
         }
-        // Passed over until it is no longer above the mean by more than a quarter, and then chosen again.
+        // The preferred worker is skipped until it is at most a quarter above the mean, and then chosen again.
         let mut held = [100; 4];
         held[home] = 200;
         let passed_over = (0_u16..100).find(|&port| {
@@ -148,7 +148,7 @@ fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice(
             datapath.register_listener(slot, listener.as_fd()).expect("registered");
         }
         let mut handoffs = Handoffs::pinned(sandbox);
-        // Open to the end, so that no segment comes after its connection is gone.
+        // Connections stay open to the end, so that no segment arrives after its connection is gone.
         let mut connections = Vec::new();
         let node: SocketAddr = NODE.parse().expect("an address");
         for (open, expected) in [([1000, 0], 1), ([0, 1000], 0), ([WORKER_ABSENT, 1000], 1), ([1000, WORKER_ABSENT], 0)]
@@ -170,12 +170,12 @@ fn the_default_rule_passes_over_who_is_too_busy_or_gone_and_keeps_to_its_choice(
         assert_eq!(lookups, [80, 0, 0]);
         let chosen: u64 = loads(&datapath, 2).iter().map(|load| load.chosen).sum();
         assert_eq!(chosen, 80);
-        // A note of its own is followed, whoever is busy now; here one for a connection that is still to come.
+        // A note of its own is followed regardless of load; here a note for a future connection.
         hold(&datapath, &[1000, 0]);
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::new(node.ip(), 0).into()).expect("bound");
         let local = socket.local_addr().expect("an address").as_socket().expect("of IP");
-        // Of the future, which is fresh however long this takes.
+        // The time is in the future, so the note stays fresh however long this takes.
         let kept = Handoff { slot: SLOT, chosen_by: CHOSEN_BY_LOOKUP, time_ns: u64::MAX };
         handoffs.lay(flow_key(local, node), kept);
         socket.connect(&node.into()).expect("connects");
@@ -199,7 +199,7 @@ fn each_process_has_entries_of_its_own_and_begins_without_what_others_left() {
         assert_eq!((open(&first), open(&second)), (vec![7, 8], vec![1, 2]));
         drop(first);
         drop(second);
-        // All entries come round, and what the dead have left in them goes.
+        // All entries are reused in turn, and the values that dead processes left there are cleared.
         for _ in 0..WORKER_GROUPS {
             let next = serving(sandbox, 2);
             assert!(loads(&next, 64).iter().all(|load| load.connections().is_none()));

@@ -1,5 +1,5 @@
-//! Connections are spread over the workers, whatever CPU they come by. What that is beside `SO_REUSEPORT` is measured by
-//! `cargo xtask bench kernel`.
+//! Connections are spread over the workers, independent of the receiving CPU. `cargo xtask bench kernel` measures the
+//! difference to `SO_REUSEPORT`.
 
 use ingress_common::Total;
 use xtask::lab::{
@@ -15,7 +15,7 @@ use crate::{
     net::{Net, http},
 };
 
-/// Of every process here.
+/// Workers of every process here.
 const WORKERS: u32 = 2;
 const CONNECTIONS: usize = 120;
 
@@ -25,7 +25,7 @@ fn keep(from: &Namespace, senders: Senders, count: usize) -> Kept {
     Kept::open(from, http(Family::V4), senders, count).expect("the node takes connections")
 }
 
-/// What each worker from `first` on holds, once it is `total` together and nothing is on its way.
+/// Returns the connections of each worker from `first` on, once they add up to `total` and none is pending.
 #[track_caller]
 fn held(net: &Net, first: u32, total: usize) -> Vec<u64> {
     net.maps().held(first, WORKERS, total).unwrap_or_else(|error| panic!("{error:#}"))
@@ -45,7 +45,7 @@ fn no_cpu_of_senders_has_all_its_connections_on_one_worker() {
         drop(connections);
         held(&net, first, 0);
     }
-    // Those of the node itself, by the default rule.
+    // Connections of the node itself follow the default rule.
     let connections = keep(&net.topology.node, Senders::EveryCpu, CONNECTIONS);
     let held_now = held(&net, first, CONNECTIONS);
     assert!(held_now.iter().all(|&held| held > 0), "{held_now:?}");
@@ -78,7 +78,7 @@ fn a_successor_begins_with_nothing_and_its_predecessor_counts_to_the_end() {
     held(&net, of_first, 0);
     held(&net, of_second, 20);
 
-    // One that crashes leaves what it had told; the next one to have the node is not misled by it.
+    // A crashed process leaves its published load behind; the next owner of the node is not misled by it.
     second.process.kill().expect("it crashes");
     drop(new);
     until("the first has the node again", || (net.maps().first_worker().expect("a rule") == of_first).then_some(()))
@@ -89,7 +89,7 @@ fn a_successor_begins_with_nothing_and_its_predecessor_counts_to_the_end() {
     drop(again);
 }
 
-/// Where the kernel spreads them over ports that workers share, and XDP only counts, workers tell of themselves as well.
+/// Workers publish their load also where the kernel spreads connections over shared ports and XDP only counts.
 #[test]
 fn whoever_chooses_a_worker_all_are_held_and_answered_at_once() {
     const TIMES: usize = 3;
@@ -98,7 +98,7 @@ fn whoever_chooses_a_worker_all_are_held_and_answered_at_once() {
     let (steered, mut bound) = (net.options("steered", 9110), net.options("bound", 9110));
     bound.path = DataPath::Count { interface: NODE_NIC.into(), bpffs: net.bpffs.clone() };
     for (options, is_steered) in [(steered, true), (bound, false)] {
-        // Ended when it is dropped.
+        // Dropping it ends the process.
         let _proxy = Controller::start(&net.lab, &net.topology.node, &options).expect("the proxy is ready");
         let first = net.maps().first_worker().expect("a rule");
         for senders in Senders::ALL {

@@ -36,7 +36,7 @@ fn thousand_manifest_changes_cut_nothing() {
     assert_eq!(report.failed, 0, "{:?}", report.reasons);
 }
 
-/// Moves `moving.test` from pod to pod; the time from each write to the first answer by the new pod.
+/// Moves `moving.test` from pod to pod. Returns the time from each write to the first answer by the new pod.
 async fn change(net: &Net) -> anyhow::Result<Vec<Duration>> {
     let ask = Ask::get("moving.test", "/");
     let mut connection = Connection::open(http(Family::V4), Protocol::Http1, "moving.test", &Trust::none()).await?;

@@ -1,6 +1,6 @@
-//! Whoever asks is answered, over either family and in each `--xdp-mode`, under an address of its own, and counted by
-//! whom docs/lifecycle.md says: by the program of a NIC, or by sk_lookup alone. Each test starts one process and asks it
-//! six times.
+//! Every kind of client is answered, over either family and in each `--xdp-mode`, at an address of its own. Connections
+//! are counted as docs/lifecycle.md says: by the program of a NIC, or by sk_lookup alone. Each test starts one process
+//! and sends it six requests.
 
 use std::net::IpAddr;
 
@@ -19,18 +19,18 @@ use crate::{
     nics::receives,
 };
 
-/// From where a node is asked.
+/// Location of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// The node itself.
     Node,
     /// A pod of the node.
     Pod,
-    /// Somebody beyond its NIC.
+    /// A client beyond its NIC.
     Nic,
 }
 
-/// Who counts a connection.
+/// Program that counts a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     /// The program of a NIC, which also chooses the worker.
@@ -39,7 +39,7 @@ enum Counted {
     ByLookup,
 }
 
-/// Those last whose packets a NIC sees: the end of such a connection may be late, and would count for others.
+/// Clients behind a NIC come last: the end of such a connection may be late, and would count for others.
 const EVERYBODY: [(Origin, Family); 6] = [
     (Origin::Node, Family::V4),
     (Origin::Node, Family::V6),
@@ -49,7 +49,7 @@ const EVERYBODY: [(Origin, Family); 6] = [
     (Origin::Nic, Family::V6),
 ];
 
-/// What grows where the program of a NIC counts, and stands still elsewhere.
+/// Counters that grow where the program of a NIC counts, and stand still elsewhere.
 const OF_PROGRAMS: [Total; 4] = [Total::Accepted, Total::Decided, Total::LookupDecided, Total::Transmitted];
 
 #[test]
@@ -72,7 +72,7 @@ fn sk_lookup_alone_serves_whoever_asks() {
     serves_and_counts("lookup", None);
 }
 
-/// With a program on the node's NIC in this mode, or with none.
+/// Serves with a program on the node's NIC in this mode, or without one.
 #[track_caller]
 fn serves_and_counts(name: &str, mode: Option<XdpMode>) {
     let Some(net) = Net::build(name) else { return };
@@ -96,7 +96,7 @@ fn serves_and_counts(name: &str, mode: Option<XdpMode>) {
         assert_eq!(seen["headers"]["x-forwarded-for"], address.to_string(), "{case}: its own address");
         assert_eq!(seen["headers"]["x-forwarded-port"], "80", "{case}: the port that was asked");
 
-        // A request counts when its response has ended, which the client may learn first.
+        // A request counts when its response has ended, which the client may see first.
         let is_counted = || {
             let counts = net.settled();
             (counts.hosts["web.test"].l7.requests.success == number).then_some(counts)
@@ -108,7 +108,7 @@ fn serves_and_counts(name: &str, mode: Option<XdpMode>) {
     }
 }
 
-/// Whether one connection was counted by whom it should have been, and by nobody else.
+/// Checks that one connection was counted by the expected program alone.
 #[track_caller]
 fn check(case: &str, counted: Counted, before: &Counts, after: &Counts) {
     let grown = |total| after.total(total).packets - before.total(total).packets;
@@ -131,7 +131,7 @@ fn check(case: &str, counted: Counted, before: &Counts, after: &Counts) {
     }
 }
 
-/// Where that is, and under which address it asks.
+/// Returns the namespace of the client, and the address it connects to.
 fn place(net: &Net, origin: Origin, family: Family) -> (&Namespace, IpAddr) {
     let pod = &net.topology.pods[0];
     let (namespace, v4, v6) = match origin {

@@ -1,5 +1,5 @@
-//! The deny list on real links: whoever `block-cidrs` names gets no answer of any kind on any port, and gets one again
-//! as soon as it no longer does; a trusted proxy is left to the proxy to judge.
+//! The deny list on real links: clients in `block-cidrs` get no answer of any kind on any port, and get one again as
+//! soon as they leave the list. A trusted proxy is left to the proxy to judge.
 
 use std::{
     io::{Read as _, Write as _},
@@ -25,26 +25,26 @@ use crate::{
 
 /// Longest wait for the first snapshot: loading the programs is the slow part.
 const READY: Duration = Duration::from_secs(30);
-/// Longest wait for what must come.
+/// Longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Further addresses of the client.
 pub(crate) const BLOCKED_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
 pub(crate) const BLOCKED_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 3);
 
-/// Of each family: an address that nobody blocks, and one that is blocked.
+/// For each family: an address that is not blocked, and one that is.
 pub(crate) const CLIENTS: [(Family, IpAddr, IpAddr); 2] = [
     (Family::V4, IpAddr::V4(CLIENT_V4), IpAddr::V4(BLOCKED_V4)),
     (Family::V6, IpAddr::V6(CLIENT_V6), IpAddr::V6(BLOCKED_V6)),
 ];
 
-/// What the process logs when the kernel's list has become another.
+/// Log line of the process for a change of the kernel's list.
 const CHANGED: &str = "the node's deny list changed";
 
 const BLOCK: &str = "block-cidrs: \"192.0.2.3, 2001:db8:1::3\"";
 pub(crate) const TRUST: &str = "use-forwarded-headers: \"true\", proxy-real-ip-cidr: \"192.0.2.0/24, 2001:db8:1::/64\"";
 
-/// A request whose answer ends with its head.
+/// A request with an answer that ends with the head.
 const HEAD: &[u8] = b"HEAD / HTTP/1.1\r\nhost: web.test\r\n\r\n";
 
 pub(crate) fn settings(net: &Net, rows: &[&str]) {
@@ -57,7 +57,7 @@ pub(crate) fn settings(net: &Net, rows: &[&str]) {
     );
 }
 
-/// A proxy that serves `web.test` and a UDP service on port 53, with these settings.
+/// Starts a proxy that serves `web.test` and a UDP service on port 53, with these settings.
 pub(crate) fn serving(name: &str, rows: &[&str]) -> Option<(Net, Process)> {
     let net = Net::build(name)?;
     let addresses = format!("addr add {BLOCKED_V4}/24 dev eth0\naddr add {BLOCKED_V6}/64 dev eth0 nodad");
@@ -102,7 +102,7 @@ fn datagrams(net: &Net, from: IpAddr, family: Family) -> UdpSocket {
     socket
 }
 
-/// The status of an answer on a connection of its own.
+/// Returns the status of an answer on a connection of its own.
 pub(crate) fn get(net: &Net, from: IpAddr, family: Family, fields: &str) -> anyhow::Result<u16> {
     let mut stream = connect(net, from, family)?;
     stream.write_all(format!("GET / HTTP/1.1\r\nhost: web.test\r\nconnection: close\r\n{fields}\r\n").as_bytes())?;
@@ -112,7 +112,7 @@ pub(crate) fn get(net: &Net, from: IpAddr, family: Family, fields: &str) -> anyh
     Ok(status.parse()?)
 }
 
-/// Packets that the list has dropped.
+/// Returns the packets dropped by the list.
 pub(crate) fn denied(net: &Net) -> u64 {
     net.maps().read().expect("maps").total(Total::Denied).packets
 }
@@ -121,7 +121,7 @@ pub(crate) fn wait_for_drop(net: &Net, before: u64) {
     until("a packet is dropped", || (denied(net) > before).then_some(())).expect("the kernel drops it");
 }
 
-/// What `xdp-ingress` says to this; an error if it does not do it.
+/// Runs `xdp-ingress` with these arguments. Returns its output, or an error if it fails.
 pub(crate) fn run(net: &Net, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xdp-ingress"));
     let output = command.args(arguments).arg("--bpffs").arg(&net.bpffs).output().expect("it runs");
@@ -129,7 +129,7 @@ pub(crate) fn run(net: &Net, arguments: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// [`run`] that must be done.
+/// Like [`run`], but must succeed.
 #[track_caller]
 pub(crate) fn command(net: &Net, arguments: &[&str]) -> String {
     run(net, arguments).unwrap_or_else(|said| panic!("{said}"))
@@ -158,7 +158,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
         shut_out.set_nonblocking(true).expect("non-blocking");
         assert!(shut_out.connect(&http(family).into()).is_err(), "in progress");
         wait_for_drop(&net, before);
-        // Neither accepted nor refused.
+        // The connection is neither accepted nor refused.
         assert!(shut_out.peer_addr().is_err());
         assert!(shut_out.take_error().expect("readable").is_none());
         assert_eq!(get(&net, client, family, "").expect("an answer"), 200);
@@ -191,7 +191,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
     let shown = net.admin("/denied").and_then(|answer| answer.json()).expect("JSON");
     assert_eq!(shown["rules"][0]["rule"], "192.0.2.3/32");
 
-    // Whoever may speak for others is heard, and judged by whom it speaks for.
+    // A trusted proxy is served, and judged by the client it forwards.
     settings(&net, &[BLOCK, TRUST]);
     process.wait_for_log(CHANGED, 2).expect("it changes");
     for (family, _, blocked) in CLIENTS {
@@ -219,7 +219,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
     }
     assert_eq!(command(&net, &["deny", "list", "--output", "json"]), "[]\n");
 
-    // The list holds for connections that are older than it, too.
+    // The list applies to connections that are older than it, too.
     settings(&net, &[BLOCK]);
     process.wait_for_log(CHANGED, 3).expect("it changes");
     for stream in &mut open {
@@ -235,7 +235,7 @@ fn who_is_blocked_gets_no_answer_until_the_list_is_edited() {
 #[test]
 fn who_finds_no_room_in_the_list_is_left_to_the_proxy() {
     let Some((net, mut process)) = serving("deny-full", &[]) else { return };
-    // Every other address, for neighbours would be one network; all of them stand before the client.
+    // Every other address, because neighbours would merge into one network; all of them sort before the client.
     let filler: String = (0..DENY_MAX).map(|n| format!("a::{:x}:{:x} ", n >> 15, (n & 0x7fff) * 2)).collect();
     let full = format!("block-cidrs: \"{filler}192.0.2.3 2001:db8:1::3\"");
     settings(&net, &[full.as_str()]);

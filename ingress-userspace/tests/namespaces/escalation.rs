@@ -1,6 +1,6 @@
-//! From refusals to a denial on real links: a client that is refused too often gets no answer any more until somebody
-//! takes that back; one that is refused less often, or speaks for others, is left alone. And what an operator adds by
-//! hand.
+//! From refusals to a denial on real links: a client that is refused too often gets no answer any more until the denial
+//! is removed. A client that is refused less often, or that is a trusted proxy, is left alone. Denials that an operator
+//! adds by hand are covered as well.
 
 use std::net::IpAddr;
 
@@ -33,12 +33,12 @@ const ESCALATE: &str =
     "escalate-also: blocked, escalate-after: \"3\", escalate-within: \"3600\", escalate-for: \"3600\"";
 const DRY_RUN: &str = "escalate-dry-run: \"true\"";
 
-/// A request that is refused.
+/// Sends a request that is refused.
 fn offend(net: &Net, from: IpAddr, family: Family) {
     assert_eq!(get(net, from, family, "user-agent: evil\r\n").expect("an answer"), 403);
 }
 
-/// One that is not.
+/// Sends a request that is served.
 fn is_served(net: &Net, from: IpAddr, family: Family) {
     assert_eq!(get(net, from, family, "").expect("an answer"), 200);
 }
@@ -52,7 +52,7 @@ fn is_shut_out(net: &Net, from: IpAddr, family: Family) {
     assert!(shut_out.peer_addr().is_err());
 }
 
-/// The value of a metric, by its name and labels.
+/// Returns the value of a metric, by its name and labels.
 fn metric(net: &Net, name: &str) -> f64 {
     let text = net.admin("/metrics").expect("answers").text;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -72,7 +72,7 @@ fn wait_for_escalation(net: &Net, result: &str, count: f64) {
     until("an escalation", || (escalations(net, result) >= count).then_some(())).expect("it comes");
 }
 
-/// Puts other settings in place, and waits until they hold.
+/// Applies other settings, and waits until they take effect.
 fn change(net: &Net, rows: &[&str]) {
     let generation = || metric(net, "xdp_ingress_snapshot_generation");
     let before = generation();
@@ -80,7 +80,7 @@ fn change(net: &Net, rows: &[&str]) {
     until("other settings", || (generation() > before).then_some(())).expect("they hold");
 }
 
-/// Prefix, and origins, of each line of the list.
+/// Returns prefix and origins of each line of the list.
 fn list(net: &Net) -> Vec<(String, Vec<String>)> {
     let list: Value = serde_json::from_str(&command(net, &["deny", "list", "--output", "json"])).expect("JSON");
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -123,14 +123,14 @@ fn who_is_refused_too_often_is_shut_out_until_that_is_taken_back() {
     assert_eq!(said, "removed 192.0.2.3/32 (escalation)\n");
     is_served(&net, OFFENDER, Family::V4);
     process.wait_for_log("a denial has ended or was removed", 1).expect("the process notices");
-    // It counts from nothing.
+    // Counting restarts at zero.
     offend(&net, OFFENDER, Family::V4);
     offend(&net, OFFENDER, Family::V4);
     offend(&net, OFFENDER, Family::V4);
     wait_for_escalation(&net, "denied", 2.0);
     is_shut_out(&net, OFFENDER, Family::V4);
 
-    // Of IPv6, all of a /64.
+    // For IPv6, the whole /64 is denied.
     for _ in 0..3 {
         offend(&net, OFFENDER_V6, Family::V6);
     }
@@ -151,7 +151,7 @@ fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
     is_served(&net, OFFENDER, Family::V4);
     assert!(list(&net).is_empty());
 
-    // For whom it speaks makes no difference: of those behind it, the kernel sees none.
+    // The forwarded client makes no difference: the kernel sees only the proxy.
     change(&net, &[BLOCK, ESCALATE, TRUST]);
     for fields in ["user-agent: evil\r\n", "user-agent: evil\r\nx-forwarded-for: 203.0.113.9\r\n"] {
         for _ in 0..6 {
@@ -172,7 +172,7 @@ fn a_dry_run_shuts_nobody_out_and_a_hop_is_not_even_counted() {
     assert!(said.contains("`192.0.2.3/32` is in `192.0.2.0/24`, whose peers are trusted"), "{said}");
     assert!(list(&net).is_empty());
 
-    // Without the setting nothing is counted, either.
+    // Without the setting no refusals are counted, either.
     change(&net, &[BLOCK]);
     for _ in 0..6 {
         offend(&net, OFFENDER, Family::V4);
@@ -224,7 +224,7 @@ fn what_an_operator_adds_holds_with_and_without_a_process_until_it_is_over() {
 #[test]
 fn where_there_is_no_room_for_denials_the_proxy_goes_on_to_refuse() {
     let Some((net, mut process)) = serving("denials-full", &[BLOCK, ESCALATE]) else { return };
-    // As an operator's, of 10.0.0.0, 10.0.0.1 and so on, until they are removed.
+    // Operator denials for 10.0.0.0, 10.0.0.1 and so on, until they are removed.
     full::fill(&mut full::pinned(&net, DENIALS), DENIALS_MAX, |number| {
         let [_, a, b, c] = number.to_be_bytes();
         (DenialKey { origin: ORIGIN_OPERATOR, prefix_len: 128, addr: v4_mapped([10, a, b, c]) }, Denial::default())

@@ -1,5 +1,5 @@
-//! What a start may find missing on a node: it says what, and what to do about it, whoever serves is not disturbed, and
-//! where nobody serves clients are refused at once. And what looks like a fault and is none.
+//! Prerequisites that a start may find missing on a node. The start names the problem and its remedy, a running process
+//! is not disturbed, and without one clients are refused at once. Harmless deviations are covered as well.
 
 use std::{ffi::OsString, fs, process::Command, time::Duration};
 
@@ -25,11 +25,11 @@ const START: Duration = Duration::from_secs(30);
 struct Fault {
     name: &'static str,
     command: Command,
-    /// What it must say.
+    /// Texts that it must print.
     says: Vec<String>,
 }
 
-/// What it says, in one line.
+/// Returns its error message, in one line.
 pub(crate) fn failed_start(net: &Net, name: &str, command: Command) -> String {
     let mut process = net.lab.spawn(&net.topology.node, name, command).expect("it can be run");
     let status = until_within(START, "the start to fail", || process.exited())
@@ -62,7 +62,7 @@ fn without_capability(net: &Net, name: &str) -> Command {
     under("setpriv", &args, &net.options("faulty", 9111).command())
 }
 
-/// The product with its pins where no BPF file system is.
+/// The product with its pins outside of any BPF file system.
 fn without_bpffs(net: &Net) -> Command {
     let mut options = net.options("faulty", 9111);
     options.path =
@@ -96,7 +96,7 @@ fn faults(net: &Net) -> Vec<Fault> {
     faults
 }
 
-/// Has each start fail, and looks what `meanwhile` says of the node.
+/// Runs each failing start, and calls `meanwhile` to check the node.
 fn each_fails(net: &Net, meanwhile: impl Fn()) {
     for Fault { name, command, says } in faults(net) {
         let said = failed_start(net, name, command);
@@ -137,7 +137,7 @@ fn the_command_that_is_told_mounts_what_is_missing() {
     process.wait_until(START, "it serves", serves).expect("it starts");
 }
 
-/// Nothing is taken from what the kernel tells of its own types, for the programs follow no structure of it.
+/// The programs do not depend on the kernel's BTF, because they access no kernel structure.
 #[test]
 fn a_node_without_btf_of_its_kernel_is_served_as_any_other() {
     const HIDE: &str = "if [ -d /sys/kernel/btf ]; then mount -t tmpfs none /sys/kernel/btf; fi";
@@ -166,7 +166,7 @@ fn a_node_without_btf_of_its_kernel_is_served_as_any_other() {
 fn pins_of_another_version_are_refused_and_whoever_serves_goes_on() {
     let Some((net, mut first)) = Net::serving("layout") else { return };
     let load = steady(&net);
-    // A map of other keys and values, as another version may have made it.
+    // A map with other keys and values, as another version may have created it.
     let pin = |name: &str| net.bpffs.join(map::LAYOUT).join("maps").join(name);
     fs::remove_file(pin(map::PORTS)).expect("removed");
     fs::rename(pin(map::FLOWS), pin(map::PORTS)).expect("renamed");

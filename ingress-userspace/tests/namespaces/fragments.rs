@@ -1,5 +1,5 @@
-//! Packets that hide their port on real links: a SYN in fragments of 8 bytes, and one behind seven extension headers. The
-//! stack of the node puts them together and answers; whoever is denied gets no answer to them, either.
+//! Packets that hide their port on real links: a SYN in fragments of 8 bytes, and one behind seven extension headers.
+//! The stack of the node reassembles them and answers; a denied client gets no answer to them, either.
 
 use std::{
     io::{ErrorKind, Read as _},
@@ -75,7 +75,7 @@ fn packets(from: SocketAddr, to: IpAddr) -> Vec<Vec<u8>> {
     }
 }
 
-/// A raw socket of the client that sends whole packets, and one that is shown the TCP that comes for `from`.
+/// Opens a raw socket of the client for sending whole packets, and one that receives the TCP packets for `from`.
 fn sockets(net: &Net, from: IpAddr) -> (Socket, Socket) {
     const RAW: i32 = 255;
     let domain = Domain::for_address(SocketAddr::new(from, 0));
@@ -89,7 +89,7 @@ fn sockets(net: &Net, from: IpAddr) -> (Socket, Socket) {
     net.topology.client.run(open).expect("raw sockets of the client")
 }
 
-/// Whether a SYN-ACK for the port comes within the time.
+/// Returns whether a SYN-ACK for the port arrives within the time.
 fn is_answered(mut receiver: &Socket, port: u16, within: Duration) -> bool {
     let began = Instant::now();
     while began.elapsed() < within {
@@ -125,7 +125,7 @@ fn a_syn_that_hides_its_port_from_the_deny_list_is_not_answered() {
                 sender.send_to(&packet, &SocketAddr::new(to, 0).into()).expect("sent");
             }
         };
-        // What others send so the stack understands: without the list it would answer the blocked, too.
+        // The stack understands these packets: without the list it would answer the blocked client, too.
         let (sender, receiver) = sockets(&net, client);
         let mut port = 40_000;
         until("an answer", || {

@@ -1,5 +1,5 @@
-//! Maps that are full: everybody is served, what finds no room is told of, and there is room again when what is in the
-//! way has gone. (Of the deny list and of denials, see `deny` and `escalation`.)
+//! Full maps: all clients are served, elements without room are reported, and there is room again once the obstacle is
+//! gone. (For the deny list and denials, see `deny` and `escalation`.)
 
 use std::net::Ipv6Addr;
 
@@ -21,7 +21,7 @@ use crate::{
     net::{Net, http},
 };
 
-/// A pinned hash, as any other program on the node may write it.
+/// A pinned hash with write access, as of any other program on the node.
 pub(crate) fn pinned<K: Pod, V: Pod>(net: &Net, name: &str) -> HashMap<MapData, K, V> {
     map(net, name).try_into().expect("a hash")
 }
@@ -31,11 +31,11 @@ fn map(net: &Net, name: &str) -> Map {
     Map::from_map_data(data).expect("a map of a known kind")
 }
 
-/// Gives a hash that has room for `capacity` one element after the other, until it takes no more.
+/// Fills a hash of room `capacity` element by element, until it is full.
 pub(crate) fn fill<K: Pod, V: Pod>(map: &mut HashMap<MapData, K, V>, capacity: u32, element: impl Fn(u32) -> (K, V)) {
     let is_full = |result: Result<(), MapError>| match result {
         Err(MapError::SyscallError(error)) => error.io_error.raw_os_error() == Some(libc::E2BIG),
-        // Other errors are those of a kernel that has to fetch memory first; the next one is taken again.
+        // Other errors mean that the kernel must allocate memory first; the next element is tried.
         Ok(()) | Err(_) => false,
     };
     let has_filled = (0..capacity.saturating_mul(4)).any(|number| {
@@ -45,7 +45,7 @@ pub(crate) fn fill<K: Pod, V: Pod>(map: &mut HashMap<MapData, K, V>, capacity: u
     assert!(has_filled, "it takes more than {capacity}");
 }
 
-/// One of many connections that nobody has.
+/// A key of one of many unused connections.
 fn flow_key(number: u32) -> FlowKey {
     let remote = Ipv6Addr::from(0x2001_0db8_ffff_u128 << 80 | u128::from(number));
     FlowKey { remote_addr: remote.octets(), proto: PROTO_TCP, ..FlowKey::default() }
@@ -85,7 +85,7 @@ fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
     let mut flows = pinned::<FlowKey, Flow>(&net, FLOWS);
     until("its end", || flows.keys().next().is_none().then_some(())).expect("the proxy forgets the connection");
     let before = net.settled();
-    // Flows of a process that lives are spared by every sweep.
+    // No sweep removes the flows of a live process.
     let epoch = status(&net)["processes"][0]["epoch"].as_u64().and_then(|epoch| u32::try_from(epoch).ok());
     let flow = Flow { host_id: before.hosts["web.test"].id, epoch: epoch.expect("an owner") };
     fill(&mut flows, FLOWS_MAX, |number| (flow_key(number), flow));
@@ -102,7 +102,7 @@ fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
     let words = "map `flows` is 100 % full: packets of further connections count for host 0, and all are served";
     assert!(said.contains(words), "{said}");
 
-    // What a process leaves behind that has died, the next one removes.
+    // The successor removes the flows that a dead process leaves behind.
     first.process.kill().expect("it crashes");
     let _second = net.start("second", 9110);
     until("room", || (!attention(&net).contains("`flows`")).then_some(())).expect("there is some");
@@ -111,7 +111,8 @@ fn connections_for_which_there_is_no_room_are_served_and_counted_for_host_0() {
     assert!(again.net.rx_packets > after.net.rx_packets, "{again:?}");
 }
 
-/// Nothing is told, for nothing is refused: where all places are taken, the older of two notes gives way.
+/// The attention list stays empty because nothing is refused: where all places are taken, the older of two notes gives
+/// way.
 #[test]
 fn notes_of_choices_that_take_every_place_fail_no_connection() {
     let Some((net, _proxy)) = Net::serving("full-handoffs") else { return };

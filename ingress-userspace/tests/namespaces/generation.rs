@@ -1,5 +1,5 @@
-//! One process of several that follow each other on a node, as pods of a DaemonSet do: same admin address, same pins, a probe
-//! socket of its own.
+//! One of several consecutive processes on a node, as of the pods of a DaemonSet: same admin address, same pins, a
+//! probe socket of its own.
 
 use std::{
     ffi::OsString,
@@ -21,7 +21,7 @@ use crate::net::{Net, http};
 
 /// Longest wait for a process to become ready: loading the programs is the slow part.
 const START: Duration = Duration::from_secs(30);
-/// Longest wait for one to end that has nothing left to wait for.
+/// Longest wait for the end of a process that has no work left.
 const END: Duration = Duration::from_secs(30);
 
 pub(crate) struct Generation {
@@ -30,7 +30,7 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// Starts the process `name` and waits until its own socket says that it is ready.
+    /// Starts the process `name` and waits until its own socket reports readiness.
     pub(crate) fn start(net: &Net, name: &str, more: &[&str]) -> Self {
         let mut generation = Self::spawn(net, name, more);
         let socket = generation.socket.clone();
@@ -43,7 +43,7 @@ impl Generation {
         Self::spawn_in(net, name, more, |command| command)
     }
 
-    /// `wrap` says how the command is run.
+    /// Spawns the process; `wrap` modifies the command.
     pub(crate) fn spawn_in(net: &Net, name: &str, more: &[&str], wrap: impl FnOnce(Command) -> Command) -> Self {
         let pod = net.lab.home().join(name);
         fs::create_dir_all(&pod).expect("a directory for the pod");
@@ -54,7 +54,7 @@ impl Generation {
         Self { process, socket }
     }
 
-    /// What the probe says: nothing, or why not.
+    /// Runs the probe. Returns its complaint as the error.
     pub(crate) fn probe(&self, what: &str) -> Result<(), String> {
         probe(what, &self.socket)
     }
@@ -79,7 +79,7 @@ fn probe(what: &str, socket: &PathBuf) -> Result<(), String> {
     }
 }
 
-/// The command, run by a program that takes it as its last arguments.
+/// Returns the command, run by a program that takes it as its last arguments.
 pub(crate) fn under(program: &str, args: &[OsString], command: &Command) -> Command {
     let mut wrapped = Command::new(program);
     wrapped.args(args).arg(command.get_program()).args(command.get_args());
@@ -89,7 +89,7 @@ pub(crate) fn under(program: &str, args: &[OsString], command: &Command) -> Comm
     wrapped
 }
 
-/// A download that has begun and goes on when it is told to.
+/// A download that has begun and continues on request.
 pub(crate) struct Download {
     go_on: tokio::sync::oneshot::Sender<()>,
     thread: JoinHandle<anyhow::Result<u64>>,
@@ -116,7 +116,7 @@ impl Download {
         Self { go_on, thread }
     }
 
-    /// Reads the rest; the number of bytes, or how it broke off.
+    /// Reads the rest. Returns the number of bytes, or the error that ended it.
     pub(crate) fn finish(self) -> anyhow::Result<u64> {
         let Self { go_on, thread } = self;
         go_on.send(()).ok();

@@ -1,4 +1,4 @@
-//! From one process of a node to the next, under load: updates, roll-backs, and what can go wrong meanwhile.
+//! From one process of a node to the next, under load: updates, roll-backs, and possible failures meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ impl Clients {
         }
     }
 
-    /// Ends the load; none may have failed. The number of answers.
+    /// Ends the load; none may have failed. Returns the number of answers.
     fn stop(self, what: &str) -> u64 {
         let mut answered = 0;
         let mut failures = Vec::new();
@@ -80,12 +80,12 @@ impl Clients {
     }
 }
 
-/// Whether the admin address answers that the process behind it is ready.
+/// Returns whether the admin address reports a ready process.
 fn admin_is_ready(net: &Net) -> bool {
     net.admin("/readyz").is_ok_and(|answer| answer.status.is_success())
 }
 
-/// Waits until `process` is told apart from its successor.
+/// Waits until `process` reports that its successor owns the node.
 fn superseded(process: &Generation) {
     let said = process.probe("ready").expect_err("its successor is ready, so it is not");
     assert!(said.ends_with("not ready: another process owns the node"), "{said}");
@@ -132,7 +132,8 @@ fn updates_fail_no_request_and_lose_no_count() {
     let longest = |times: &[Duration]| times.iter().max().copied().unwrap_or_default().as_millis();
     println!("admin address of the successor after at most {} ms", longest(&admin));
     println!("exit at most {} ms after the last connection", longest(&exits));
-    // One look of the old one for its successor, one try of the new one for the address, and a busy machine.
+    // The bound allows for one look of the old process for its successor, one attempt of the new one at the address,
+    // and a busy machine.
     assert!(longest(&admin) < 2000);
 }
 
@@ -146,7 +147,7 @@ fn a_roll_back_fails_no_request() {
         superseded(&old);
         clients.pass(20);
         let download = Download::begin(&net, "web.test");
-        // The update is undone: the new pod goes, and the old one, which nobody has asked to end, stays.
+        // The update is undone: the new pod goes, and the old one, which was not asked to end, stays.
         new.process.signal(Signal::SIGTERM).expect("the kubelet ends the new one");
         until("the old one to be ready", || old.probe("ready").ok()).expect("it takes the node back");
         clients.pass(20);
@@ -162,7 +163,7 @@ fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
     let Some((net, trust)) = network("crashes") else { return };
     let old = Generation::start(&net, "old", &[]);
     let ask = Ask::get("web.test", "/");
-    // Crashes before it is ready are nobody's business.
+    // Crashes before readiness have no effect on clients.
     let clients = Clients::start(&net, &trust);
     for number in 0..5 {
         let mut new = Generation::spawn(&net, &format!("early-{number}"), &[]);
@@ -175,7 +176,7 @@ fn a_crash_looping_successor_leaves_the_node_to_its_predecessor() {
         clients.pass(5);
     }
     clients.stop("5 crashes before readiness");
-    // One that owns the node takes down what it has accepted; then the old one serves again.
+    // A process that owns the node takes its accepted connections down; then the old one serves again.
     let mut longest = Duration::ZERO;
     for number in 0..5 {
         let mut new = Generation::start(&net, &format!("late-{number}"), &[]);
@@ -219,7 +220,7 @@ fn two_that_are_asked_to_end_both_drain() {
         process.process.signal(Signal::SIGTERM).expect("it is asked to end");
     }
     let ask = Ask::get("web.test", "/");
-    // One that is under way when a listener closes may be reset or closed; one that nobody answers takes longer than this
+    // A connection in progress when a listener closes may be reset or closed; an unanswered one takes longer than this
     // waits.
     until("a refusal", || {
         let refused = net.try_ask(&net.topology.client, http(Family::V4), &ask).err();

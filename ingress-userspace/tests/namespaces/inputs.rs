@@ -9,7 +9,7 @@ use xtask::lab::{
 
 use crate::net::{Net, http, ingress};
 
-/// File, content, and what one line of the log must hold.
+/// File, content, and the required content of one log line.
 fn cases() -> Vec<(&'static str, String, Vec<&'static str>)> {
     let megabyte = "x".repeat(1024 * 1024);
     let large = ingress("large", "large.test", "web")
@@ -52,7 +52,7 @@ fn bad_inputs_are_reported_alone() {
     }
     load.pass(100).expect("the good host is served");
 
-    // What came after the faults still takes effect.
+    // Manifests written after the faults still take effect.
     net.write("late.yaml", &net.site("late", &[2]));
     let late = || net.ask(&net.topology.client, http(Family::V4), &Ask::get("late.test", "/")).0;
     until("a later manifest", || (late().pod() == Some("pod-c")).then_some(())).expect("good manifests go on to work");

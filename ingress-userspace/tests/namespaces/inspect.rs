@@ -1,4 +1,4 @@
-//! What `xdp-ingress top` and `status` say from outside: the truth, whether the process serves, hangs or has died.
+//! The output of `xdp-ingress top` and `status` from outside is true, whether the process serves, hangs or has died.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ use crate::{
     net::{Net, http},
 };
 
-/// The capabilities that reading pins takes, as an option of setpriv(1): none. Kernels before 5.19 want CAP_BPF for
-/// every bpf(2) if `kernel.unprivileged_bpf_disabled` is set (kernel commit c8644cd0efe7).
+/// Returns the capabilities needed for reading pins, as an option of setpriv(1): none. Kernels before 5.19 want CAP_BPF
+/// for every bpf(2) if `kernel.unprivileged_bpf_disabled` is set (kernel commit c8644cd0efe7).
 fn least() -> &'static str {
     let is_old = KernelVersion::current().expect("a release") < KernelVersion::new(5, 19, 0);
     let is_set = |value: String| value.trim() != "0";
@@ -44,7 +44,7 @@ pub(crate) fn run(net: &Net, args: &[&str]) -> Output {
     net.topology.node.run(move || Ok(command.output()?)).expect("it runs")
 }
 
-/// What it prints, as JSON.
+/// Returns its output, as JSON.
 fn json_of(net: &Net, args: &[&str]) -> Value {
     let output = run(net, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -59,7 +59,7 @@ pub(crate) fn status(net: &Net) -> Value {
     json_of(net, &["status", "--output", "json"])
 }
 
-/// The sentences under `attention`, in one.
+/// Returns the sentences under `attention`, joined.
 pub(crate) fn attention(net: &Net) -> String {
     status(net)["attention"].as_array().expect("a list").iter().filter_map(Value::as_str).collect()
 }
@@ -69,7 +69,7 @@ fn by_name(hosts: &Value) -> BTreeMap<String, Value> {
     hosts.iter().map(|host| (host["host"].as_str().expect("a name").to_owned(), host.clone())).collect()
 }
 
-/// The same as the maps say to another reader.
+/// Returns the counters in the same form, read from the maps by another reader.
 fn witnessed(counts: &Counts) -> BTreeMap<String, Value> {
     let host = |(name, Host { id, net, l7 }): (&String, &Host)| {
         let [success, redirect, client_error, server_error, aborted] = l7.requests.to_array();
@@ -108,7 +108,7 @@ fn top_is_exact_beside_a_process_that_serves_hangs_or_has_died() {
     })
     .expect("they are");
     let hosts = || by_name(&top(&net, &[])["hosts"]);
-    // A late packet of a connection that ends may come in between.
+    // A late packet of a closing connection may come in between.
     let shown = until("both to say the same", || {
         let expected = witnessed(&net.settled());
         let shown = hosts();
@@ -241,7 +241,7 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     let Some((net, _proxy)) = Net::serving("top-tty") else { return };
     assert_eq!(net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/")).0.status, 200);
     let program = env!("CARGO_BIN_EXE_xdp-ingress");
-    // `stty` says what the terminal is like before and after.
+    // `stty` prints the terminal's settings before and after.
     let command = format!("stty -g; '{program}' top --interval 0.1 --bpffs '{}' && stty -g", net.bpffs.display());
     let mut terminal = OnTerminal::start(&net, &command);
     terminal.wait_for("web.test");

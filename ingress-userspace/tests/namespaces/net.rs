@@ -25,7 +25,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// `None` where the machine lacks what it takes: the test is skipped.
+    /// Builds the network; `None` where the machine lacks a prerequisite and the test is skipped.
     pub(crate) fn build(name: &str) -> Option<Self> {
         if !capability::required_or_skip(name).expect("the machine has what is required") {
             return None;
@@ -61,7 +61,7 @@ impl Net {
         options
     }
 
-    /// Writes a manifest so that the proxy sees all of it or the one before.
+    /// Writes a manifest atomically, so that the proxy sees either all of it or the previous one.
     pub(crate) fn write(&self, name: &str, content: &str) {
         let partial = self.lab.home().join("partial");
         fs::write(&partial, content).expect("manifest is written");
@@ -85,7 +85,7 @@ impl Net {
         text
     }
 
-    /// One request from `from` on a connection of its own.
+    /// Sends one request from `from` on a connection of its own.
     pub(crate) fn try_ask(&self, from: &Namespace, addr: SocketAddr, ask: &Ask) -> anyhow::Result<(Answer, IpAddr)> {
         from.run(|| {
             block_on(async {
@@ -102,7 +102,7 @@ impl Net {
         self.try_ask(from, addr, ask).unwrap_or_else(|error| panic!("no answer: {error:#}"))
     }
 
-    /// Asks the admin address of whichever process has it.
+    /// Sends a request to the admin address, which belongs to the current owner.
     pub(crate) fn admin(&self, path: &str) -> anyhow::Result<Answer> {
         self.try_ask(&self.topology.node, (Ipv4Addr::LOCALHOST, 9110).into(), &Ask::get("localhost", path))
             .map(|(answer, _)| answer)
@@ -112,7 +112,7 @@ impl Net {
         Maps::open(&self.bpffs).expect("maps are pinned")
     }
 
-    /// The counters once they add up and stand still.
+    /// Returns the counters once they add up and stand still.
     pub(crate) fn settled(&self) -> Counts {
         self.maps().settled().unwrap_or_else(|error| panic!("{error:#}"))
     }

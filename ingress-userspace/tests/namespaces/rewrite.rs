@@ -1,4 +1,4 @@
-//! `--steer rewrite`: what somebody else's DNAT rule for the ports does not take, and that nobody else notices.
+//! `--steer rewrite`: a foreign DNAT rule for the ports does not take the connections, and other traffic is unaffected.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use crate::{
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// Longest wait for the first snapshot: loading the programs is the slow part.
 const READY: Duration = Duration::from_secs(30);
-/// Of a TCP service that leads to the same pods.
+/// Port of a TCP service that leads to the same pods.
 const SERVICE_PORT: u16 = 5432;
 const REWRITE: &[&str] = &["--steer", "rewrite"];
 const AUTO: &[&str] = &["--steer", "auto"];
@@ -59,7 +59,7 @@ fn start(net: &Net, name: &str, admin_port: u16, steering: &[&str]) -> Process {
     process
 }
 
-/// What a CNI does for a pod's `hostPort` 80: connections for the node's port 80 go to pod-c.
+/// Adds the rule of a CNI for a pod's `hostPort` 80: connections to the node's port 80 go to pod-c.
 fn host_port(net: &Net) {
     let pod = &net.topology.pods[2];
     let chain = "chain prerouting {\n  type nat hook prerouting priority dstnat;\n";
@@ -75,7 +75,7 @@ fn ask(net: &Net, family: Family) -> Answer {
     net.ask(&net.topology.client, http(family), &Ask::get("web.test", "/")).0
 }
 
-/// Whether the proxy answers a client, and knows the client and the port that the client knows.
+/// Checks that the proxy answers a client, and knows the client's address and the port it connected to.
 #[track_caller]
 fn served(net: &Net, family: Family) {
     let answer = ask(net, family);
@@ -90,7 +90,7 @@ fn served(net: &Net, family: Family) {
     assert_eq!(seen["headers"]["x-forwarded-for"], client.as_str(), "{family:?}");
 }
 
-/// Whether the rule takes the connections of clients.
+/// Checks that the rule takes the connections of clients.
 #[track_caller]
 fn taken(net: &Net) {
     for family in FAMILIES {
@@ -126,7 +126,7 @@ fn a_rule_that_takes_connections_takes_no_rewritten_ones() {
         let service = SocketAddr::from((node_addr(family), SERVICE_PORT));
         let (answer, _) = net.ask(&net.topology.client, service, &Ask::get("web.test", "/"));
         assert!(matches!(answer.pod(), Some("pod-a" | "pod-b")), "a TCP service by {family:?}");
-        // The rule is for what comes in.
+        // The rule applies to incoming packets only.
         assert_eq!(net.ask(&net.topology.node, http(family), &Ask::get("web.test", "/")).0.status, 200);
     }
     let after = net.settled();
@@ -136,7 +136,7 @@ fn a_rule_that_takes_connections_takes_no_rewritten_ones() {
     assert_eq!(grown(Total::Undecided), 0, "what XDP notes is found: {:?}", after.totals);
     let web = (before.hosts["web.test"], after.hosts["web.test"]);
     assert_eq!(web.1.l7.requests.success - web.0.l7.requests.success, 8);
-    // But for what comes before a request is read.
+    // Except for the packets before a request is read.
     assert!(web.1.net.rx_bytes - web.0.net.rx_bytes >= 5_000_000, "packets count for their host: {web:?}");
     assert!(web.1.net.tx_bytes - web.0.net.tx_bytes >= 6_000_000, "and so do those that are sent: {web:?}");
 
@@ -165,7 +165,7 @@ fn the_other_port_is_open_to_nobody() {
     let after = net.settled();
     assert!(after.total(Total::RewrittenPort).packets >= before.total(Total::RewrittenPort).packets + 2);
     assert_eq!(after.total(Total::Accepted), before.total(Total::Accepted));
-    // Pods and the node itself come as ever, for no interface of theirs has programs.
+    // Pods and the node itself are served as before, because their interfaces have no programs.
     for family in FAMILIES {
         served(&net, family);
         for from in [&net.topology.node, &net.topology.pods[0].namespace] {

@@ -1,5 +1,5 @@
-//! What the proxy must not get, what must come through whole, and that every packet is counted once. Who is answered in
-//! which mode, and who counts it, is in `combinations.rs`.
+//! Packets that the proxy must not get, packets that must come through whole, and that every packet is counted once.
+//! `combinations.rs` covers the modes.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! TCP services on real links: their connections are steered as those of HTTP are, and ports come and go by themselves.
+//! TCP services on real links: their connections are steered like HTTP, and ports come and go independently.
 
 use std::{
     io::{Read as _, Write as _},
@@ -24,10 +24,10 @@ const READY: Duration = Duration::from_secs(30);
 /// Port of the pods that speak no HTTP.
 const POD_PORT: u16 = 9000;
 
-/// A pod that sends back what it has got, at the end of it.
+/// A pod that sends back all received bytes at the end of the stream.
 fn mirror(namespace: &Namespace) {
     let listener = namespace.run(|| Ok(TcpListener::bind(("0.0.0.0", POD_PORT))?)).expect("a pod listens");
-    // It lives as long as the test's process: nothing of it is on the machine afterwards.
+    // The thread lives as long as the test's process and leaves nothing behind on the machine.
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             thread::spawn(move || {
@@ -38,7 +38,7 @@ fn mirror(namespace: &Namespace) {
     });
 }
 
-/// The Service `db` on pod-a, and the ConfigMap with these rows.
+/// Writes the Service `db` on pod-a, and the ConfigMap with these rows.
 fn manifests(net: &Net, rows: &[(u16, &str)]) {
     let rows: String = rows.iter().map(|(port, row)| format!("  \"{port}\": {row:?}\n")).collect();
     net.write(
@@ -58,7 +58,7 @@ fn serving(name: &str, rows: &[(u16, &str)]) -> Option<(Net, Process)> {
     serving_over(name, None, rows)
 }
 
-/// The same by another path of packets, if one is given.
+/// The same on another data path, if one is given.
 fn serving_over(name: &str, path: Option<DataPath>, rows: &[(u16, &str)]) -> Option<(Net, Process)> {
     let net = Net::build(name)?;
     net.write("web.yaml", &net.site("web", &[0, 1]));
@@ -84,7 +84,7 @@ fn connect(from: &Namespace, to: SocketAddr) -> anyhow::Result<TcpStream> {
     })
 }
 
-/// What comes back at the end.
+/// Ends the stream and returns the bytes that come back.
 fn finish(mut stream: TcpStream) -> anyhow::Result<String> {
     stream.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
@@ -147,7 +147,7 @@ fn ports_come_and_go_without_disturbing_others() {
     manifests(&net, &[(5433, "default/db:5432")]);
     until("the old port is gone", || connect(client, node(5432)).is_err().then_some(())).expect("a port is removed");
     assert!(answers(5433));
-    // Ports that are the process' own are told of, and stay what they are.
+    // Ports of the process itself are reported, and keep their use.
     manifests(
         &net,
         &[(80, "default/db:5432"), (443, "default/db:5432"), (9110, "default/db:5432"), (5433, "default/db:5432")],
@@ -189,7 +189,7 @@ fn where_nothing_steers_ports_are_bound() {
         let line = format!("xdp_ingress_tcp_ports{{state=\"open\"}} {count}");
         String::from_utf8_lossy(&metrics.text).lines().any(|known| known == line).then_some(())
     };
-    // The main thread, which has no privileges any more but what it needs, opens it after the workers have begun.
+    // The main thread opens the port after it has dropped the privileges that it does not need.
     until("the port is open", || are_open(1)).unwrap_or_else(|_| panic!("{}", proxy.log_tail(20)));
     for (family, address, version) in
         [(Family::V4, IpAddr::from(CLIENT_V4), "TCP4"), (Family::V6, CLIENT_V6.into(), "TCP6")]

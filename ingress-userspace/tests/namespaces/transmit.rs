@@ -1,4 +1,4 @@
-//! What the node sends is counted: as much as arrives at the other end of its link, under load and through updates.
+//! Counters of sent packets: as much as arrives at the other end of the link, under load and through updates.
 
 use std::fs;
 
@@ -22,10 +22,10 @@ use crate::{
 const BODY: u64 = 200_000;
 const UPDATES: usize = 3;
 
-/// Counts what arrives at the router from the node: the program for received packets, which knows no port there and so
-/// counts every packet of TCP or UDP as `other_port`.
+/// Counts packets that arrive at the router from the node, by the program for received packets. The program knows no
+/// port there and so counts every packet of TCP or UDP as `other_port`.
 ///
-/// XDP at the receiving end also keeps a veth from taking large packets as they are, so that the sending side cuts them
+/// XDP at the receiving end also keeps a veth from passing large packets on whole. The sending side therefore cuts them
 /// (`veth_fix_features` in the kernel), as it does for a NIC without segmentation of its own.
 fn witness(net: &Net) -> Datapath {
     let options = Options {
@@ -39,8 +39,8 @@ fn witness(net: &Net) -> Datapath {
     net.topology.router.run(|| Ok(Datapath::open(&options)?)).expect("the router counts")
 }
 
-/// Waits until everybody has counted the same, packets and bytes: the hosts, the interfaces and the totals of the node,
-/// and the other end of the link. The last packets of connections that end are late; what they have counted then.
+/// Waits until all counters agree, packets and bytes: the hosts, the interfaces and the totals of the node, and the
+/// other end of the link. The last packets of closing connections are late. Returns the final counts.
 fn all_agree(net: &Net, witness: &Datapath) -> (Counts, Traffic) {
     let mut last = None;
     let agreed = until("all who count to agree", || {
@@ -61,8 +61,8 @@ fn all_agree(net: &Net, witness: &Datapath) -> (Counts, Traffic) {
 #[test]
 fn what_is_sent_is_what_arrives_under_load_and_through_updates() {
     let Some(net) = Net::build("transmit") else { return };
-    // Windows so small that all that can be under way has room in the queue of a veth (256 packets): what is lost on
-    // the link was sent, and does not arrive.
+    // The windows are so small that all packets in flight fit into the queue of a veth (256 packets). Lost packets
+    // would be counted as sent without arriving.
     net.topology.client.sysctl("ipv4/tcp_rmem", "4096 32768 65536").expect("a small window");
     net.write("web.yaml", &net.site("web", &[0, 1]));
     let witness = witness(&net);
@@ -95,7 +95,7 @@ fn what_is_sent_is_what_arrives_under_load_and_through_updates() {
     let web = counts.hosts["web.test"];
     assert_eq!(web.l7.bytes_out, answered * BODY);
     assert!(web.net.tx_bytes >= web.l7.bytes_out, "every response is on its host's account: {web:?}");
-    // Segments, and not the large packets that they are cut from: none is longer than the link takes.
+    // These are segments, not the large packets that they are cut from: none is longer than the link takes.
     assert!(sent.bytes <= sent.packets * 1514, "{sent:?}");
     println!("{UPDATES} updates: {} packets, {} bytes sent and arrived", sent.packets, sent.bytes);
 }
@@ -104,7 +104,7 @@ fn what_is_sent_is_what_arrives_under_load_and_through_updates() {
 fn interfaces_are_shown_with_what_went_by_them() {
     let Some((net, _proxy)) = Net::serving("interfaces") else { return };
     net.ask(&net.topology.client, http(Family::V4), &Ask::get("web.test", "/"));
-    // A connection may still be ending, so both are read until they are of one time.
+    // A connection may still be closing, so both are read until they are of one time.
     let agree = until("metrics to show what the maps hold", || {
         let (counts, metrics) = (net.settled(), net.admin("/metrics").ok()?);
         let metrics = String::from_utf8(metrics.text).ok()?;

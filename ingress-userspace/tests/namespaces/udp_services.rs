@@ -1,5 +1,5 @@
-//! UDP services on real links: XDP counts their datagrams and leaves them alone, answers leave from the address that was
-//! asked, and two processes of a node share the ports.
+//! UDP services on real links: XDP counts their datagrams and leaves them alone, answers leave from the requested
+//! address, and two processes of a node share the ports.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -23,10 +23,10 @@ const SECOND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 77);
 /// Headers of a datagram on the wire: Ethernet, IP, UDP.
 const HEADERS: [(Family, u64); 2] = [(Family::V4, 14 + 20 + 8), (Family::V6, 14 + 40 + 8)];
 
-/// A pod that answers each datagram with its name and what it said.
+/// A pod that answers each datagram with its name and the datagram.
 pub(crate) fn echo(namespace: &Namespace, name: &'static str) {
     let socket = namespace.run(|| Ok(UdpSocket::bind(("0.0.0.0", POD_PORT))?)).expect("a pod listens");
-    // It lives as long as the test's process: nothing of it is on the machine afterwards.
+    // The thread lives as long as the test's process and leaves nothing behind on the machine.
     thread::spawn(move || {
         let mut buffer = [0; 2048];
         while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
@@ -35,7 +35,7 @@ pub(crate) fn echo(namespace: &Namespace, name: &'static str) {
     });
 }
 
-/// Services on port 53, on all pods, and on port 54 if there are to be two.
+/// Writes services on these ports that lead to all pods.
 pub(crate) fn manifests(net: &Net, ports: &[u16]) {
     let rows: String = ports.iter().map(|port| format!("  \"{port}\": \"default/dns:53\"\n")).collect();
     let pods: String = net.topology.pods.iter().map(|pod| format!("{{addresses: [{}]}}, ", pod.v4)).collect();
@@ -50,7 +50,7 @@ pub(crate) fn manifests(net: &Net, ports: &[u16]) {
     );
 }
 
-/// A proxy that is ready and has port 53.
+/// Starts a proxy that is ready and has port 53.
 fn serving(name: &str) -> Option<(Net, Process)> {
     let net = Net::build(name)?;
     net.topology.node.ip(&format!("addr add {SECOND}/24 dev {NODE_NIC}")).expect("another address");
@@ -70,7 +70,7 @@ fn start(net: &Net, name: &str, admin_port: u16) -> Process {
     process
 }
 
-/// A socket that hears the node's `address` alone.
+/// A socket connected to the node's `address`, which receives no answer from another one.
 fn client(net: &Net, address: IpAddr, port: u16) -> UdpSocket {
     let open = || -> anyhow::Result<UdpSocket> {
         let socket = UdpSocket::bind((if address.is_ipv4() { "0.0.0.0" } else { "::" }, 0))?;
@@ -81,7 +81,7 @@ fn client(net: &Net, address: IpAddr, port: u16) -> UdpSocket {
     net.topology.client.run(open).expect("a client")
 }
 
-/// Which pod answers.
+/// Returns the name of the pod that answers.
 pub(crate) fn ask(socket: &UdpSocket, text: &str) -> Option<String> {
     socket.send(text.as_bytes()).ok()?;
     let mut buffer = [0; 2048];
@@ -93,7 +93,7 @@ pub(crate) fn ask(socket: &UdpSocket, text: &str) -> Option<String> {
 #[test]
 fn datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked() {
     let Some((net, _proxy)) = serving("udp") else { return };
-    // The kernel programs learn of ports and addresses by themselves; until then nothing is counted as accepted.
+    // The kernel programs learn ports and addresses asynchronously; until then nothing is counted as accepted.
     for address in [node_addr(Family::V4), node_addr(Family::V6), SECOND.into()] {
         let socket = client(&net, address, 53);
         let is_counted = || {
@@ -114,7 +114,7 @@ fn datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked() 
             let socket = client(&net, address, 53);
             for n in 0..100_u64 {
                 let text = "x".repeat(usize::try_from(20 + n).expect("small"));
-                // It would not hear an answer from any other address.
+                // The connected socket would not receive an answer from any other address.
                 assert!(ask(&socket, &text).is_some_and(|pod| pod.starts_with("pod-")), "{address} {n}");
                 packets += 1;
                 bytes += headers + 20 + n;
@@ -127,7 +127,7 @@ fn datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked() 
     assert_eq!(after.received(), is, "each for exactly one host");
     assert_eq!(after.total(Total::Decided), before.total(Total::Decided), "none is steered");
 
-    // Another port: not counted as ours, and refused by the stack as ever.
+    // Another port: not counted as accepted, and refused by the stack as before.
     let closed = client(&net, node_addr(Family::V4), 54);
     assert_eq!(ask(&closed, "x"), None);
     let later = net.settled();
@@ -141,7 +141,7 @@ fn datagrams_are_counted_exactly_and_answered_from_the_address_that_was_asked() 
 fn an_update_leaves_each_client_its_pod() {
     let Some((net, mut first)) = serving("udp-update") else { return };
     let clients: Vec<_> = (0..30).map(|_| client(&net, node_addr(Family::V4), 53)).collect();
-    // A datagram may be lost when sockets close, and is sent again, as whoever speaks UDP must.
+    // A datagram may be lost when sockets close, and is sent again, as any UDP client must do.
     let pods = |text: &str| -> Vec<String> {
         let pod = |socket| (0..3).find_map(|_| ask(socket, text)).expect("an answer");
         clients.iter().map(pod).collect()

@@ -1,8 +1,8 @@
-//! One authority: the host by which a request is routed is the one that the pod is told, whatever the client writes.
+//! One authority: the host used for routing is the one that the pod receives, regardless of the client's spelling.
 //!
-//! Each host pattern has a pod of its own, which answers with its name and the `Host` that it got. Requests are made up
-//! of names and of what tempts parsers to differ, in HTTP/1 and HTTP/2. `XDP_INGRESS_AUTHORITIES=1000000` makes a
-//! million of them.
+//! Each host pattern has a pod of its own, which answers with its name and the `Host` it received. Requests are
+//! generated from names and from strings that parsers tend to read differently, in HTTP/1 and HTTP/2.
+//! `XDP_INGRESS_AUTHORITIES=1000000` generates a million of them.
 
 use std::{env, thread};
 
@@ -21,7 +21,7 @@ const THREADS: u64 = 2;
 
 const PATTERNS: &[&str] = &["a.test", "b.test", "a.test.b.test", "*.w.test", ""];
 
-/// What requests are made of.
+/// Parts of requests.
 const NAMES: &[&str] = &[
     "a.test",
     "b.test",
@@ -54,7 +54,7 @@ fn authority(rng: &mut Rng) -> String {
         }
         _ => {}
     }
-    // Mostly sound, or little would be forwarded.
+    // Mostly valid, or little would be forwarded.
     if rng.u8(..10) < 6 {
         return name;
     }
@@ -86,7 +86,7 @@ impl Asked {
         Self { target, hosts }
     }
 
-    /// As HTTP/1 has it, perhaps with other fields that name hosts.
+    /// Writes it as HTTP/1, sometimes with other fields that name hosts.
     fn http1(&self, rng: &mut Rng) -> Vec<u8> {
         let version = if rng.u8(..20) == 0 { "1.0" } else { "1.1" };
         let mut text = format!("GET {} HTTP/{version}\r\n", self.target);
@@ -105,8 +105,8 @@ impl Asked {
         (text + "\r\n").into_bytes()
     }
 
-    /// As HTTP/2 has it: the authority of the target is the pseudo field's. Without control characters, for which h2
-    /// ends the connection with all its requests (the frame cases have them).
+    /// Writes it as HTTP/2: the authority of the target becomes the pseudo-header field. There are no control
+    /// characters, for which h2 ends the connection with all its requests (the frame cases have them).
     fn http2(&self, stream: u32, rng: &mut Rng) -> Vec<u8> {
         let sound = |text: &String| text.replace(|c: char| c.is_ascii_control() && c != '\t', "");
         let target = self.target.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
@@ -124,7 +124,7 @@ impl Asked {
     }
 }
 
-/// The pattern whose pod is to get a request for `host`, found as simply as can be.
+/// Returns the pattern that a request for `host` must be routed to, computed as simply as possible.
 fn pattern(host: &str) -> &'static str {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -137,7 +137,7 @@ fn pattern(host: &str) -> &'static str {
     exact.or_else(|| PATTERNS.iter().find(|pattern| wild(pattern))).unwrap_or(&"")
 }
 
-/// What a pod says: its pattern, and the host that it got.
+/// Checks a pod's answer: its pattern, and the host that it received.
 fn check(text: &str, request: &[u8]) {
     let shown = request.escape_ascii();
     let (own, host) = text.split_once(' ').expect("a pattern and a host");
@@ -145,7 +145,7 @@ fn check(text: &str, request: &[u8]) {
     let name = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map_or(host, |(name, _)| name);
     assert!(!name.is_empty() && !name.ends_with('.') && name == name.to_ascii_lowercase(), "{host}: {shown}");
     let sent = String::from_utf8_lossy(request).to_ascii_lowercase();
-    // Nobody needs to name a host in HTTP/1.0.
+    // HTTP/1.0 does not require a host.
     let names_none = sent.starts_with("get /") && sent.contains(" http/1.0\r\n") && !sent.contains("\r\nhost:");
     assert!(if names_none { host == "_" } else { sent.contains(name) }, "{host} was never sent: {shown}");
 }
@@ -165,7 +165,7 @@ impl Bench {
         Self { proxy: Proxy::start(&table), _pods: pods }
     }
 
-    /// How many of `count` requests were forwarded.
+    /// Returns how many of `count` requests were forwarded.
     fn http1(&self, seed: u64, count: usize) -> usize {
         let mut rng = Rng::with_seed(seed);
         let (mut client, mut forwarded) = (self.proxy.client(), 0);
@@ -190,7 +190,7 @@ impl Bench {
     }
 
     fn http2(&self, seed: u64, count: usize) -> usize {
-        /// At one time, and on one connection.
+        /// Concurrent requests on one connection.
         const BATCH: usize = 20;
         let mut rng = Rng::with_seed(seed);
         let mut forwarded = 0;
@@ -247,7 +247,7 @@ fn the_authority_that_is_routed_is_the_one_that_is_forwarded() {
         threads.into_iter().map(|thread| thread.join().expect("no difference")).collect()
     });
     println!("of {each} each, forwarded over HTTP/1 and HTTP/2: {forwarded:?}");
-    // Neither nothing nor everything is forwarded.
+    // Some requests are forwarded, and some are not.
     for share in forwarded.iter().flat_map(|(http1, http2)| [http1, http2]) {
         assert!((each / 4..each).contains(share), "{forwarded:?}");
     }

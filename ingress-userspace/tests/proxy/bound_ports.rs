@@ -1,4 +1,4 @@
-//! TCP services where nothing steers: their ports are bound, and come and go with their rows.
+//! TCP services without kernel steering: their ports are bound, and come and go with their rows.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -34,7 +34,7 @@ fn table(ports: &[u16], pod: &Origin, introduction: Option<ProxyVersion>) -> Tab
     table
 }
 
-/// A proxy with two workers, whose main thread does nothing but keep ports open.
+/// A proxy with two workers and a main thread that only keeps ports open.
 struct Service {
     shared: Arc<Shared>,
     end: Option<oneshot::Sender<()>>,
@@ -87,7 +87,7 @@ impl Drop for Service {
     }
 }
 
-/// Sends back what it gets, at once.
+/// Sends all bytes back at once.
 fn echo() -> Origin {
     Origin::start(|peer| {
         while peer.more() {
@@ -107,7 +107,7 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What comes back for `hello`, and the port that it was sent from.
+/// Sends `hello` and returns the answer, and the port that it was sent from.
 fn ask(to: SocketAddr) -> io::Result<(u16, Vec<u8>)> {
     let (mut stream, mut answer) = (connect(to)?, Vec::new());
     stream.write_all(b"hello")?;
@@ -126,7 +126,7 @@ fn ports_open_and_close_as_rows_come_and_go() {
     let service = Service::start();
     service.publish(&table(&[port], &pod, Some(ProxyVersion::V1)));
     service.wait_ports(1, 0);
-    // Of one of the workers or the other.
+    // Either worker may accept.
     for _ in 0..8 {
         let (from, answer) = ask(local(port)).expect("an answer");
         let expect = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from} {port}\r\nhello");
@@ -158,7 +158,7 @@ fn pods_are_told_of_clients_in_the_family_that_these_came_by() {
 #[test]
 fn a_port_that_another_has_is_opened_when_it_is_free() {
     let (pod, ports) = (echo(), [free_port(), free_port()]);
-    // One that would share it, and has it on one address alone.
+    // A socket that would share the port, and has it on one address alone.
     let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     other.set_reuse_port(true).expect("shared");
     other.bind(&local(ports[0]).into()).expect("bound");
@@ -168,7 +168,7 @@ fn a_port_that_another_has_is_opened_when_it_is_free() {
     service.wait_ports(1, 1);
     assert!(answers(ports[1]), "one that cannot be had costs no other");
     drop(other);
-    // Tried again with each snapshot.
+    // Each snapshot triggers another attempt.
     service.publish(&table(&ports, &pod, None));
     service.wait_ports(2, 0);
     assert!(ports.into_iter().all(answers));
@@ -188,7 +188,7 @@ fn a_port_that_closes_can_be_opened_again_at_once() {
         service.wait_ports(0, 0);
         assert!(connect(local(port)).is_err());
     }
-    // A row that is gone so shortly that it may not be missed.
+    // A row that is gone so briefly that it may not be missed.
     service.publish(&with);
     for _ in 0..100 {
         service.publish(&without);

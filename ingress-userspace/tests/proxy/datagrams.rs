@@ -40,7 +40,7 @@ const WORKERS: usize = 2;
 
 // === pods ===
 
-/// Answers each datagram with its name, the port that it came from, and what it says: `pod 4711 text`.
+/// Answers each datagram with its name, the sender's port, and the text: `pod 4711 text`.
 struct Pod {
     address: SocketAddr,
     ends: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ impl Pod {
         Self::start_with(name, 1, Duration::ZERO)
     }
 
-    /// One that gives several answers, each after a pause.
+    /// Starts a pod that gives several answers, each after a pause.
     fn start_with(name: &'static str, answers: usize, pause: Duration) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a time-out");
@@ -99,7 +99,7 @@ fn table(rows: &[Row<'_>], settings: &str) -> RouteTable {
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{port}, namespace: default}}\n\
              spec: {{ports: [{{name: dns, port: 53, protocol: UDP}}]}}\n"
         );
-        // Pods of one machine differ by their port, which a slice has but one of.
+        // Pods of one machine differ by their port, and a slice has only one port.
         for endpoint in *endpoints {
             text += &format!(
                 "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: s{port}-{}\n  namespace: default\n  \
@@ -178,7 +178,7 @@ impl Service {
         self.shared.publish(snapshot);
     }
 
-    /// Waits until so many ports, and all that there should be, are open.
+    /// Waits until so many ports are open, and none is missing.
     fn wait_open(&self, count: usize) {
         wait_until("the ports are open", || self.ports() == PortStatsView { open: count, closed: 0 });
     }
@@ -211,7 +211,7 @@ impl Drop for Service {
 
 // === clients ===
 
-/// A socket that takes answers of the address it asks alone.
+/// A socket that accepts answers only from the address it is connected to.
 struct Client(UdpSocket);
 
 impl Client {
@@ -238,7 +238,7 @@ impl Client {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
-    /// Which pod answers, and from which port it was asked.
+    /// Returns the pod that answers, and the port it was contacted from.
     fn ask(&self, text: &str) -> (String, u16) {
         self.send(text);
         let answer = self.receive();
@@ -248,7 +248,7 @@ impl Client {
         (pod.expect("a name").to_owned(), port.and_then(|port| port.parse().ok()).expect("a port"))
     }
 
-    /// Whether an answer comes while nothing is expected but that none does.
+    /// Returns whether an answer arrives within a time in which none is expected.
     fn hears(&self, while_: Duration) -> bool {
         self.0.set_read_timeout(Some(while_)).expect("a time-out");
         let heard = self.0.recv(&mut [0; 16]).is_ok();
@@ -271,13 +271,13 @@ fn an_answer_comes_from_the_address_that_was_asked() {
         (Ipv6Addr::LOCALHOST, port).into(),
     ];
     for address in addresses {
-        // The client's socket drops what comes from any other address.
+        // The client's socket drops datagrams from any other address.
         let client = Client::to(address);
         for text in ["", "x", "two words", &"long".repeat(2_000), &"x".repeat(60_000)] {
             assert_eq!(client.ask(text).0, "a", "{address}");
         }
     }
-    // Counted once sent, when the client may have the answer already.
+    // Datagrams are counted after sending, when the client may have the answer already.
     wait_until("all are counted", || (service.stats().to_pods, service.stats().to_clients) == (20, 20));
     assert_eq!(service.stats().dropped, [0; 4]);
 }
@@ -316,7 +316,7 @@ fn a_session_that_has_had_its_answers_ends_soon() {
     let service = Service::start(&[(port, &[pod.address])], "");
     let client = Client::of(port);
     client.send("x");
-    // More than the one that is expected, as nothing says that they are not meant.
+    // More than the expected answer, as nothing says that the others are unwanted.
     (0..3).for_each(|_| drop(client.receive()));
     wait_until("it is forgotten, long before its time-out", || service.stats().sessions == 0);
 }
@@ -328,7 +328,7 @@ fn sessions_follow_their_endpoints_alone() {
     let service = Service::start(&[(port, &all)], UNLIMITED);
     let clients: Vec<_> = (0..40).map(|_| Client::of(port)).collect();
     let before: Vec<_> = clients.iter().map(|client| client.ask("x")).collect();
-    // A configuration that is another in all that does not concern the endpoints.
+    // The configuration changes in everything except the endpoints.
     service.publish(&[(port, &all)], &format!("{UNLIMITED}, keep-alive: \"20\", proxy-stream-timeout: 5m"));
     assert_eq!(clients.iter().map(|client| client.ask("y")).collect::<Vec<_>>(), before);
     let third = Pod::start("c");
@@ -353,7 +353,7 @@ fn sessions_follow_their_endpoints_alone() {
 fn ten_thousand_datagrams_are_each_answered_once() {
     const CLIENTS: usize = 10;
     const EACH: usize = 1_000;
-    /// Under way at one time for each client, so that no queue overflows.
+    /// Datagrams in flight for each client, so that no queue overflows.
     const WINDOW: usize = 8;
     let (pods, port) = ([Pod::start("a"), Pod::start("b")], free_port());
     let service = Service::start(&[(port, &pods.each_ref().map(|pod| pod.address))], "");
@@ -396,7 +396,7 @@ fn no_more_sessions_are_open_than_there_may_be() {
     wait_until("a session ends", || service.stats().sessions < 3);
     assert_eq!(clients[3].ask("z").0, "a");
     service.publish(&[(port, &[pod.address])], &format!("{UNLIMITED}, max-udp-sessions: \"100\""));
-    // All open at one time: the next client may get the port of one that is gone, and then has its session.
+    // All are open at one time: a new client could reuse a closed one's port, and with it the session.
     let more: Vec<_> = (0..20).map(|_| Client::of(port)).collect();
     let sessions: HashSet<u16> = more.iter().map(|client| client.ask("w").1).collect();
     assert_eq!(sessions.len(), 20);
@@ -407,14 +407,14 @@ fn an_endpoint_where_nobody_listens_is_passed_over() {
     let (pod, port) = (Pod::start("a"), free_port());
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let service = Service::start(&[(port, &[pod.address, nobody])], UNLIMITED);
-    // Open at one time, as a port that is free again would have its former client's session.
+    // All are open at one time, because a freed port would have its former client's session.
     let clients: Vec<_> = (0..20).map(|_| Client::of(port)).collect();
     for client in &clients {
         let tries = (0..10).find(|_| {
             client.send("x");
             client.hears(Duration::from_millis(300))
         });
-        // What was lost with the endpoint, the client sends again, as it must anyway.
+        // A datagram lost with the endpoint is sent again by the client, as it must be anyway.
         assert!(tries.is_some_and(|tries| tries <= 3), "{tries:?}");
     }
     assert_eq!(service.stats().sessions, 20, "each has one, to the pod that is there");
@@ -431,7 +431,7 @@ fn ports_open_and_close_with_the_configuration() {
     Client::of(ports[0]).ask("x");
     service.publish(&[row(1), row(2)], UNLIMITED);
     wait_until("the first is closed", || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, ports[0])).is_ok());
-    // Not by the count of open ports, which is what it was before.
+    // The count of open ports would not do: it is the same as before.
     wait_until("the third is open", || {
         let client = Client::of(ports[2]);
         client.send("x");
@@ -449,7 +449,7 @@ fn a_port_that_another_has_is_opened_when_it_is_free() {
     let (pod, ports) = (Pod::start("a"), [free_port(), free_port()]);
     let row = |n: usize| (ports[n], std::slice::from_ref(&pod.address));
     let service = Service::start(&[], "");
-    // Also one that would share it.
+    // Even a socket that would share it.
     let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).expect("a socket");
     other.set_reuse_port(true).expect("shared");
     other.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0])).into()).expect("bound");

@@ -158,7 +158,7 @@ fn a_handshake_during_a_drain_still_becomes_a_websocket() {
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 
-/// Reads frames of HTTP/2 until one of type `kind`; its payload.
+/// Reads HTTP/2 frames until one of type `kind`. Returns its payload.
 async fn frame(stream: &mut (impl AsyncRead + Unpin), kind: u8) -> Vec<u8> {
     loop {
         let mut head = [0; 9];
@@ -181,7 +181,8 @@ async fn http2_clients_are_told_twice() {
     stream.write_all(request).await.expect("sent");
     frame(&mut stream, 1).await;
     let drained = drain(&mut proxy, DEADLINE);
-    // First without a limit, so that requests on their way are still served; after a round trip with the last one.
+    // The first GOAWAY has no limit, so that requests on their way are still served; the one after a round trip has the
+    // last.
     assert_eq!(frame(&mut stream, GOAWAY).await[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     let ping = frame(&mut stream, PING).await;
     stream.write_all(&[&[0, 0, 8, PING, 1, 0, 0, 0, 0], &ping[..]].concat()).await.expect("sent");

@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-/// A port that is free, of TCP and UDP and both families, and this process's until it ends, as far as tests go. No
-/// socket gets it that does not name it (`net.ipv4.ip_local_port_range`).
+/// Returns a port that is free for TCP and UDP and both families, and reserved for this process among tests until it
+/// ends. Sockets get it only by number (`net.ipv4.ip_local_port_range`).
 pub(crate) fn free_port() -> u16 {
     const FIRST: u16 = 10_240;
     const COUNT: u16 = 20_000;
@@ -17,8 +17,8 @@ pub(crate) fn free_port() -> u16 {
     (0..COUNT).map(|n| FIRST + (begin + n) % COUNT).find(|port| claim(*port)).expect("a free port")
 }
 
-/// Whether the port is this process's from now on. A socket of it would be in the way of whoever is to bind it; so what
-/// is taken is its name as a Unix socket, which is one process's and free again when that ends.
+/// Tries to reserve the port for this process. A socket on the port would block the test's own bind. The reservation is
+/// therefore a Unix socket of the port's name, which belongs to one process and is free again when that ends.
 fn claim(port: u16) -> bool {
     let name = SocketAddr::from_abstract_name(format!("xdp-ingress-test-port-{port}")).expect("a valid name");
     let Ok(claim) = UnixListener::bind_addr(&name) else { return false };

@@ -1,6 +1,5 @@
-//! gRPC from end to end: the cases of its interoperability tests, whose names these have, at the level of its
-//! messages. Clients with TLS and without, a pod that speaks HTTP/2 in the clear. `grpc_interop` has the same by a
-//! library of gRPC.
+//! gRPC from end to end: the cases of its interoperability tests, under their names, at the level of messages. Clients
+//! with TLS and without, a pod that speaks HTTP/2 in the clear. `grpc_interop` has the same with a gRPC library.
 
 use std::{
     net::SocketAddr,
@@ -22,12 +21,12 @@ use crate::{
 
 static INITIAL: HeaderName = HeaderName::from_static("x-grpc-test-echo-initial");
 static TRAILING: HeaderName = HeaderName::from_static("x-grpc-test-echo-trailing-bin");
-/// `\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n`, as it is sent.
+/// `\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n`, in its encoded form.
 const SPECIAL: &str = "%09%0Atest with whitespace%0D%0Aand Unicode BMP %E2%98%BA and non-BMP %F0%9F%98%88%09%0A";
 
 // === messages ===
 
-/// One message of so many bytes.
+/// One message of `length` bytes.
 fn message(length: usize) -> Bytes {
     let mut message = BytesMut::from(&[0_u8][..]);
     message.extend_from_slice(&u32::try_from(length).expect("short").to_be_bytes());
@@ -46,7 +45,7 @@ impl Messages {
         Self { stream, buffer: BytesMut::new() }
     }
 
-    /// The length of the next message; `None` at the end.
+    /// Returns the length of the next message; `None` at the end.
     async fn next(&mut self) -> Result<Option<usize>, h2::Error> {
         loop {
             if let Some(length) = self.buffer.get(1..5).map(|mut length| length.get_u32() as usize)
@@ -74,7 +73,7 @@ impl Messages {
 #[derive(Default)]
 struct Calls {
     begun: usize,
-    /// Those that broke off, and why.
+    /// Calls that broke off, with their reasons.
     broken: Vec<(String, Option<Reason>)>,
 }
 
@@ -177,7 +176,7 @@ async fn answer(parts: Parts, mut messages: Messages, mut respond: SendResponse<
             messages.next().await?;
             Err(std::future::poll_fn(|cx| respond.poll_reset(cx)).await?.into())
         }
-        // Nothing but a head, which then has what else trailers have.
+        // The response has only a head, which then carries the trailers' fields.
         _ => {
             response.headers_mut().extend(trailers("12", ""));
             respond.send_response(response, true).map(drop)
@@ -187,7 +186,7 @@ async fn answer(parts: Parts, mut messages: Messages, mut respond: SendResponse<
 
 // === client ===
 
-/// A call under way.
+/// A call in progress.
 struct Call {
     sender: SendStream<Bytes>,
     response: Option<h2::client::ResponseFuture>,
@@ -215,7 +214,7 @@ impl Client {
         Call { sender, response: Some(response) }
     }
 
-    /// Sends `lengths`, reads all, and returns what came: fields, lengths and trailers.
+    /// Sends `lengths`, reads all, and returns the fields, lengths and trailers received.
     async fn whole(
         &mut self,
         method: &str,
@@ -314,7 +313,7 @@ async fn metadata_and_status(client: &mut Client) {
 }
 
 async fn cancellations(client: &mut Client, pod: &Pod) {
-    // Waits until `method` has broken off, or if there is none until another call has begun.
+    // Waits until `method` has broken off, or without one until another call has begun.
     let wait_for = async |method: Option<&str>| {
         let begun = pod.calls.lock().expect("unpoisoned").begun;
         let entry = method.map(|method| (format!("/grpc.testing.TestService/{method}"), Some(Reason::CANCEL)));

@@ -35,7 +35,8 @@ struct Http2 {
 }
 
 impl Http2 {
-    /// `streams` at one time on a connection; `service` answers, and is told which connection it is, from 1.
+    /// Starts an endpoint with `streams` concurrent streams per connection. `service` answers; its first argument is
+    /// the number of the connection, from 1.
     fn start<F>(streams: u32, service: impl Fn(usize, Request<Incoming>) -> F + Clone + Send + 'static) -> Self
     where
         F: Future<Output = Option<Reply>> + Send + 'static,
@@ -60,7 +61,7 @@ impl Http2 {
         Self { address, opened, open }
     }
 
-    /// Answers with what it was asked.
+    /// Answers with the request.
     fn mirror(streams: u32) -> Self {
         Self::start(streams, |_, request| async move {
             let (parts, body) = request.into_parts();
@@ -232,7 +233,7 @@ fn clients_that_take_nothing_hold_up_no_other() {
         Some(reply(vec![b'x'; length]))
     });
     let proxy = origin.proxy(Settings::default());
-    // What they leave lying is more than sockets and windows hold.
+    // The unread rest is more than sockets and windows hold.
     let idle: Vec<_> = (0..8)
         .map(|_| {
             let mut client = proxy.client();
@@ -255,7 +256,7 @@ fn an_upload_that_waits_for_the_pods_window_ends_with_its_client() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let address = listener.local_addr().expect("address");
     let (tell, told) = mpsc::channel();
-    // Grants ten bytes and no more, answers before the end of the request, and goes on answering.
+    // Grants ten bytes and no more, answers before the end of the request, and keeps answering.
     thread::spawn(move || {
         let (stream, _) = listener.accept().expect("accepted");
         stream.set_nonblocking(true).expect("non-blocking");

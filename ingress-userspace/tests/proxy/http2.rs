@@ -1,4 +1,4 @@
-//! HTTP/2 from clients, by its frames: with and without TLS, beginnings that are none, and floods.
+//! HTTP/2 from clients, by its frames: with and without TLS, invalid prefaces, and floods.
 
 use std::{
     io::{Read, Write},
@@ -90,7 +90,7 @@ fn the_first_bytes_may_come_one_by_one() {
         let text = client.response().text().to_owned();
         assert!(text.starts_with(&format!("{} / http/1.1\r\n", method.to_lowercase())), "{method}: {text}");
     }
-    // An end amid them is an end.
+    // An end amid the preface ends the connection.
     let mut client = Raw::connect(&proxy);
     client.send(b"PRI * HT");
     client.0.shutdown(std::net::Shutdown::Write).expect("shut down");
@@ -126,7 +126,7 @@ async fn a_connection_that_does_not_begin_as_it_must_is_refused() {
         let mut answer = Vec::new();
         let ended = tokio::time::timeout(DEADLINE, client.read_to_end(&mut answer)).await;
         drop(ended.expect("the connection ends"));
-        // No more than our own settings and the farewell of TLS.
+        // The answer is at most the proxy's SETTINGS and TLS's close_notify.
         assert!(answer.len() < 100 && !answer.starts_with(b"HTTP"), "{}", answer.escape_ascii());
         wait_until("it is counted", || proxy.shared.stats().refused_framing == number);
     }
@@ -157,7 +157,7 @@ async fn a_slow_beginning_is_cut_off_in_time() {
 
 /// Frames sent at one time, to spare system calls.
 const BATCH: u32 = 100;
-/// In all.
+/// Frames sent in all.
 const FLOOD: u32 = 400_000;
 
 /// The pod takes its time, so that requests stay open.
@@ -220,7 +220,7 @@ fn floods_of_frames_that_belong_to_requests_end_the_connection() {
     assert!(Raw::begun(&proxy, &[]).ended_by(FLOOD / BATCH, continuation), "CONTINUATION");
     let long_continuation = |number: u32| match number {
         0 => frame(HEADERS, END_STREAM, 1, &fields(GET)),
-        // A literal field that is not indexed, of some length.
+        // A literal field without indexing, of some length.
         _ => frame(CONTINUATION, NONE, 1, &[&[0, 3, b'x', b'-', b'y', 100][..], &[b'z'; 100]].concat().repeat(100)),
     };
     assert!(Raw::begun(&proxy, &[]).ended_by(FLOOD / BATCH, long_continuation), "long CONTINUATION");
@@ -236,7 +236,7 @@ fn floods_of_frames_that_belong_to_requests_end_the_connection() {
 fn a_head_that_unpacks_to_megabytes_reaches_no_pod() {
     let (proxy, origin) = flooded();
     let mut client = Raw::begun(&proxy, &[]);
-    // A field of 4000 bytes that is indexed, as entry 62, and then named again and again.
+    // A field of 4000 bytes that is indexed, as entry 62, and then referenced again and again.
     let bomb = [&fields(GET), &[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'y'; 4000], &[0xbe; 12_000]].concat();
     client.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &bomb));
     let answer = std::iter::from_fn(|| client.next()).find(|frame| matches!(frame.kind, HEADERS | RST_STREAM | GOAWAY));
@@ -268,7 +268,7 @@ fn a_client_that_takes_what_it_asked_for_is_no_flood() {
             continue;
         }
         received += frame_read.payload.len();
-        // As eager clients do: both windows, for every 2 KiB.
+        // Eager clients do this: both windows, for every 2 KiB.
         for part in frame_read.payload.chunks(2048).filter(|part| !part.is_empty()) {
             let increment = u32::try_from(part.len()).expect("short").to_be_bytes();
             client

@@ -19,14 +19,14 @@ use crate::{
     ws,
 };
 
-/// Whose key signs for the certificate.
+/// Key that signs for the certificate.
 #[derive(Clone, Copy)]
 enum Key {
     Own,
     Stolen,
 }
 
-/// A pod with a certificate for a name that nobody asks for.
+/// A pod with a certificate for an unrelated name.
 fn config_of(key: Key) -> ServerConfig {
     let made = || rcgen::generate_simple_self_signed(vec!["pod.invalid".to_owned()]).expect("certificate");
     let (shown, other) = (made(), made());
@@ -45,7 +45,7 @@ fn config_of(key: Key) -> ServerConfig {
         .with_cert_resolver(Arc::new(resolver))
 }
 
-/// Answers every request, whose end is an empty line, with `response`; closes afterwards if that says so.
+/// Answers every request, which ends with an empty line, with `response`; closes afterwards if that says so.
 fn start(key: Key, response: &'static [u8]) -> TlsPod {
     TlsPod::serving(config_of(key), move |mut stream| async move {
         let (mut request, mut bytes) = (Vec::new(), [0; 4096]);
@@ -126,7 +126,7 @@ fn a_connection_serves_one_protocol() {
     assert_eq!(client.get("a.test", "/").text(), "tls");
 }
 
-/// Reads until `stream` has said `end`.
+/// Reads until `stream` has sent `end`.
 async fn until<S: tokio::io::AsyncRead + Unpin>(stream: &mut S, end: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(end) {
@@ -142,14 +142,14 @@ async fn a_websocket_passes_over_tls_on_both_sides() {
         stream.write_all(format!("{}hello", ws::SWITCH).as_bytes()).await.expect("sent");
         stream.flush().await.expect("sent");
         let mut bytes = [0; 4096];
-        // The client ends its side without a word, which reaches the pod as an end in order.
+        // The client ends its side without close_notify, which reaches the pod as an orderly end.
         while let count @ 1.. = stream.read(&mut bytes).await.expect("an end in order") {
             stream.write_all(&bytes[..count]).await.expect("sent");
             stream.flush().await.expect("sent");
         }
         stream.write_all(b"bye").await.expect("sent");
         stream.flush().await.expect("sent");
-        // As the pod does in turn: no `close_notify`.
+        // The pod in turn sends no `close_notify`.
     });
     let proxy = proxy_of(&origin);
     let mut client = connect(&proxy, &config(&["http/1.1"]), "a.test").await;

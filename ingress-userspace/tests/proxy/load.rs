@@ -1,4 +1,4 @@
-//! What a worker tells of how busy it is: a connection counts from its acceptance to its end, whatever it is used for.
+//! The load that a worker publishes: a connection counts from its acceptance to its end, independent of its use.
 
 use std::{any::Any, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -84,7 +84,7 @@ fn a_worker_that_has_ended_is_not_there() {
 
 #[test]
 fn what_programs_have_chosen_is_settled_when_it_comes_and_given_up_when_it_does_not() {
-    // A worker that looks after time every 10 ms.
+    // The worker ticks every 10 ms.
     let settings = Settings { stall_timeout: Duration::from_millis(40), ..Settings::default() };
     let proxy = Proxy::start(&Table::default().settings(settings));
     wait_held(&proxy, 0);

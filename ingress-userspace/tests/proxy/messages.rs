@@ -1,5 +1,4 @@
-//! What belongs to a message beside head and body: trailers, interim responses, responses that come early or have no
-//! body.
+//! Parts of a message beside head and body: trailers, interim responses, early responses and responses without a body.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +23,7 @@ fn proxy(origin: &Origin) -> Proxy {
     Proxy::start(&Table::default().host("a.test", &[origin.address]))
 }
 
-/// The rest of a chunked message, as it is sent.
+/// Reads the rest of a chunked message, as sent.
 fn until_end(client: &mut Client) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
@@ -33,14 +32,14 @@ fn until_end(client: &mut Client) -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// Answers with trailers, one of which may not be one.
+/// Answers with trailers, one of which is not allowed.
 fn with_trailers() -> Origin {
     Origin::start(|peer| {
         while let Some(head) = peer.head() {
             if head.starts_with("post") {
                 while !peer.received().ends_with(b"\r\n\r\n") && peer.more() {}
             }
-            // Echoed among its own: what a client's trailers came to.
+            // The pod's trailers echo the client's trailers.
             let received = String::from_utf8(peer.take()).expect("text");
             let echo = if received.contains("\r\n0\r\nx-sum: 9\r\n\r\n") { "x-echo: 9\r\n" } else { "" };
             peer.send(format!(
@@ -69,7 +68,7 @@ fn trailers_reach_an_http1_client_that_asked_for_them() {
     }
 }
 
-/// A body that does not say how long it is.
+/// A body of unknown length.
 struct Unsized(VecDeque<Frame<Bytes>>);
 
 impl Body for Unsized {
@@ -149,7 +148,7 @@ fn a_response_may_come_before_the_request_has_ended() {
     let response = client.response();
     assert_eq!((response.status, response.text()), (413, "too"));
     wait_until("the request is over", || proxy.count(1).active == 0);
-    // What is left of its body belongs to nobody.
+    // The rest of its body is not taken for a request.
     client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(client.is_closed());
     assert_eq!(origin.heads().len(), 1);

@@ -1,5 +1,5 @@
-//! Connections that rest are parked, and nobody notices. In most tests as soon as they rest, so that each request meets
-//! a parked one.
+//! Parking of idle connections is invisible to clients. In most tests connections are parked as soon as they are idle,
+//! so that each request meets a parked one.
 
 use std::{
     io::{Read, Write},
@@ -29,16 +29,16 @@ use crate::{
 };
 
 const SHORT: Duration = Duration::from_millis(100);
-/// For clients that have something to do first, lest a slow machine is taken for a slow client.
+/// For clients that have work to do first, lest a slow machine is taken for a slow client.
 const LONGER: Duration = Duration::from_secs(1);
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
-/// Nothing stays warm.
+/// No connection stays warm.
 fn at_once() -> Options {
     Options { warm_max: 0, ..Options::default() }
 }
 
-/// A worker that looks after time every 10 ms.
+/// Makes the worker tick every 10 ms.
 fn brisk() -> Settings {
     Settings { stall_timeout: Duration::from_millis(40), ..Settings::default() }
 }
@@ -47,7 +47,7 @@ fn proxy(origin: &Origin, settings: Settings) -> Proxy {
     Proxy::start_with(&Table::default().host("a.test", &[origin.address]).settings(settings), &at_once(), None)
 }
 
-/// A pod that answers each request when it is told to.
+/// A pod that answers each request on command.
 fn patient() -> (Origin, mpsc::Sender<()>) {
     let (go, wait) = mpsc::channel();
     let wait = Mutex::new(wait);
@@ -68,7 +68,7 @@ fn wait_open(proxy: &Proxy, count: usize) {
     wait_until(&format!("{count} are open"), || proxy.shared.stats().connections == count);
 }
 
-/// A client whose connection is parked after a request.
+/// A client with a connection that is parked after a request.
 fn parked(proxy: &Proxy) -> Client {
     let mut client = proxy.client();
     assert_eq!(client.get("a.test", "/").text(), "pod");
@@ -119,7 +119,7 @@ async fn a_parked_connection_over_tls_answers_its_next_request() {
             }
         }
         wait_parked(&proxy, 1);
-        // The farewell of TLS is said in both directions.
+        // close_notify of TLS is sent in both directions.
         stream.shutdown().await.expect("shut down");
         assert_eq!(stream.read(&mut [0]).await.expect("an end in order"), 0);
         wait_open(&proxy, 0);
@@ -184,7 +184,7 @@ fn requests_may_come_together_or_in_pieces() {
     assert_eq!(client.send("st: a.test\r\n\r\n").response().text(), "pod");
     wait_parked(&proxy, 1);
 
-    // The beginning of one comes with the end of another.
+    // The beginning of one request arrives with the end of another.
     client.send(format!("{REQUEST}GET / HT"));
     assert_eq!(client.response().text(), "pod");
     assert_eq!(client.send("TP/1.1\r\nHost: a.test\r\n\r\n").response().text(), "pod");
@@ -212,7 +212,7 @@ fn what_comes_at_once_may_be_more_than_one_read_takes() {
     assert_eq!(client.send(long).response().text(), "pod");
     wait_parked(&proxy, 1);
 
-    // Nobody takes the body, and the connection goes on as it was.
+    // The body is discarded, and the connection goes on.
     let body = "x".repeat(16_000);
     client.send(format!("POST / HTTP/1.1\r\nHost: none.test\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
     assert_eq!(client.response().status, 404);
@@ -220,7 +220,7 @@ fn what_comes_at_once_may_be_more_than_one_read_takes() {
     assert_eq!(proxy.shared.stats().refused_framing, 0);
 }
 
-/// With bytes that nobody has read, closing is a reset; a client that asks for more than it gets is told of the end first.
+/// A close with unread bytes is a reset; a client with pipelined requests sees the end before that.
 #[test]
 fn an_end_is_told_though_there_is_more_to_be_read() {
     let (origin, go) = patient();
@@ -229,7 +229,7 @@ fn an_end_is_told_though_there_is_more_to_be_read() {
     client.send(REQUEST.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
     wait_until("the pod has the request", || origin.heads().len() == 1);
     for _ in 0..3 {
-        // The first is read to see whether the client is still there, and the others are not.
+        // The first is read to detect a client that is gone; the others are not.
         client.send(REQUEST);
         std::thread::sleep(SHORT);
     }
@@ -269,7 +269,7 @@ fn those_that_have_rested_longest_are_parked_first() {
         // The others are still to come, and two stay warm.
         wait_parked(&proxy, if number < 2 { 5 - number } else { 4 });
     }
-    // The last ones are the warm ones: their requests park and wake nobody.
+    // The last ones are the warm ones: their requests park and wake no connection.
     for client in &mut clients[4..] {
         assert_eq!(client.get("a.test", "/").text(), "pod");
         assert_eq!(proxy.shared.stats().parked, 4);
@@ -333,7 +333,7 @@ fn a_drain_ends_parked_connections() {
     assert!(client.is_closed());
     assert_eq!(drained.join().expect("drained"), Drained { cut: 0 });
 
-    // Until then each may ask once more.
+    // Until then each client may send one more request.
     let options = Options { drain_idle: DEADLINE, ..at_once() };
     let mut proxy = Proxy::start_with(&table, &options, None);
     let mut client = parked(&proxy);
@@ -407,7 +407,7 @@ fn http2_may_begin_after_a_long_silence() {
     wait_until("the request is over", || proxy.count(1).active == 0);
     assert_eq!(proxy.shared.stats().parked, 0);
 
-    // With more than one read takes.
+    // The bytes exceed one read.
     let mut client = Raw::connect(&proxy);
     wait_parked(&proxy, 1);
     let request = frame(HEADERS, END_HEADERS, 1, &fields(POST));
@@ -433,7 +433,7 @@ fn a_parked_connection_may_become_a_websocket() {
     });
     let proxy = proxy(&origin, Settings::default());
     let mut client = parked(&proxy);
-    // Nobody answers for this host, and the connection goes on as it was.
+    // The host is unknown, and the connection goes on.
     let declined = ws::handshake().replace("a.test", "none.test");
     for more in [0, 400] {
         client.send(format!("{declined}{}", REQUEST.repeat(more)));
@@ -443,7 +443,7 @@ fn a_parked_connection_may_become_a_websocket() {
     }
     assert_eq!(client.get("a.test", "/").text(), "pod");
     wait_parked(&proxy, 1);
-    // What the client has to say at once is more than one read takes.
+    // The client's early data exceeds one read.
     let early = "early".repeat(2_400);
     client.send(format!("{}{early}", ws::handshake())).head();
     assert_eq!(client.at_least(5 + early.len()), format!("hello{early}").as_bytes());

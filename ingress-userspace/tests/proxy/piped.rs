@@ -1,5 +1,5 @@
-//! Large bodies of responses, which go to their clients through pipes where that can be: every byte arrives, wherever it
-//! went, and what was read before and is read after them is as ever.
+//! Large bodies of responses, which reach their clients through pipes where possible. Every byte arrives, on either
+//! path, and the messages read before and after them are unchanged.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ const MIB: usize = 1024 * 1024;
 /// More than the buffers of sockets hold.
 const HUGE: usize = 32 * MIB;
 
-/// The bytes of a body, which repeat after a length that nothing on their way has.
+/// The bytes of a body, which repeat with a period that no buffer on their way has.
 fn bytes(length: usize) -> Vec<u8> {
     let once: Vec<u8> = (0..65_521_u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect();
     let mut bytes = once.repeat(length.div_ceil(once.len()));
@@ -37,7 +37,7 @@ fn bytes(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The length that a request asks for by its path.
+/// Returns the length in the path of a request.
 fn asked(head: &str) -> usize {
     head.split(['/', ' ']).nth(2).and_then(|length| length.parse().ok()).expect("a length")
 }
@@ -71,7 +71,7 @@ fn request(length: usize) -> String {
     format!("GET /{length} HTTP/1.1\r\nHost: a.test\r\n\r\n")
 }
 
-/// Asks for so many bytes and compares what comes.
+/// Requests `length` bytes and compares the response.
 #[track_caller]
 fn check(client: &mut Client, length: usize) {
     let response = client.get("a.test", &format!("/{length}"));
@@ -79,7 +79,7 @@ fn check(client: &mut Client, length: usize) {
     assert!(response.body == bytes(length), "{length} bytes, and others than the pod's");
 }
 
-/// What still comes of a body until the connection ends, in whatever way.
+/// Returns the rest of a body until the connection ends, in order or not.
 fn rest(client: &mut Client) -> Vec<u8> {
     let mut body = client.at_least(0);
     let _reset = client.stream.read_to_end(&mut body).is_err();
@@ -152,7 +152,7 @@ fn no_request_is_forgotten_however_the_response_before_it_ends() {
     const REQUESTS: usize = 300;
     let origin = origin();
     let proxy = proxy(&origin);
-    // From some that need one turn to some that need many, by which they end in every way there is.
+    // Lengths from one turn to many turns, so that bodies end in every possible way.
     for length in [17_000, 40_000, 100_000, 300_000] {
         let mut client = proxy.client();
         client.send(request(length).repeat(REQUESTS));
@@ -291,7 +291,7 @@ fn an_upload_goes_on_beside_a_body() {
     const UPLOAD: usize = 3 * MIB;
     let origin = Origin::start(|peer| {
         let head = peer.head().expect("a request");
-        // All of the answer but its end is sent before the request is read.
+        // All of the answer except its last byte is sent before the request is read.
         let (answer, most) = (bytes(MIB), MIB - 1);
         peer.send(self::head(MIB));
         peer.send(&answer[..most]);

@@ -1,4 +1,4 @@
-//! Certificate authorities and what they issue, and pods that speak TLS and tell what they saw.
+//! Certificate authorities and the certificates they issue, and pods that speak TLS and report their handshakes.
 
 use std::{
     future::Future,
@@ -59,12 +59,12 @@ impl Authority {
         Self { pem: made.pem(), der: made.der().clone(), issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate for a server, or for a client, of this name.
+    /// Issues a certificate for a server, or for a client, of this name.
     pub(crate) fn issue(&self, name: &str) -> Issued {
         self.issue_until(name, 4096)
     }
 
-    /// One that was valid once.
+    /// Issues a certificate that has expired.
     pub(crate) fn issue_expired(&self, name: &str) -> Issued {
         self.issue_until(name, 2001)
     }
@@ -81,14 +81,14 @@ impl Authority {
         Issued { cert: made.pem(), key: key.serialize_pem(), serial }
     }
 
-    /// An authority that this one vouches for.
+    /// Creates an intermediate authority below this one.
     pub(crate) fn below(&self, name: &str) -> Self {
         let (params, key) = (authority_params(name), key());
         let made = params.signed_by(&key, &self.issuer).expect("certificate");
         Self { pem: made.pem(), der: made.der().clone(), issuer: Issuer::new(params, key) }
     }
 
-    /// A list of what it has revoked, as PEM.
+    /// Returns its revocation list, as PEM.
     pub(crate) fn revoking(&self, revoked: &[&Issued]) -> String {
         let revoked = revoked.iter().map(|issued| RevokedCertParams {
             serial_number: issued.serial.clone(),
@@ -140,7 +140,7 @@ impl Issued {
     }
 }
 
-/// What a pod saw of a connection.
+/// A pod's view of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     /// Whether the handshake resumed an earlier session.
@@ -158,7 +158,7 @@ pub(crate) struct TlsPod {
 }
 
 impl TlsPod {
-    /// Shows `issued`, wants a certificate of `clients` if they are said, and runs a script on each connection.
+    /// Presents `issued`, requests a certificate of `clients` if given, and runs a script on each connection.
     pub(crate) fn start<F>(
         issued: &Issued,
         clients: Option<&Authority>,
@@ -215,12 +215,12 @@ impl TlsPod {
         pod
     }
 
-    /// The connections that came, whatever became of them.
+    /// Returns the number of connections accepted, including failed ones.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(SeqCst)
     }
 
-    /// The handshakes that were finished.
+    /// Returns the completed handshakes.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().expect("unpoisoned").clone()
     }

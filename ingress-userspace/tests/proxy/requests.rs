@@ -1,4 +1,4 @@
-//! What a well-formed request becomes.
+//! Well-formed requests and their results.
 
 use ingress_userspace::{
     model::{Action, Filter, HostPattern, Unavailable},
@@ -163,7 +163,7 @@ fn a_request_that_comes_back_ends_there() {
     let mut client = proxy.client();
     assert_eq!(client.get("a.test", "/").status, 508);
     assert_eq!(client.send("GET / HTTP/1.1\r\nHost: a.test\r\nVia: 1.1 other\r\n\r\n").response().status, 508);
-    // Once for the client and once for itself, each.
+    // Each counts once for the client and once for the proxy's own request.
     wait_until("each is counted twice", || proxy.count(1).requests.server_error == 4);
 }
 

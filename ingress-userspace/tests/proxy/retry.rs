@@ -1,4 +1,4 @@
-//! What is tried again, and what never is.
+//! Requests that are retried, and requests that never are.
 
 use crate::support::{Origin, Peer, Proxy, Table};
 
@@ -7,7 +7,7 @@ fn request(method: &str) -> String {
     format!("{method} / HTTP/1.1\r\nHost: a.test\r\n{body}\r\n")
 }
 
-/// Serves one request per connection, then closes without a word of it.
+/// Serves one request per connection, then closes without notice.
 fn one_shot(peer: &mut Peer) {
     if peer.request().is_some() {
         peer.answer("pod");

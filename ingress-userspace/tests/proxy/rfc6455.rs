@@ -1,6 +1,6 @@
-//! WebSocket messages through the proxy (RFC 6455, 5 to 7): each passes byte by byte as it was sent, both ways, from
-//! clients of HTTP/1 and of HTTP/2, and with both sides' own splits. A proxy has no say in what is in a tunnel, so what
-//! is wrong there passes, too: it is the endpoints' to answer.
+//! WebSocket messages through the proxy (RFC 6455, 5 to 7): each passes unchanged, both ways, from clients of HTTP/1
+//! and of HTTP/2, and with both sides' own splits. A proxy does not interpret a tunnel's content, so invalid frames
+//! pass, too: the endpoints must answer them.
 
 use std::{io::Write, thread};
 
@@ -46,7 +46,7 @@ fn close(code: u16, reason: &str) -> Vec<u8> {
     frame(FIN | CLOSE, &[&code.to_be_bytes(), reason.as_bytes()].concat())
 }
 
-/// Frames by what they are about.
+/// Frames by topic.
 fn cases() -> Vec<(String, Vec<u8>)> {
     let mut cases: Vec<(String, Vec<u8>)> = Vec::new();
     // 5.2: lengths on both sides of each form.
@@ -73,14 +73,14 @@ fn cases() -> Vec<(String, Vec<u8>)> {
         cases.push((format!("5.5.3: a pong that nobody asked for, of {length}"), frame(FIN | PONG, &vec![0; length])));
     }
     cases.push(("5.5.2: ten pings".to_owned(), frame(FIN | PING, b"ping").repeat(10)));
-    // 5.5.1 and 7.4: what is closed, and why.
+    // 5.5.1 and 7.4: closing, and its reasons.
     cases.push(("5.5.1: closed without a code".to_owned(), frame(FIN | CLOSE, b"")));
     for code in [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999] {
         cases.push((format!("7.4: closed with {code}"), close(code, "")));
     }
     cases.push(("7.1.6: closed with a reason".to_owned(), close(1000, "auf Wiedersehen, ça va \u{1f44b}")));
     cases.push(("7.1.6: closed with the longest reason".to_owned(), close(1000, &"x".repeat(123))));
-    // 5.6 and 8.1: text that is UTF-8 when it is put together.
+    // 5.6 and 8.1: text that is UTF-8 once it is reassembled.
     let word = "κόσμε \u{10ffff} \u{fffd}".as_bytes();
     cases.push(("5.6: text in UTF-8".to_owned(), frame(FIN | TEXT, word)));
     let split: Vec<u8> = (0..word.len())
@@ -90,9 +90,9 @@ fn cases() -> Vec<(String, Vec<u8>)> {
         })
         .collect();
     cases.push(("8.1: UTF-8 in fragments of a byte".to_owned(), split));
-    // RFC 7692: extensions are the endpoints'.
+    // RFC 7692: extensions are negotiated by the endpoints.
     cases.push(("9: a compressed message".to_owned(), frame(FIN | RSV1 | TEXT, b"\xf2\x48\xcd\xc9\xc9\x07\x00")));
-    // What an endpoint refuses.
+    // Frames that an endpoint refuses.
     for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65_535] {
         cases.push((format!("7.4: closed with {code}, which may not be"), close(code, "")));
     }
@@ -123,7 +123,7 @@ fn cases() -> Vec<(String, Vec<u8>)> {
     cases
 }
 
-/// Accepts, and sends back what comes, until its end.
+/// A proxy in front of a pod that accepts a WebSocket and echoes it to its end.
 fn proxy(origin: &Origin) -> Proxy {
     Proxy::start(&Table::default().host("a.test", &[origin.address]))
 }
@@ -147,7 +147,7 @@ fn every_case_passes_as_it_was_sent_over_http1() {
             let writing = thread::spawn(move || sent.chunks(piece).all(|piece| writer.write_all(piece).is_ok()));
             assert!(client.at_least(bytes.len()) == bytes, "{name} in pieces of {piece}");
             assert!(writing.join().expect("joined"), "{name}");
-            // The side that ends says so, and the other still has its say.
+            // One side ends its direction, and the other can still send.
             client.stream.shutdown(std::net::Shutdown::Write).expect("shut down");
             assert_eq!(client.at_least(3), b"bye", "{name}");
             assert!(client.is_closed(), "{name}");

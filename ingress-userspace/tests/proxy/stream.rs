@@ -1,4 +1,4 @@
-//! Bodies pass as they come: nothing waits for their end.
+//! Bodies pass as they arrive, without waiting for their end.
 
 use crate::support::{Origin, Proxy, Table};
 

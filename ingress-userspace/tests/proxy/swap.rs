@@ -37,7 +37,7 @@ fn a_thousand_changes_under_load_fail_no_request() {
         for change in 0..1000 {
             let before = served.load(SeqCst);
             proxy.publish(&tables[change % 2]);
-            // Some request between any two changes of a batch, so that the changes meet load.
+            // At least one request runs between any two batches of changes, so that the changes meet load.
             while change % 10 == 0 && served.load(SeqCst) == before {
                 std::thread::yield_now();
             }

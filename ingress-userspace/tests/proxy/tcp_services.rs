@@ -1,5 +1,5 @@
-//! TCP services: which bytes pods get of a connection, who they are told it is, and what becomes of it when ports
-//! change.
+//! TCP services: the bytes of a connection at the pods, the client's address there, and connections across changes of
+//! ports.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -18,7 +18,7 @@ use ingress_userspace::{
 
 use crate::support::{DEADLINE, Origin, Proxy, STREAMS, Table, wait_until};
 
-/// What goes before the bytes of a connection.
+/// PROXY headers before the bytes of a connection.
 #[derive(Clone, Copy, Default)]
 struct Header {
     accepted: bool,
@@ -38,13 +38,13 @@ fn leading(port: u16, endpoints: &[SocketAddr], header: Header, settings: Settin
     table
 }
 
-/// A proxy one of whose ports leads to `endpoints`.
+/// A proxy with a port that leads to `endpoints`.
 fn serve(endpoints: &[SocketAddr], header: Header, settings: Settings) -> Proxy {
     let table = |port| leading(port, endpoints, header, settings);
     Proxy::start_for_streams(table, &Options::default())
 }
 
-/// Sends back what it has got, at the end.
+/// Sends all received bytes back at the end of the stream.
 fn mirror() -> Origin {
     Origin::start(|peer| {
         peer.until_closed();
@@ -59,7 +59,7 @@ fn connect(proxy: &Proxy) -> TcpStream {
     stream
 }
 
-/// What comes back for `bytes`, and from where they were sent.
+/// Returns the response to `bytes`, and the address that they were sent from.
 fn exchange(proxy: &Proxy, bytes: &[u8]) -> (SocketAddr, Result<String, ErrorKind>) {
     let mut stream = connect(proxy);
     let local = stream.local_addr().expect("an address");
@@ -97,7 +97,7 @@ fn pods_are_told_who_the_client_is_if_they_want_to_know() {
     let (local, answer) = exchange(&proxy, b"hello");
     let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", local.port(), port(&proxy));
     assert_eq!(answer, Ok(format!("got {header}hello")));
-    // The header is ours: what is counted is the client's.
+    // The header is the proxy's; only the client's bytes are counted.
     let requests = Requests { success: 1, ..Requests::default() };
     let expect = HostL7 { requests, bytes_in: 5, bytes_out: (4 + header.len() + 5) as u64, ..HostL7::default() };
     proxy.wait_count(STREAMS, expect);
@@ -116,7 +116,7 @@ fn pods_are_told_who_the_client_is_if_they_want_to_know() {
 
 #[test]
 fn pods_may_have_it_in_binary() {
-    // Bytes that are no text: the answer says them as escapes.
+    // The bytes are no text: the answer shows them as escapes.
     let pod = Origin::start(|peer| {
         peer.until_closed();
         let text = peer.received().escape_ascii().to_string();

@@ -83,7 +83,7 @@ fn a_pod_is_not_blamed_for_a_body_that_stops() {
     let proxy = proxy(&origin, Settings { stall_timeout: SHORT, ..Settings::default() });
     let mut client = proxy.client();
     client.send("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nabc");
-    // Either the exchange or the connection runs out first.
+    // Either the exchange or the connection times out first.
     assert!(client.try_response().is_none_or(|response| response.status == 408));
     assert!(client.is_closed());
     assert_eq!(proxy.client().get("a.test", "/").text(), "pod");
@@ -109,7 +109,7 @@ fn new_settings_hold_without_a_restart() {
     let silent = Origin::start(|peer| peer.until_closed());
     let table = Table::default().host("a.test", &[silent.address]);
     let proxy = Proxy::start(&table);
-    // One that is open already keeps its connection's settings, but its requests have those of now.
+    // An open connection keeps its settings, but its requests use the current ones.
     let mut old = proxy.client();
     assert_eq!(old.get("b.test", "/").status, 404);
     let table = table.settings(Settings { idle_timeout: SHORT, ..Settings::default() });

@@ -36,11 +36,11 @@ use crate::{
     support::{DEADLINE, Origin, Proxy, Table, until, wait_until},
 };
 
-/// For clients that are silent. [`LONGER`] is for those that are not, lest a slow machine is taken for a slow client.
+/// For silent clients. [`LONGER`] is for active ones, lest a slow machine is taken for a slow client.
 const SHORT: Duration = Duration::from_millis(100);
 const LONGER: Duration = Duration::from_millis(500);
 
-/// Takes any certificate, and keeps the OCSP response beside it; signatures are checked all the same.
+/// Accepts any certificate and keeps the OCSP response beside it; signatures are still checked.
 #[derive(Debug)]
 pub(crate) struct AnyCertificate {
     provider: Arc<CryptoProvider>,
@@ -52,7 +52,7 @@ impl AnyCertificate {
         Arc::new(Self { provider: Arc::new(aws_lc_rs::default_provider()), staples: Mutex::default() })
     }
 
-    /// The OCSP response of the latest handshake that none has asked for; empty where there was none.
+    /// Takes the OCSP response of the latest handshake; empty if the handshake had none.
     pub(crate) fn staple(&self) -> Option<Vec<u8>> {
         self.staples.lock().expect("unpoisoned").pop()
     }
@@ -100,7 +100,7 @@ pub(crate) fn config(alpn: &[&str]) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// What shows a certificate, if it has one.
+/// A client configuration, with a client certificate if one is given.
 pub(crate) fn config_of(
     versions: &[&'static SupportedProtocolVersion],
     own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -309,7 +309,7 @@ async fn what_is_no_handshake_is_cut_off_in_time() {
 
 #[tokio::test]
 async fn a_handshake_that_is_late_for_its_head_times_out_once() {
-    // The worker looks after time every 10 ms, and finds it late many times.
+    // The worker ticks every 10 ms, and so finds the client late many times.
     let settings = Settings { head_timeout: SHORT, stall_timeout: Duration::from_millis(40), ..Settings::default() };
     let options = Options { handshake_timeout: SHORT * 3, ..Options::default() };
     let proxy = Proxy::start_with(&Table::default().settings(settings), &options, None);
@@ -393,7 +393,7 @@ async fn an_http2_response_that_is_not_taken_ends_without_the_others() {
     });
     let table = Table::default().host("a.test", &[origin.address]);
     let proxy = Proxy::start(&table.settings(Settings { stall_timeout: 2 * LONGER, ..Settings::default() }));
-    // Bodies that are not read close their stream's window; that of the connection stays open.
+    // Unread bodies close their stream's window; that of the connection stays open.
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1024).initial_connection_window_size(1 << 20);
     let mut client = http2_with(&proxy, builder).await;

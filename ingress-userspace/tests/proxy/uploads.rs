@@ -1,5 +1,5 @@
-//! Large bodies of requests, which go to their pods through pipes where that can be: every byte arrives, wherever it
-//! went, and what was read before and is read after them is as ever.
+//! Large bodies of requests, which reach their pods through pipes where possible. Every byte arrives, on either path,
+//! and the messages read before and after them are unchanged.
 
 use std::{
     fs,
@@ -30,8 +30,8 @@ const MIB: usize = 1024 * 1024;
 /// More than the buffers of sockets hold.
 const HUGE: usize = 32 * MIB;
 
-/// The bytes of a body, which repeat after a length that nothing on their way has, are others for bodies of other lengths,
-/// and never zero.
+/// The bytes of a body, which are never zero. They repeat with a period that no buffer on their way has, and differ for
+/// bodies of other lengths.
 fn bytes(length: usize) -> Vec<u8> {
     let byte = |place: u64| (place ^ length as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0].max(1);
     let once: Vec<u8> = (0..65_521).map(byte).collect();
@@ -40,12 +40,12 @@ fn bytes(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a pod says of a body that it has read.
+/// Returns a pod's verdict on a body that it has read.
 fn verdict(body: &[u8]) -> String {
     verdict_of(body, body.len())
 }
 
-/// What a pod says of the beginning of a body of `length` bytes.
+/// Returns a pod's verdict on the beginning of a body of `length` bytes.
 fn verdict_of(begin: &[u8], length: usize) -> String {
     match begin.iter().zip(&bytes(length)).position(|(is, should)| is != should) {
         None => format!("{} good", begin.len()),
@@ -53,7 +53,8 @@ fn verdict_of(begin: &[u8], length: usize) -> String {
     }
 }
 
-/// Reads what comes of the body of a request, and notes what is not as it was sent. Whether it came whole.
+/// Reads the body of a request as far as it arrives, and notes deviations from the bytes sent. Returns whether it
+/// arrived whole.
 fn look_at_body(peer: &mut Peer, head: &str) -> bool {
     let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
     let length = length.expect("a length");
@@ -76,7 +77,7 @@ fn good(length: usize) -> String {
     format!("{length} good")
 }
 
-/// Reads a request whole and says what it got.
+/// Reads a complete request and answers with the verdict.
 fn answer(peer: &mut Peer) -> Option<()> {
     let (_, body) = peer.request()?;
     peer.answer(&verdict(&body));
@@ -103,7 +104,7 @@ fn request(length: usize) -> Vec<u8> {
     [head("POST", length).as_bytes(), &bytes(length)].concat()
 }
 
-/// Sends so many bytes and asks the pod what came.
+/// Sends `length` bytes and checks the pod's verdict.
 #[track_caller]
 fn check(client: &mut Client, length: usize) {
     assert_eq!(client.send(request(length)).response().text(), good(length));
@@ -175,7 +176,7 @@ fn requests_that_come_together_are_told_apart() {
 
 #[test]
 fn an_answer_before_the_body_is_read_is_the_answer_to_no_other() {
-    // The pod goes on reading, so that the answer is over before the body is, at all stages of that.
+    // The pod keeps reading, so that the answer is over before the body is, at all stages of the body.
     let origin = Origin::start(|peer| {
         while let Some(head) = peer.head() {
             peer.answer("early");
@@ -190,7 +191,7 @@ fn an_answer_before_the_body_is_read_is_the_answer_to_no_other() {
             let mut client = proxy.client();
             let mut sender = client.stream.try_clone().expect("cloned");
             let all = [request(length), request(length)].concat();
-            // What is not wanted any more need not be taken.
+            // The unwanted rest may be refused.
             let sending =
                 thread::spawn(move || drop(sender.write_all(&all).and_then(|()| sender.shutdown(Shutdown::Write))));
             while let Some(response) = client.try_response() {
@@ -276,7 +277,7 @@ fn a_pod_that_takes_nothing_is_given_up() {
     let proxy = Proxy::start(&table(&origin).forwarding("a.test", forwarding));
     let mut client = proxy.client();
     let mut sender = client.stream.try_clone().expect("cloned");
-    // It may be cut off while it sends.
+    // The client may be cut off while it sends.
     let sending = thread::spawn(move || drop(sender.write_all(&request(HUGE))));
     assert_eq!(client.response().status, 504);
     drop(client);
@@ -306,7 +307,7 @@ fn a_pod_that_refuses_what_it_has_not_read_is_heard() {
 
 #[test]
 fn a_body_goes_whole_to_another_connection_if_nothing_of_it_was_sent() {
-    // The first of two connections is closed with the head alone.
+    // The first of two connections is closed with only the head read.
     let is_first = Arc::new(AtomicBool::new(true));
     let pod = || {
         let is_first = Arc::clone(&is_first);
@@ -320,7 +321,7 @@ fn a_body_goes_whole_to_another_connection_if_nothing_of_it_was_sent() {
     };
     let pods = [pod(), pod()];
     for number in 1..=10 {
-        // A new one, to which no pod has failed.
+        // A new proxy, without failures counted for either pod.
         let proxy = Proxy::start(&Table::default().host("a.test", &[pods[0].address, pods[1].address]));
         let mut client = proxy.client();
         client.send(head("PUT", MIB));
@@ -347,7 +348,7 @@ fn a_client_that_asks_before_it_sends_is_told_to_go_on() {
 
 #[test]
 fn bodies_go_both_ways_at_once() {
-    // What has come goes back while more comes.
+    // The pod echoes the body while more arrives.
     let origin = Origin::start(|peer| {
         while peer.head().is_some() {
             peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {HUGE}\r\n\r\n"));
@@ -397,7 +398,7 @@ fn an_urgent_byte_is_left_out_and_nothing_else() {
     let mut client = proxy.client();
     let body = bytes(MIB);
     client.send(head("POST", MIB)).send(&body[..500_000]);
-    // TCP marks a place in the stream; the byte there is no part of it for who does not ask.
+    // TCP marks a place in the stream; the byte there is not part of the stream for normal readers.
     assert_eq!(SockRef::from(&client.stream).send_out_of_band(b"!").expect("sent"), 1);
     assert_eq!(client.send(&body[500_000..]).response().text(), good(MIB));
     check(&mut client, MIB);

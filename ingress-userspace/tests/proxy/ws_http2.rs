@@ -24,7 +24,7 @@ use crate::{
     tls::{config, connect},
 };
 
-/// The answer that the key in `head` calls for.
+/// The answer for the key in `head`.
 fn switch(head: &str) -> String {
     let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).expect("a key");
     let hash = digest::digest(
@@ -66,7 +66,7 @@ pub(crate) async fn over(
     let (client, connection) = builder.handshake(stream).await.expect("handshake");
     tokio::spawn(async move { drop(connection.await) });
     let mut client = client.ready().await.expect("ready");
-    // The permission comes with the first settings.
+    // The permission is part of the first SETTINGS.
     while !client.is_extended_connect_protocol_enabled() {
         tokio::task::yield_now().await;
         client = client.ready().await.expect("ready");
@@ -81,7 +81,7 @@ pub(crate) fn handshake(protocol: &'static str) -> http::request::Builder {
         .extension(Protocol::from_static(protocol))
         .header("sec-websocket-version", "13")
         .header("sec-websocket-protocol", "chat")
-        // Of no meaning in HTTP/2.
+        // The field has no meaning in HTTP/2.
         .header("sec-websocket-key", "ignored")
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn send(
     (timeout(DEADLINE, response).await.expect("in time").expect("a response"), stream)
 }
 
-/// The next bytes, at least `count`; all of them if that is `None`.
+/// Reads the next bytes, at least `count`, or all of them if that is `None`.
 pub(crate) async fn read(body: &mut RecvStream, count: Option<usize>) -> Result<Vec<u8>, h2::Error> {
     let mut bytes = Vec::new();
     while count.is_none_or(|count| bytes.len() < count) {
@@ -132,7 +132,7 @@ async fn a_websocket_is_a_stream() {
         assert!(head.matches("sec-websocket-key: ").count() == 1 && head.contains("via: 2.0 "), "{head}");
         let mut body = response.into_body();
         assert_eq!(read(&mut body, Some(5)).await.expect("more"), b"hello");
-        // Other requests go on beside it.
+        // Other requests run beside it.
         assert_eq!(proxy.count(1).active, 1);
         let sent: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 251) as u8).collect();
         stream.send_data(Bytes::from(sent.clone()), false).expect("sent");
@@ -229,7 +229,7 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
     let (stuck, _stuck) = send(&mut client, handshake("websocket").uri("https://a.test/large")).await;
     let mut body = stuck.into_body();
     let error = loop {
-        // Without granting more.
+        // Read without granting more.
         match timeout(DEADLINE, body.data()).await.expect("in time").expect("no end") {
             Ok(_) => {}
             Err(error) => break error,
@@ -237,7 +237,7 @@ async fn a_client_that_takes_nothing_is_cut_off_in_time() {
     };
     assert!(error.is_reset(), "{error}");
     until("it is counted", || proxy.shared.stats().timed_out == 1).await;
-    // Who is owed nothing may be silent.
+    // A client with no bytes pending may be silent.
     assert_eq!((proxy.count(1).active, proxy.count(1).requests.aborted), (1, 1));
     drop(silent);
 }

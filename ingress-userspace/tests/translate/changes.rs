@@ -1,4 +1,4 @@
-//! Random clusters, and what becomes of them.
+//! Random clusters and their changes.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,11 +11,11 @@ use proptest::prelude::*;
 
 use crate::objects::any_object;
 
-/// Something that becomes of a cluster: mostly an object that comes or changes.
+/// An event in a cluster: mostly an object that is added or changed.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Comes(String),
-    /// One of the objects that are there.
+    /// One of the existing objects.
     Goes(prop::sample::Index),
     Resolves(Vec<u8>),
     Forgets,
@@ -30,7 +30,7 @@ pub(crate) fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Objects, each of a name of its own, in two random orders.
+/// Objects with distinct names, in two random orders.
 pub(crate) fn any_objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
     prop::collection::vec(any_object(), 0..14)
         .prop_map(|texts| {
@@ -45,7 +45,7 @@ pub(crate) fn any_objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)>
         .prop_flat_map(|objects| (Just(objects.clone()).prop_shuffle(), Just(objects).prop_shuffle()))
 }
 
-/// The change that `event` is; `known` are the objects that are there.
+/// Returns the change for `event`; `known` are the existing objects.
 pub(crate) fn change(event: &Event, known: &mut Vec<ObjectId>) -> Option<Change> {
     let name: Arc<str> = "a.example".into();
     Some(match event {
@@ -61,7 +61,7 @@ pub(crate) fn change(event: &Event, known: &mut Vec<ObjectId>) -> Option<Change>
         Event::Goes(_) if known.is_empty() => return None,
         Event::Goes(index) => Change::Remove(known.remove(index.index(known.len()))),
         Event::Resolves(addresses) => {
-            // Among them one of a node.
+            // One of them may be an address of a node.
             let addresses = addresses.iter().map(|last| [10, 9, 0, *last].into()).collect();
             Change::Resolve { name, addresses }
         }

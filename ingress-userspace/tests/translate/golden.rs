@@ -1,6 +1,6 @@
 //! Golden translations: each `<case>/in.yaml` beside this file and each file of `deploy/examples` against its expected
-//! table and outcomes. `UPDATE_EXPECT=1 cargo test --test translate` rewrites what is expected; read the difference
-//! before it is kept.
+//! table and outcomes. `UPDATE_EXPECT=1 cargo test --test translate` rewrites the expectations; read the difference
+//! before keeping it.
 
 use std::{
     fs,

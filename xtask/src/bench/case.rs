@@ -1,4 +1,4 @@
-//! What loads do, and what each is to cost beside nginx.
+//! The loads of the benchmark, and the goal of each relative to nginx.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use clap::ValueEnum;
 
 use super::goal::{Figure, Goal, Limit};
 
-/// What the load does.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Case {
     /// HTTP/1.1, 64 connections kept alive, 1 KiB responses
     H1,
-    /// As h1, with the access log of each peer on
+    /// Like h1, with the access log of each peer on
     H1log,
     /// HTTP/1.1, a new connection for each request
     H1close,
-    /// As h1, over TLS
+    /// Like h1, over TLS
     Https,
     /// A full TLS handshake for each request, ECDSA with P-256
     Tlsfull,
-    /// As tlsfull, RSA with 2048 bits
+    /// Like tlsfull, RSA with 2048 bits
     TlsfullRsa,
-    /// A resumed TLS handshake for each request, by the ticket of the one before
+    /// A resumed TLS handshake for each request, with the ticket of the previous one
     Tlsresume,
     /// HTTP/2 over TLS, 16 connections × 32 streams
     H2,
@@ -29,7 +29,7 @@ pub(crate) enum Case {
     Body64k,
     /// 10 MiB responses, 8 connections
     Body10m,
-    /// As body64k, over TLS
+    /// Like body64k, over TLS
     Https64k,
     /// Request bodies of 64 KiB, 32 connections
     Post64k,
@@ -40,15 +40,15 @@ pub(crate) enum Case {
 // === impl Case ===
 
 impl Case {
-    /// What is measured with two workers.
+    /// Cases that are also measured with two workers.
     pub(super) const WITH_TWO_WORKERS: [Self; 3] = [Self::H1, Self::Https, Self::H2];
 
-    /// Whether peers write a line of each request.
+    /// Returns `true` if peers log every request.
     pub(super) fn has_access_log(self) -> bool {
         self == Self::H1log
     }
 
-    /// Relative to nginx: with one worker on a CPU of its own, or with two and on any.
+    /// Returns the goals relative to nginx: with one worker on its own CPU, or with two workers on any CPU.
     pub(super) fn goals(self, workers: u32) -> Vec<Goal> {
         let cpu = match (self, workers) {
             (Self::H1, 1) => 0.85,
@@ -72,7 +72,7 @@ impl Case {
 }
 
 impl fmt::Display for Case {
-    /// As it is chosen on the command line.
+    /// Writes the name of the case on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value().ok_or(fmt::Error)?;
         f.write_str(value.get_name())

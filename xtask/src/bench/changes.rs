@@ -1,4 +1,4 @@
-//! Routes that change while a load is measured, each peer's in its own way. The load asks for none of these.
+//! Route changes during a load, in the way of each peer. The load does not request the changing routes.
 
 use std::{
     fs,
@@ -22,23 +22,23 @@ use super::{
 };
 use crate::lab::client::block_on;
 
-/// What is said below the table about who changes what.
+/// Sentence below the table about the changes of each peer.
 pub(super) const LEGEND: &str = "Where routes change, xdp-ingress gets 100 changed Ingresses a second; nginx reloads \
      once a second; haproxy stays as it is. ";
 
 /// Time between two changes: 100 a second.
 const OURS: Duration = Duration::from_millis(10);
-/// Of nginx, which starts new processes each time.
+/// The same for nginx, which starts new processes for each change.
 const NGINX: Duration = Duration::from_secs(1);
-/// How long the last change may take to be served.
+/// Time limit until the last change is served.
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOST: &str = "changes.bench.test";
 const FILE: &str = "manifests/changes.yaml";
 
-/// Changes that go on until they are ended.
+/// Changes that continue until they are ended.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// Dropped to end them.
+    /// Dropped to end the changes.
     end: mpsc::Sender<()>,
     thread: JoinHandle<anyhow::Result<u32>>,
     http: SocketAddr,
@@ -46,16 +46,16 @@ pub(super) struct Changes {
     folder: PathBuf,
 }
 
-/// What changes.
+/// Object of the changes.
 enum Subject {
     /// The Ingress in this file.
     Ingress(PathBuf),
-    /// Everything and nothing, by a signal to this process.
+    /// The whole, unchanged configuration, which this process reloads on a signal.
     Reload(Pid),
 }
 
 impl Changes {
-    /// Begins with them; `None` for a peer that stays as it is.
+    /// Starts the changes; returns `None` for a peer that stays as it is.
     pub(super) fn start(peer: Peer, running: &Running, folder: &Path) -> anyhow::Result<Option<Self>> {
         let (subject, pause) = match peer {
             Peer::XdpIngress => (Subject::Ingress(folder.to_owned()), OURS),
@@ -71,7 +71,7 @@ impl Changes {
         Ok(Some(Self { end, thread, http, peer, folder: folder.to_owned() }))
     }
 
-    /// Ends them, and makes sure of the last; gives their number.
+    /// Ends the changes, and verifies that the last one is served; returns their number.
     pub(super) fn end(self) -> anyhow::Result<u32> {
         let Self { end, thread, http, peer, folder } = self;
         drop(end);
@@ -88,7 +88,7 @@ impl Changes {
 // === impl Subject ===
 
 impl Subject {
-    /// At fixed times: what a slow change delays is made up for.
+    /// Changes at fixed times: the time lost by a slow change is made up for.
     fn change_each(self, pause: Duration, ended: &mpsc::Receiver<()>) -> anyhow::Result<u32> {
         let begun = Instant::now();
         let mut number = 0;
@@ -107,14 +107,14 @@ impl Subject {
     }
 }
 
-/// Replaced as a whole, so that no half of it is read.
+/// Replaces the file atomically, so that no reader sees half of it.
 fn write(folder: &Path, number: u32) -> anyhow::Result<()> {
     let (fresh, place) = (folder.join("fresh"), folder.join(FILE));
     fs::write(&fresh, ingress(number)).with_context(|| format!("cannot write `{}`", fresh.display()))?;
     fs::rename(&fresh, &place).with_context(|| format!("cannot write `{}`", place.display()))
 }
 
-/// One that leads to another place each time, as the answer shows.
+/// Returns an Ingress that redirects to another place for each number, so that the response shows the number.
 fn ingress(number: u32) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: changes\n  annotations:\n    \
@@ -129,7 +129,7 @@ fn place(number: u32) -> String {
     format!("http://n{number}.bench.test/")
 }
 
-/// Waits until the change of this number is served.
+/// Waits until the change with this number is served.
 fn served(http: SocketAddr, number: u32) -> anyhow::Result<()> {
     let request = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
     let place = place(number);

@@ -1,4 +1,4 @@
-//! Certificates of the peers, which last as long as the run: one of each kind of key, chosen by server name.
+//! Certificates of the peers, which exist as long as the run: one for each kind of key, chosen by server name.
 
 use std::{
     fs,
@@ -10,11 +10,11 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 
 use crate::lab::{client::Trust, credentials::Authority};
 
-/// Its certificate also goes to clients that name nobody.
+/// The server name of the ECDSA certificate, which clients without SNI get, too.
 pub(super) const ECDSA: &str = "ecdsa.bench.test";
 pub(super) const RSA: &str = "rsa.bench.test";
 
-/// Files, in each of the forms that a peer wants, and who trusts them.
+/// Certificate files in each format that a peer needs, and the trust store for them.
 #[derive(Debug)]
 pub(super) struct Credentials {
     /// P-256.
@@ -28,14 +28,14 @@ pub(super) struct Credentials {
 pub(super) struct Files {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
-    /// Both in one.
+    /// Certificate and key in one file.
     pub(super) both: PathBuf,
-    /// Both as a Secret of Kubernetes.
+    /// Certificate and key as a Secret of Kubernetes.
     pub(super) secret: PathBuf,
 }
 
 impl Credentials {
-    /// Writes them into `folder`.
+    /// Writes the files into `folder`.
     pub(super) fn write(folder: &Path) -> anyhow::Result<Self> {
         let authority = Authority::generate()?;
         let files = |name: &str, host: &str, key: &KeyPair| {

@@ -1,15 +1,16 @@
-//! One request of HTTP/1.1 on a stream, and the whole answer. A load that keeps to a schedule shares its CPU with the
-//! pod: it does the least that can be done. It neither opens nor closes.
+//! An HTTP/1.1 request on a stream, and its whole response. A load with a schedule shares its CPU with the pod, so the
+//! exchange does as little as possible. It neither opens nor closes the stream.
 
 use anyhow::{Context as _, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::lab::head;
 
-/// Sends `request`, reads what follows into `answer`, which loses what it held, and gives the status.
+/// Sends `request`, reads the response into `answer`, which is cleared first, and returns the status.
 ///
 /// # Errors
-/// When the stream breaks or ends, or the answer has no length; if nothing came of it at all, `answer` is empty.
+/// Fails if the stream breaks or ends, or the response has no length. If no byte of a response arrived, `answer` is
+/// empty.
 pub(super) async fn exchange<S>(stream: &mut S, request: &[u8], answer: &mut Vec<u8>) -> anyhow::Result<u16>
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,19 +1,19 @@
-//! What is to be reached: a limit, and of which figure beside that of the reference.
+//! Goals of measurements: a limit for a figure relative to that of the reference.
 
 use std::{fmt, time::Duration};
 
 use super::report::{Row, Times};
 
-/// What a measurement has of each request.
+/// A figure that is measured for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figure {
     /// Requests per second.
     Rate,
     /// Microseconds of CPU per request.
     Cpu,
-    /// Those of them that the kernel takes.
+    /// Microseconds of CPU in the kernel per request.
     Kernel,
-    /// Microseconds until half of the requests were answered; of loads with a schedule alone, as those that follow.
+    /// Median time of a request in microseconds. Only loads with a schedule have this figure and the following ones.
     P50,
     P99,
     P999,
@@ -26,7 +26,7 @@ pub(super) enum Limit {
     AtLeast(f64),
 }
 
-/// A limit of what a figure is relative to that of the reference.
+/// A limit for the ratio of a figure to that of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Goal {
     pub(super) of: Figure,
@@ -36,7 +36,7 @@ pub(super) struct Goal {
 // === impl Figure ===
 
 impl Figure {
-    /// NaN where it is not measured.
+    /// Returns the figure in a row; NaN if it was not measured.
     pub(super) fn in_row(self, row: &Row) -> f64 {
         let time =
             |of: fn(&Times) -> Duration| row.times.as_ref().map_or(f64::NAN, |times| of(times).as_secs_f64() * 1e6);
@@ -89,7 +89,7 @@ impl fmt::Display for Limit {
 // === impl Goal ===
 
 impl Goal {
-    /// CPU per request.
+    /// Returns a goal for CPU per request.
     pub(super) const fn cpu(most: f64) -> Self {
         Self { of: Figure::Cpu, limit: Limit::AtMost(most) }
     }

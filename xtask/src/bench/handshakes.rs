@@ -1,4 +1,5 @@
-//! A TLS connection for each request, in the way that a case wants it: wrk resumes whenever it can, and h2load never.
+//! A TLS connection for each request, with or without resumption as the case demands: wrk resumes whenever it can, and
+//! h2load never.
 
 use std::{
     net::SocketAddr,
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::lab::client::Trust;
 
-/// Clients that each have one connection at a time.
+/// Number of clients, each with one connection at a time.
 const CLIENTS: usize = 64;
 /// Longest time for a connection with its request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,18 +33,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resume {
     Never,
-    /// All but the first connection of each client; that one counts, too.
+    /// All connections except the first of each client are resumed; the first counts, too.
     Always,
 }
 
-/// What is left to be asked, by all clients together.
+/// Remaining requests of all clients together.
 #[derive(Clone)]
 enum Left {
     Until(Instant),
     Times(Arc<AtomicU32>),
 }
 
-/// A client with the tickets that it has got.
+/// A client with the tickets that it has received.
 struct Client {
     address: SocketAddr,
     name: ServerName<'static>,
@@ -52,7 +53,7 @@ struct Client {
     answer: Vec<u8>,
 }
 
-/// Loads `address` with so much; a handshake of the other kind is an error.
+/// Sends this load to `address`; a handshake of the other kind is an error.
 pub(super) async fn run(
     address: SocketAddr,
     name: &'static str,
@@ -106,7 +107,7 @@ impl Resume {
 // === impl Left ===
 
 impl Left {
-    /// Whether there is another one to be asked, which is the caller's then.
+    /// Returns `true` if another request is due, and assigns it to the caller.
     fn take(&self) -> bool {
         match self {
             Self::Until(end) => Instant::now() < *end,
@@ -119,7 +120,7 @@ impl Left {
 
 impl Client {
     fn new(address: SocketAddr, name: &'static str, resume: Resume, trust: &Trust) -> anyhow::Result<Self> {
-        // Each with tickets of its own: a session is then resumed by who began it, and never two with one ticket.
+        // Each client keeps its own tickets, so that it resumes only its own sessions and no ticket is used twice.
         let mut config = Arc::unwrap_or_clone(trust.config(b"http/1.1")?);
         if resume == Resume::Never {
             config.resumption = Resumption::disabled();

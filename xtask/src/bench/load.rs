@@ -1,4 +1,4 @@
-//! Makes the load of each case: with wrk or h2load, whose summaries it reads, or with clients of its own.
+//! Generates the load of each case: with wrk or h2load, and parses their summaries, or with its own clients.
 
 use std::{
     fs,
@@ -23,41 +23,41 @@ use super::{
 };
 use crate::lab::client::{Trust, block_on};
 
-/// What one measurement saw.
+/// Result of one measurement.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) requests: u64,
-    /// Requests without a good answer (a redirect is one for wrk and h2load), or that came about in another way than
-    /// the case has it; a measurement with any of these is worth nothing.
+    /// Requests without a good response (wrk and h2load accept redirects), or made in another way than the case
+    /// demands. A measurement with any of these is worthless.
     pub(super) errors: u64,
     pub(super) seconds: f64,
 }
 
-/// Who is loaded, and with what.
+/// Address of the peer under load, and parameters of the load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'t> {
     pub(super) ip: Ipv4Addr,
     pub(super) ports: Ports,
-    /// For files that a load needs.
+    /// Directory for files that a load needs.
     pub(super) folder: &'t Path,
-    /// For loads that verify certificates.
+    /// Trust store for loads that verify certificates.
     pub(super) trust: &'t Trust,
-    /// Whether the load is kept on CPU 0.
+    /// Whether the load is pinned to CPU 0.
     pub(super) pin: bool,
 }
 
-/// How much is asked.
+/// Amount of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Amount {
     For(Duration),
-    /// So many requests.
+    /// This number of requests.
     Times(u32),
 }
 
 /// Loads the target for `length`.
 ///
 /// # Errors
-/// When the program that makes the load cannot be run or says nothing that can be read, or when nothing is answered.
+/// Fails if the load generator cannot be run, its output cannot be parsed, or no request is answered.
 pub(super) fn run(case: Case, target: Target<'_>, length: Duration) -> anyhow::Result<Sample> {
     let sample = match case {
         Case::H1 | Case::H1log => wrk(target, length, "/", 64, &[]),
@@ -75,7 +75,7 @@ pub(super) fn run(case: Case, target: Target<'_>, length: Duration) -> anyhow::R
     Ok(sample)
 }
 
-/// Runs `work` on a thread of its own, which is kept on CPU 0 if `pin` says so.
+/// Runs `work` on its own thread, which is pinned to CPU 0 if `pin` is `true`.
 pub(super) fn beside_the_pod<T: Send>(pin: bool, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     thread::scope(|scope| {
         let working = scope.spawn(move || {
@@ -88,7 +88,7 @@ pub(super) fn beside_the_pod<T: Send>(pin: bool, work: impl FnOnce() -> anyhow::
     })
 }
 
-/// Keeps the calling thread, and those that it makes, on CPU 0.
+/// Pins the calling thread, and the threads that it creates, to CPU 0.
 pub(super) fn stay_beside_the_pod() -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(0)?;
@@ -96,10 +96,10 @@ pub(super) fn stay_beside_the_pod() -> anyhow::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &cpus).context("cannot keep a load on CPU 0")
 }
 
-/// Loads the target with one of the cases whose requests have a TLS connection each.
+/// Loads the target with one of the cases that open a TLS connection for each request.
 ///
 /// # Errors
-/// When there is no such case, or the clients cannot be made.
+/// Fails if the case is another one, or the clients cannot be created.
 pub(super) fn by_handshakes(case: Case, target: Target<'_>, amount: Amount) -> anyhow::Result<Sample> {
     let (name, resume) = match case {
         Case::Tlsfull => (ECDSA, Resume::Never),

@@ -1,4 +1,4 @@
-//! What a measurement was made on: machine, versions, and how busy it was with other things.
+//! Conditions of a measurement: machine, versions, and other load on the machine.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use super::{peers::Peer, report::median};
 use crate::process;
 
-/// How busy the machine was, as often as it was looked at.
+/// Load averages, sampled during a measurement.
 #[derive(Debug, Default)]
 pub(super) struct Loads(Vec<f64>);
 
 impl Loads {
-    /// Looks at it: the load average of one minute, in which the measurement itself counts.
+    /// Samples the load average of one minute, which includes the measurement itself.
     pub(super) fn look(&mut self) -> anyhow::Result<()> {
         let text = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
         let load = text.split(' ').next().and_then(|first| first.parse().ok());
@@ -20,14 +20,14 @@ impl Loads {
         Ok(())
     }
 
-    /// A sentence.
+    /// Returns the load averages as a sentence.
     pub(super) fn said(&self) -> String {
         let most = self.0.iter().copied().fold(f64::NAN, f64::max);
         format!("Load average while measuring: median {:.2}, most {most:.2}.", median(self.0.iter().copied()))
     }
 }
 
-/// A paragraph on the machine and the versions of these peers.
+/// Returns a paragraph about the machine and the versions of these peers.
 pub(super) fn description(peers: &[Peer], product: &Path) -> anyhow::Result<String> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").context("cannot read `/proc/cpuinfo`")?;
     let date = process::capture(Command::new("date").args(["--utc", "+%Y-%m-%d"]))?;
@@ -41,19 +41,19 @@ pub(super) fn description(peers: &[Peer], product: &Path) -> anyhow::Result<Stri
     ))
 }
 
-/// Of the kernel that runs, without what a distribution adds.
+/// Returns the version of the running kernel, without the suffix of a distribution.
 ///
 /// # Errors
-/// When there is no procfs.
+/// Fails if there is no procfs.
 pub(super) fn kernel_version() -> anyhow::Result<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot read the kernel's release")?;
     Ok(release.trim().split('-').next().unwrap_or_default().to_owned())
 }
 
-/// Where this was measured, and what: machine, versions of all peers, and how busy the machine was before.
+/// Returns the conditions of a measurement: machine, versions of all peers, and the load before it.
 ///
 /// # Errors
-/// When there is no procfs, or one of the programs does not start.
+/// Fails if there is no procfs, or one of the programs does not start.
 pub(super) fn conditions(product: &Path) -> anyhow::Result<String> {
     let machine = description(&[Peer::Nginx, Peer::Haproxy, Peer::XdpIngress], product)?;
     let load = fs::read_to_string("/proc/loadavg").context("cannot read the load average")?;
@@ -65,13 +65,13 @@ fn cpus(cpuinfo: &str) -> usize {
     cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
 }
 
-/// Not all architectures tell it.
+/// Returns the model of the CPU; not all architectures report it.
 fn model(cpuinfo: &str) -> Option<&str> {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim())
 }
 
-/// A name with a version.
+/// Returns the name of a peer with its version.
 fn version(peer: Peer, product: &Path) -> anyhow::Result<String> {
     let mut command = match peer {
         Peer::Nginx => Command::new("nginx"),
@@ -79,7 +79,7 @@ fn version(peer: Peer, product: &Path) -> anyhow::Result<String> {
         Peer::XdpIngress => Command::new(product),
     };
     let argument = if peer == Peer::XdpIngress { "--version" } else { "-v" };
-    // nginx tells it on its standard error.
+    // nginx prints it on its standard error.
     let output = command.arg(argument).output().with_context(|| format!("cannot ask {peer} for its version"))?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
@@ -87,7 +87,7 @@ fn version(peer: Peer, product: &Path) -> anyhow::Result<String> {
     Ok(format!("{peer} {number}"))
 }
 
-/// The first number with dots in a text, to the end of the first part of it: `1.22.1`, `2.6.12`.
+/// Returns the first number with dots in a text, such as `1.22.1` or `2.6.12`.
 fn number_in(text: &str) -> Option<&str> {
     let words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
     words.map(|word| word.trim_matches('.')).find(|word| word.contains('.'))

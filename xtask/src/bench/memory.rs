@@ -1,4 +1,4 @@
-//! `cargo xtask bench memory`: what connections that wait cost each peer, and what a route and a certificate do.
+//! `cargo xtask bench memory`: memory per idle connection, per route and per certificate, for each peer.
 
 use std::fmt::Write as _;
 
@@ -27,26 +27,26 @@ Examples:
   cargo xtask bench memory --connections 5000
   cargo xtask bench memory --pgo --record       # and write docs/benchmarks.md";
 
-/// What `--record` writes.
+/// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench memory --record" };
 
-/// Measure what connections, routes and certificates cost in memory, beside nginx and haproxy
+/// Measure the memory for connections, routes and certificates, beside nginx and haproxy
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     /// Connections of each kind.
     #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(100..=9_500))]
     connections: u32,
-    /// Hosts, of which each has a route.
+    /// Hosts, each with a route.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     routes: u32,
-    /// Certificates, of which each is that of one host.
+    /// Certificates, each for one host.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     certificates: u32,
     /// Peers; the first is the reference of all ratios.
     #[arg(long = "peer", value_enum, value_delimiter = ',', default_value = "nginx,haproxy,xdp-ingress")]
     peers: Vec<Way>,
-    /// A tenth of everything.
+    /// Use a tenth of everything.
     #[arg(long)]
     quick: bool,
     /// Write the table to docs/benchmarks.md.
@@ -56,7 +56,7 @@ pub(super) struct Args {
     subject: Subject,
 }
 
-/// What is weighed, and how much of it the product may take, in bytes.
+/// Measured kinds of connections, each with the product's limit in bytes.
 const CONNECTIONS: [(Kind, &str, Option<u64>); 4] = [
     (Kind::Plain, "idle connection", Some(1229)),
     (Kind::Tls, "idle connection, TLS", Some(10_752)),
@@ -64,10 +64,10 @@ const CONNECTIONS: [(Kind, &str, Option<u64>); 4] = [
     (Kind::WebSocket, "WebSocket", None),
 ];
 
-/// What a peer has before there are routes: as few as a comparison can be with.
+/// Number of routes in the baseline: as few as a comparison permits.
 const FEW: usize = 10;
 
-/// What each of a kind takes at each peer.
+/// Bytes per object of one kind, for each peer.
 #[derive(Debug, PartialEq)]
 struct Row {
     what: String,
@@ -78,7 +78,7 @@ struct Row {
 /// Measures, and prints Markdown.
 ///
 /// # Errors
-/// When a program that it needs cannot be had, a peer does not start, or a connection fails.
+/// Fails if a required program is unavailable, a peer does not start, or a connection fails.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { connections, routes, certificates, peers, quick, record, subject } = args;
     let part = if *quick { 10 } else { 1 };
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     setup::packages(&["nginx", "haproxy", "iproute2", "util-linux"], "bench memory")?;
     let binary = subject.program()?;
     network::own()?;
-    // A WebSocket takes one of the client and one of the pod; the peer has a limit of its own.
+    // A WebSocket takes one descriptor of the client and one of the pod; the peer has its own limit.
     descriptors::raise(2 * connections as u64 + 2000)?;
     let conditions = machine::conditions(&binary)?;
     let stage = Stage::open(binary)?;
@@ -101,8 +101,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let weight = |hosts| stage.start(way, Plan { hosts, tls: Tls::None })?.settled();
         memory::each(weight(FEW)?, weight(FEW + routes)?, routes)
     })?);
-    // By manifests: an API server of the lab has a connection for each Secret that is watched, where one of a cluster
-    // has 64 on each connection. haproxy has one certificate for all hosts here.
+    // Read from manifests: the lab's API server uses a connection for each watched Secret, whereas that of a cluster
+    // multiplexes 64 on each connection. haproxy has one certificate for all hosts here.
     let own = [Way::XdpIngressFiles];
     rows.push(Row::of(&format!("certificate ({certificates})"), None, &own, |way| {
         let weight = |tls| stage.start(way, Plan { hosts: certificates, tls })?.settled();

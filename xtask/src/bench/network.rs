@@ -1,4 +1,4 @@
-//! The network that a measurement has to itself, so that ports never clash.
+//! A private network for a measurement, so that ports never clash.
 
 use std::{fs, process::Command};
 
@@ -7,11 +7,11 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::process;
 
-/// Moves this process into a network namespace of its own, if it may: what it starts from then on is there, too. Threads
-/// that run already stay where they are.
+/// Moves this process into a new network namespace, if it has the rights. Programs started from then on are there, too;
+/// threads that already run stay in the old namespace.
 ///
 /// # Errors
-/// When root cannot make a namespace, or cannot make it fit to measure in.
+/// Fails if root cannot create a namespace, or cannot prepare it for measurements.
 pub(super) fn own() -> anyhow::Result<()> {
     if !process::is_root() {
         return Ok(());
@@ -20,8 +20,8 @@ pub(super) fn own() -> anyhow::Result<()> {
     prepare()
 }
 
-/// Loopback up, ports enough for a connection per request, and a congestion control without pacing: one that paces even
-/// on loopback (BBR) hides the peers' differences on bodies.
+/// Prepares the namespace: loopback up, enough ports for a connection per request, and a congestion control without
+/// pacing. Pacing on loopback (BBR) would hide the peers' differences on bodies.
 fn prepare() -> anyhow::Result<()> {
     let status = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("cannot run `ip`")?;
     ensure!(status.success(), "cannot bring loopback up in the namespace of the bench ({status})");

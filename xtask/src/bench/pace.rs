@@ -1,8 +1,8 @@
-//! Load at a fixed rate, whatever the peer does: how long requests take that are sent when they are due.
+//! Load at a fixed rate, independent of the peer: measures the time of requests that are sent when they are due.
 //!
-//! All connections send at one time, as a page and its parts do, and again when a period is over. A request that cannot
-//! be sent when it is due, because the one before is not answered, is late, and this counts as its time: otherwise a
-//! peer that stalls would be asked for less, and so look good (coordinated omission).
+//! All connections send at the same time, like a page and its parts, and again after each period. If a request cannot
+//! be sent when it is due, because the previous one has no response yet, the delay counts as part of its time.
+//! Otherwise a peer that stalls would get fewer requests, and so look good (coordinated omission).
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -25,40 +25,41 @@ use super::{
     report::Times,
 };
 
-/// What is asked for, and amid what.
+/// Rate of the requests, and changes during the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pace {
     /// Requests per second.
     pub(super) rate: u32,
-    /// Whether routes change meanwhile.
+    /// Whether routes change during the load.
     pub(super) amid_changes: bool,
 }
 
-/// Connections, and so requests that are due at one time.
+/// Number of connections, and so of requests that are due at the same time.
 const BURST: u32 = 40;
-/// The rate for which there are goals.
+/// The rate that has goals.
 pub(super) const GOAL_RATE: u32 = 4000;
 /// The highest rate.
 const RATE_MAX: u32 = 20_000;
-/// The part of what the slowest peer can do that all are asked for at most.
+/// Upper limit of the rate, as a fraction of the slowest peer's capacity.
 const CAPACITY_PART: f64 = 0.7;
 
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench.test\r\n\r\n";
 
-/// How far the schedule has come.
+/// Position in the schedule.
 #[derive(Clone, Copy, Debug)]
 struct Tick {
     begun: Instant,
-    /// Bursts that are due, of which the first is one period after the beginning.
+    /// Number of bursts that are due; the first is due one period after the beginning.
     number: u32,
 }
 
-/// Keeps a connection; opens another if it was closed between two requests.
+/// A client that keeps a connection, and opens another if it was closed between two requests.
 struct Client {
     address: SocketAddr,
-    /// Lost with an answer that failed or took too long: the rest of it would be taken for the next.
+    /// Dropped after a response that failed or took too long, because the rest of it would be taken for the next
+    /// response.
     stream: Option<TcpStream>,
     answer: Vec<u8>,
 }
@@ -66,7 +67,7 @@ struct Client {
 // === impl Pace ===
 
 impl Pace {
-    /// Relative to nginx.
+    /// Returns the goals relative to nginx.
     pub(super) fn goals(self, workers: u32) -> Vec<Goal> {
         if workers != 1 || self != (Self { rate: GOAL_RATE, amid_changes: false }) {
             return Vec::new();
@@ -75,7 +76,8 @@ impl Pace {
         vec![Goal::cpu(0.7), time(Figure::P50, 0.8), time(Figure::P99, 0.95)]
     }
 
-    /// The higher rate of two: one that peers of these capacities, in requests per second, can all hold.
+    /// Returns the higher of the two rates: one that peers with these capacities, in requests per second, can all
+    /// sustain.
     pub(super) fn high_rate(capacities: impl IntoIterator<Item = f64>) -> u32 {
         let slowest = capacities.into_iter().fold(f64::INFINITY, f64::min);
         (slowest * CAPACITY_PART).clamp(f64::from(BURST), f64::from(RATE_MAX)) as u32
@@ -85,10 +87,10 @@ impl Pace {
         Duration::from_secs(1) * BURST / self.rate
     }
 
-    /// Asks `address` for as long as `length`, and a little longer where it is late.
+    /// Sends requests to `address` for `length`, and a little longer if requests are late.
     ///
     /// # Errors
-    /// When a connection cannot be opened at the beginning, or the timer fails.
+    /// Fails if a connection cannot be opened at the beginning, or the timer fails.
     pub(super) async fn run(self, address: SocketAddr, length: Duration) -> anyhow::Result<(Sample, Times)> {
         let period = self.period();
         let count = u32::try_from(length.as_nanos() / period.as_nanos()).context("too many bursts")?;
@@ -120,14 +122,15 @@ impl Pace {
     }
 }
 
-/// Says when each burst is due. The timer of tokio has milliseconds, and a sleeping thread 50 µs of slack.
+/// Announces each burst when it is due. tokio's timer has a resolution of milliseconds, and a sleeping thread has 50 µs
+/// of slack.
 fn tick(period: Duration, count: u32, ticks: &watch::Sender<Tick>) -> anyhow::Result<()> {
     let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC).context("no timer")?;
     let begun = Instant::now();
     let every = Expiration::Interval(TimeSpec::from_duration(period));
     timer.set(every, TimerSetTimeFlags::empty()).context("cannot set a timer")?;
     for number in 1..=count {
-        // What this thread has slept through is over at once, and the timer then says so once more.
+        // Expirations that this thread has overslept end the wait at once, and the timer then reports them once more.
         while begun.elapsed() < period * number {
             timer.wait().context("cannot wait for a timer")?;
         }
@@ -140,21 +143,21 @@ fn tick(period: Duration, count: u32, ticks: &watch::Sender<Tick>) -> anyhow::Re
 
 struct Done {
     times: Vec<Duration>,
-    /// After which no more was asked.
+    /// Error after which the client sent no more requests.
     error: Option<anyhow::Error>,
 }
 
 // === impl Client ===
 
 impl Client {
-    /// Opens a connection, and asks once: what is cold is not measured.
+    /// Opens a connection, and sends one request, so that the measurement does not include a cold start.
     async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let mut client = Self { address, stream: None, answer: Vec::with_capacity(4096) };
         client.ask().await?;
         Ok(client)
     }
 
-    /// Asks in each of `count` bursts.
+    /// Sends a request in each of `count` bursts.
     async fn keep_to(mut self, mut ticks: watch::Receiver<Tick>, period: Duration, count: u32) -> Done {
         let mut times = Vec::with_capacity(count as usize);
         for number in 1..=count {
@@ -170,7 +173,8 @@ impl Client {
     async fn ask(&mut self) -> anyhow::Result<()> {
         let mut asked = None;
         if let Some(stream) = self.stream.take() {
-            // A server may close a connection that rests, as nginx does when it reloads. Clients ask again, and wait.
+            // A server may close an idle connection, as nginx does when it reloads. Clients then send the request
+            // again, and wait.
             asked = Some(self.ask_over(stream).await).filter(|asked| asked.is_ok() || !self.answer.is_empty());
         }
         let status = match asked {
@@ -214,7 +218,7 @@ mod tests {
         assert!(Pace { rate: RATE_MAX, ..quiet }.goals(1).is_empty());
     }
 
-    /// The second answer of each connection, and so the first that is due, comes when all others are due.
+    /// The second response of each connection, which is the first on schedule, arrives when all others are due.
     #[test]
     fn what_waits_for_a_stall_is_late_by_it() {
         const STALL: Duration = Duration::from_millis(100);
@@ -244,7 +248,8 @@ mod tests {
         })
         .expect("measured");
         assert_eq!((sample.requests, sample.errors), (5 * u64::from(BURST), 0));
-        // Five bursts are due from the first, which stalls, to 40 ms later: a fifth of all waits 100 ms, 90, 80 …
+        // Five bursts are due from the first, which stalls, to 40 ms later: a fifth of all requests waits 100 ms, 90,
+        // 80 …
         let Times { p50, p99: _, p999 } = times;
         assert!(p50 >= STALL - Duration::from_millis(20), "{times:?}");
         assert!(p999 >= STALL, "{times:?}");

@@ -1,4 +1,4 @@
-//! The proxies that are compared, and the backend behind them: how each is configured, started and stopped.
+//! The proxies that are compared, and the backend behind them: their configuration, start and end.
 
 use std::{
     fmt, fs,
@@ -29,25 +29,25 @@ pub(super) enum Peer {
     XdpIngress,
 }
 
-/// Where a peer listens.
+/// Ports of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) http: u16,
     pub(super) https: u16,
 }
 
-/// What all peers of a session have alike.
+/// Settings that all peers of a session share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Setting {
     /// Threads, or processes.
     pub(super) workers: u32,
-    /// Whether load and backend are kept on CPU 0, and the peer on CPU 1.
+    /// Whether load and backend are pinned to CPU 0, and the peer to CPU 1.
     pub(super) pin: bool,
-    /// Whether a line is written of each request, to a file.
+    /// Whether each request is logged to a file.
     pub(super) access_log: bool,
 }
 
-/// Where peers find what they need.
+/// Files that peers need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stage<'s> {
     pub(super) folder: &'s Path,
@@ -56,23 +56,23 @@ pub(super) struct Stage<'s> {
     pub(super) binary: &'s Path,
 }
 
-/// A peer that runs.
+/// A running peer.
 #[derive(Debug)]
 pub(super) struct Running {
     ports: Ports,
     child: Child,
-    /// What it writes lines to.
+    /// Files that the peer logs to.
     logs: Vec<PathBuf>,
 }
 
 const BACKEND_PORT: u16 = 19_000;
-/// Under valgrind it takes some seconds until a program has been read.
+/// Under valgrind it takes some seconds to load a program.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 // === impl Stage ===
 
 impl<'s> Stage<'s> {
-    /// A peer as the target of a load.
+    /// Returns a peer as the target of a load.
     pub(super) fn target(self, running: &Running, Setting { pin, .. }: Setting) -> Target<'s> {
         let Self { folder, credentials, binary: _ } = self;
         Target { ip: Ipv4Addr::LOCALHOST, ports: running.ports(), folder, trust: &credentials.trust, pin }
@@ -91,12 +91,12 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Starts the backend: nginx with 1 KiB from memory on `/`, two files, and `/post`, which answers once it has the whole
-/// body: an answer before that would make some proxies give up the connection.
+/// Starts the backend: nginx with 1 KiB from memory on `/`, two files, and `/post`, which responds after the whole
+/// body. A response before that would make some proxies give up the connection.
 pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
     fs::create_dir_all(folder.join("www"))?;
     for (name, size) in [("64k", 64 << 10), ("10m", 10 << 20)] {
-        // Bytes that no layer could compress or deduplicate.
+        // Bytes that no layer can compress or deduplicate.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let body: Vec<u8> = std::iter::repeat_with(|| {
             state ^= state << 13;
@@ -129,14 +129,14 @@ pub(super) fn backend(folder: &Path, pin: bool) -> anyhow::Result<Running> {
 // === impl Running ===
 
 impl Running {
-    /// Starts a peer, of which `index` is the number among those that run at one time.
+    /// Starts a peer; `index` is its number among the peers that run at the same time.
     pub(super) fn start(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow::Result<Self> {
         let (ports, command) = command(peer, index, stage, setting)?;
         Self::spawn(peer, command, ports, stage, setting)
     }
 
-    /// A peer as a single process: the one that `under`, such as valgrind with its options, becomes when it is given the
-    /// peer's own words, or the peer itself if that is empty. It has one worker.
+    /// Starts a peer as a single process. The command line is `under`, such as valgrind with its options, followed by
+    /// the peer's own words. It has one worker.
     pub(super) fn start_alone(
         under: &[String],
         peer: Peer,
@@ -173,7 +173,7 @@ impl Running {
         cpu: Option<&str>,
     ) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.http));
-        // Who listens there already would be measured in its place.
+        // Another listener on this address would be measured instead.
         let free = TcpListener::bind(address);
         drop(free.with_context(|| format!("{name} cannot have {address}: is another run left?"))?);
         let log = folder.join(format!("{name}.log"));
@@ -201,12 +201,12 @@ impl Running {
         self.ports
     }
 
-    /// The process that was started; of nginx, the one that signals go to.
+    /// Returns the id of the started process; for nginx, the process that receives signals.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Empties what has been logged: a minute of an access log is some hundred MB.
+    /// Truncates the logs: a minute of an access log is some hundred MB.
     pub(super) fn forget_logs(&self) -> anyhow::Result<()> {
         for path in &self.logs {
             let emptied = fs::File::options().write(true).open(path).and_then(|file| file.set_len(0));
@@ -215,17 +215,17 @@ impl Running {
         Ok(())
     }
 
-    /// Of the peer with all its descendants, so far.
+    /// Returns the CPU time that the peer and all its descendants have used so far.
     pub(super) fn cpu(&self) -> anyhow::Result<CpuTime> {
         CpuTime::of(usage::tree(self.child.id()))
     }
 
-    /// Whether a signal has ended it, rather than it itself.
+    /// Returns `true` if a signal has killed the peer, `false` if it runs or has exited by itself.
     pub(super) fn was_killed(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_some_and(|status| status.signal().is_some()))
     }
 
-    /// Asks the peer to end and waits for it; after five seconds it is killed.
+    /// Sends SIGTERM to the peer and waits for its end; after five seconds it is killed.
     pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM)?;
@@ -249,14 +249,15 @@ impl Drop for Running {
     }
 }
 
-/// What comes before the words of a program that ends with this process, however that ends, and may be kept on a CPU.
-/// It ends with the thread that starts it, too, which is to be the one that measures (prctl(2), PR_SET_PDEATHSIG).
+/// Returns the words before the command line of a program, so that it ends with this process, however that ends, and is
+/// optionally pinned to a CPU. The program also ends with the thread that starts it, which must be the thread that
+/// measures (prctl(2), PR_SET_PDEATHSIG).
 pub(super) fn tied(cpu: Option<&str>) -> Vec<String> {
     let cpu = cpu.map_or_else(Vec::new, |cpu| vec!["taskset", "-c", cpu]);
     ["setpriv", "--pdeathsig", "TERM"].into_iter().chain(cpu).map(str::to_owned).collect()
 }
 
-/// Where the peer with this number listens, and the words that start it.
+/// Returns the ports of the peer with this number, and its command line.
 fn command(peer: Peer, index: u16, stage: Stage<'_>, setting: Setting) -> anyhow::Result<(Ports, Vec<String>)> {
     let ports = Ports { http: 18_000 + index * 10, https: 18_001 + index * 10 };
     let words = match peer {
@@ -338,8 +339,8 @@ fn haproxy(stage: Stage<'_>, ports: Ports, setting: Setting) -> anyhow::Result<V
     Ok(vec!["haproxy".into(), "-db".into(), "-f".into(), path.display().to_string()])
 }
 
-/// The product as it is installed: manifests, counters and metrics on; nothing of the kernel part, which these cases do
-/// not pass through on loopback.
+/// Returns the command line of the product as in an installation: with manifests, counters and metrics, but without the
+/// kernel part, which loopback traffic does not pass.
 fn xdp_ingress(stage: Stage<'_>, ports: Ports, setting: Setting, admin: u16) -> anyhow::Result<Vec<String>> {
     let Ports { http, https } = ports;
     let Stage { folder, credentials: Credentials { ecdsa, rsa, trust: _ }, binary } = stage;

@@ -1,8 +1,8 @@
 //! `cargo xtask bench proxy`: the proxy beside nginx and haproxy in one interleaved run, with the goals of each case.
 //!
-//! Every figure is taken in rounds. Within a round each peer is measured once, right after the other, in an order that
-//! shifts from round to round; ratios are formed within a round, and the median over rounds is what is printed. CPU is
-//! user plus system time of all processes of a peer, which holds still where throughput does not.
+//! Every figure is measured in rounds. Within a round each peer is measured once, in direct succession, in an order
+//! that shifts from round to round. Ratios are formed within a round, and the printed figure is the median over rounds.
+//! CPU is user plus system time of all processes of a peer, which remains stable when throughput does not.
 
 use std::{
     fmt::Write as _,
@@ -51,7 +51,7 @@ Examples:
   cargo xtask bench memory                       # what connections, routes and certificates take
   cargo xtask bench --quick                      # the same as the first";
 
-/// What `--record` writes.
+/// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench proxy --record" };
 
 /// Measure the proxy beside nginx and haproxy in one interleaved run
@@ -63,7 +63,7 @@ pub(super) struct Args {
     /// Cases to measure; all by default, and latency.
     #[arg(long = "case", value_enum, value_delimiter = ',')]
     cases: Vec<Case>,
-    /// Also measure latency where there is `--case`.
+    /// Also measure latency if `--case` is given.
     #[arg(long)]
     latency: bool,
     /// Also measure latency while routes change, 100 times a second, as `--record` does.
@@ -81,18 +81,18 @@ pub(super) struct Args {
     /// Two rounds of two seconds.
     #[arg(long)]
     quick: bool,
-    /// Worker threads or processes of each peer. Default: 1, and then 2 for h1, https and h2 unless there is `--case`
-    /// or `--quick`.
+    /// Worker threads or processes of each peer. Default: 1, and then 2 for h1, https and h2 unless `--case` or
+    /// `--quick` is given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
     #[command(flatten)]
     subject: Subject,
-    /// Write what was measured to docs/benchmarks.md.
+    /// Write the results to docs/benchmarks.md.
     #[arg(long, conflicts_with_all = ["quick", "cases", "workers", "peers"])]
     record: bool,
 }
 
-/// Peers that run at one time, and what is asked of them.
+/// Peers that run at the same time, and their measurements.
 #[derive(Debug, PartialEq, Eq)]
 struct Session {
     setting: Setting,
@@ -104,11 +104,11 @@ struct Session {
 enum Latency {
     None,
     Quiet,
-    /// And then while routes change.
+    /// Without route changes, and then during changes.
     QuietAndAmidChanges,
 }
 
-/// How much is measured.
+/// Extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     rounds: u32,
@@ -118,7 +118,7 @@ struct Extent {
 /// Runs the measurement and prints Markdown.
 ///
 /// # Errors
-/// When a program that it needs cannot be had, or a peer does not start.
+/// Fails if a required program is unavailable, or a peer does not start.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     setup::packages(&["nginx", "wrk", "nghttp2-client", "haproxy", "iproute2", "util-linux"], "bench")?;
     let binary = args.subject.program()?;
@@ -157,7 +157,7 @@ fn measure(args: &Args, binary: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is asked for, by who must run at one time.
+/// Returns the sessions: the requested measurements, grouped by the peers that must run at the same time.
 fn sessions(args: &Args, cpus: usize) -> Vec<Session> {
     let is_whole = args.cases.is_empty();
     let cases = if is_whole { Case::value_variants() } else { &args.cases };
@@ -183,7 +183,8 @@ fn sessions(args: &Args, cpus: usize) -> Vec<Session> {
 // === impl Args ===
 
 impl Args {
-    /// Whether routes change, too. What is recorded has them: it would lose its rows otherwise.
+    /// Returns `true` if route changes are measured, too. A recorded run includes them, because the document would lose
+    /// their rows otherwise.
     fn has_changes(&self) -> bool {
         self.changes || self.record
     }
@@ -192,7 +193,7 @@ impl Args {
 // === impl Session ===
 
 impl Session {
-    /// Starts everybody, measures, and gives a section of Markdown.
+    /// Starts all peers, measures, and returns a section of Markdown.
     fn measure(&self, peers: &[Peer], stage: Stage<'_>, extent: Extent, loads: &mut Loads) -> anyhow::Result<String> {
         let Self { setting, cases, latency: _ } = self;
         let mut backend = peers::backend(stage.folder, setting.pin)?;
@@ -204,7 +205,7 @@ impl Session {
         let mut results = Results::new(peers.to_vec(), *setting);
         for case in cases {
             for peer in &running {
-                // Caches and pools are cold.
+                // Warm-up: caches and pools are cold.
                 load::run(*case, stage.target(peer, *setting), Duration::from_secs(1))?;
             }
             for (round, index) in turns(extent.rounds, running.len()) {
@@ -237,7 +238,7 @@ impl Session {
         Ok(tables.fold(format!("{}\n\n", self.title()), |text, table| text + &table + "\n"))
     }
 
-    /// The rates, of which the higher is what all can hold that are compared.
+    /// Returns the rates; the higher one is the highest that all compared peers can sustain.
     fn paces(&self, running: &[Running], results: &Results<Case>, stage: Stage<'_>) -> anyhow::Result<Vec<Pace>> {
         let changes: &[bool] = match self.latency {
             Latency::None => return Ok(Vec::new()),
@@ -267,12 +268,12 @@ impl Session {
     }
 }
 
-/// Rounds, and whose turn it is in each: the order shifts.
+/// Returns the rounds, each with every peer in turn: the order shifts.
 fn turns(rounds: u32, peers: usize) -> impl Iterator<Item = (u32, usize)> {
     (0..rounds).flat_map(move |round| (0..peers).map(move |turn| (round, (turn + round as usize) % peers)))
 }
 
-/// One measurement at a fixed rate.
+/// Measures once at a fixed rate.
 fn paced(
     pace: Pace,
     peer: Peer,

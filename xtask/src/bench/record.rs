@@ -1,4 +1,4 @@
-//! Keeps what a command has measured in a document of the repository, so that a change of it shows in review.
+//! Stores results in a document of the repository, so that a change of them shows in review.
 
 use std::fs;
 
@@ -11,17 +11,17 @@ const END: &str = "<!-- end -->";
 /// The part of a document that a command writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Of the document, below the root of the work tree.
+    /// Path of the document below the root of the work tree.
     pub(super) path: &'static str,
-    /// As it is typed.
+    /// The command as typed by a user.
     pub(super) command: &'static str,
 }
 
 impl Part {
-    /// Puts `new`, which ends in a new line, between the marks.
+    /// Replaces the text between the marks with `new`, which ends in a newline.
     ///
     /// # Errors
-    /// When the document cannot be read or written, or lacks its marks.
+    /// Fails if the document cannot be read or written, or lacks its marks.
     pub(super) fn write(self, new: &str) -> anyhow::Result<()> {
         let Self { path, command: _ } = self;
         let file = workspace::root().join(path);

@@ -1,13 +1,13 @@
-//! Which build of the product is measured.
+//! The build of the product that is measured.
 
 use std::path::PathBuf;
 
 use crate::build::{self, Profile};
 
-/// The release of this checkout, if nothing else is said.
+/// Selection of a build; by default the release of this checkout.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subject {
-    /// Measure the release that a training run has laid out, as `cargo xtask build --release --pgo` makes it.
+    /// Measure a release that was laid out by a training run, as built by `cargo xtask build --release --pgo`.
     #[arg(long)]
     pgo: bool,
     /// A build of the product other than this checkout's.
@@ -16,10 +16,10 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// The program, built if it is this checkout's.
+    /// Returns the program; builds it if it is this checkout's.
     ///
     /// # Errors
-    /// When it does not compile, or its training fails.
+    /// Fails if it does not compile, or its training fails.
     pub(super) fn program(&self) -> anyhow::Result<PathBuf> {
         match &self.binary {
             Some(binary) => Ok(binary.clone()),
@@ -27,7 +27,7 @@ impl Subject {
         }
     }
 
-    /// A sentence for whoever reads the results, if there is something to say.
+    /// Returns a sentence for readers of the results, or an empty one.
     pub(super) fn remark(&self) -> &'static str {
         match self {
             Self { pgo: true, .. } => " xdp-ingress is laid out by a training run (`--pgo`).",

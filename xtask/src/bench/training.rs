@@ -1,4 +1,4 @@
-//! What a build that counts its branches is to be trained by: all that is measured, of the product alone.
+//! The training of a build that counts its branches: all cases of the benchmark, for the product alone.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -13,16 +13,16 @@ use super::{
 };
 use crate::{progress, setup};
 
-/// How long each case is asked.
+/// Duration of each case.
 const LENGTH: Duration = Duration::from_secs(3);
 
-/// Has `binary` do what is measured, and ends it in order, which is when it writes what it has counted.
+/// Runs all cases against `binary`, and ends it in order, because it writes its counts at a normal exit.
 ///
 /// # Errors
-/// When a program that it needs cannot be had, it does not start, or it answers badly.
+/// Fails if a required program is unavailable, the product does not start, or a request fails.
 pub fn train(binary: &Path) -> anyhow::Result<()> {
     setup::packages(&["nginx", "wrk", "nghttp2-client", "iproute2", "util-linux"], "build --pgo")?;
-    // What is built afterwards is not to lose its network.
+    // Runs on its own thread, because the build that follows must not lose its network.
     let trained = thread::scope(|scope| scope.spawn(|| train_here(binary)).join());
     trained.map_err(|_panic| anyhow::anyhow!("the training has panicked"))?
 }

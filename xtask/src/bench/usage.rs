@@ -1,4 +1,4 @@
-//! What a process has used with all of its descendants: time of CPUs, and memory. It starts none.
+//! CPU time and memory of a process with all of its descendants. It starts none.
 
 use std::{fs, ops::Sub, time::Duration};
 
@@ -10,7 +10,7 @@ use nix::{
 
 use crate::lab::memory;
 
-/// A process and all its descendants.
+/// Returns the ids of a process and all its descendants.
 pub(super) fn tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -21,16 +21,16 @@ pub(super) fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// Time of CPUs, in seconds.
+/// CPU time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CpuTime {
-    /// To the nanosecond, but for children that have ended: their time is in ticks.
+    /// Exact to the nanosecond, except for children that have ended: their time is in ticks.
     pub(super) all: f64,
-    /// Those of it within the kernel, which it divides by looking at each tick.
+    /// The part in the kernel, which the kernel estimates by sampling at each tick.
     pub(super) kernel: f64,
 }
 
-/// Fields 14 to 17 of `/proc/PID/stat` (proc(5)).
+/// Fields 15 to 17 of `/proc/PID/stat` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Ticks {
     kernel: u64,
@@ -41,11 +41,11 @@ struct Ticks {
 // === impl CpuTime ===
 
 impl CpuTime {
-    /// What processes and those children of them that have ended have used. A process that has ended meanwhile has used
-    /// none.
+    /// Returns the time that processes and their ended children have used. A process that has ended meanwhile counts as
+    /// zero.
     ///
     /// # Errors
-    /// When the kernel does not tell how long a tick is.
+    /// Fails if the kernel does not report the length of a tick.
     pub(super) fn of(pids: impl IntoIterator<Item = u32>) -> anyhow::Result<Self> {
         let mut sum = Self::default();
         for pid in pids {
@@ -72,7 +72,7 @@ impl Sub for CpuTime {
 // === impl Ticks ===
 
 impl Ticks {
-    /// Counted after the name, which may hold anything.
+    /// Parses the fields after the name, which may contain any character.
     fn of(stat: &str) -> Option<Self> {
         let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(12).map_while(|field| field.parse::<u64>().ok());
         let [kernel, user_of_children, kernel_of_children] = fields.take(3).collect::<Vec<_>>().try_into().ok()?;
@@ -80,16 +80,16 @@ impl Ticks {
     }
 }
 
-/// Of so many ticks.
+/// Converts ticks to seconds.
 pub(super) fn seconds(ticks: u64) -> anyhow::Result<f64> {
     let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.context("no clock tick")?;
     Ok(ticks as f64 / per_second as f64)
 }
 
-/// Bytes of memory of a process with all its descendants.
+/// Returns the bytes of memory of a process with all its descendants.
 pub(super) fn memory(pid: u32) -> anyhow::Result<u64> {
     let own = memory::of(pid)?;
-    // One that has ended meanwhile takes nothing.
+    // A process that has ended meanwhile uses no memory.
     let others = tree(pid).into_iter().skip(1).filter_map(|pid| memory::of(pid).ok());
     Ok(own + others.sum::<u64>())
 }

@@ -1,5 +1,5 @@
-//! `echo-server`: the test pod as a program of its own, for images and for machines without namespaces. It only reads
-//! its command line and waits for its end; [`xtask::lab::echo`] does the work.
+//! `echo-server`: the test pod as a separate program, for images and for machines without namespaces. It only reads its
+//! command line and waits for its end; [`xtask::lab::echo`] does the work.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,20 +14,20 @@ Paths: /bytes/N sends N bytes, /status/N answers with that status, /ready says w
 Example:
   echo-server --name pod-a --listen 127.0.0.1:8080 --listen '[::1]:8080' --listen-tls 127.0.0.1:8443";
 
-/// Answers every request with who it is and what it received
+/// Answer every request with the server's name and the received request
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER_HELP)]
 struct Args {
-    /// Name that the answers carry
+    /// Name to put into the answers
     #[arg(long, env = "HOSTNAME", default_value = "echo")]
     name: String,
     /// Address for HTTP/1.1 and HTTP/2 by prior knowledge (repeatable)
     #[arg(long, default_value = "[::]:8080")]
     listen: Vec<SocketAddr>,
-    /// Address for the same over TLS, with a certificate that nobody has signed (repeatable)
+    /// Address for the same over TLS, with a self-signed certificate (repeatable)
     #[arg(long)]
     listen_tls: Vec<SocketAddr>,
-    /// Seconds to go on serving after SIGTERM, while others learn that this pod is going
+    /// Seconds to keep serving after SIGTERM, while others learn that this pod is going
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     linger: u64,
 }
@@ -40,7 +40,7 @@ fn main() -> anyhow::Result<()> {
     echo::serve(&name, listeners, async {
         match signal(SignalKind::terminate()) {
             Ok(mut terminate) => drop(terminate.recv().await),
-            // Without the handler SIGTERM ends the process by itself.
+            // Without the handler SIGTERM ends the process directly.
             Err(_) => std::future::pending().await,
         }
         tokio::time::sleep(Duration::from_secs(linger)).await;

@@ -1,21 +1,22 @@
-//! Gives the BTF of the kernel programs the one type that Rust cannot name: `char`, by which bpftool knows text.
+//! Adds to the BTF of the kernel programs the one type that Rust cannot express: `char`, by which bpftool recognises
+//! text.
 //!
 //! bpftool prints an array as a string only if its elements are a one-byte integer called `char` (`is_str_array` in its
-//! btf_dumper.c); Rust calls its one-byte integers `i8` and `u8`. Host names are declared as `i8`, nothing else is, and
-//! this renames that type. Without it everything works and host names print as numbers.
+//! btf_dumper.c); Rust calls its one-byte integers `i8` and `u8`. Host names are declared as `i8` and no other data is,
+//! so this module renames that type. Without the renaming everything works, but host names print as numbers.
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Part of the build's stamp: to be changed with what [`name_chars`] does.
+/// Part of the build's stamp; must change whenever [`name_chars`] does.
 pub(super) const VERSION: &str = "btf: i8 is char";
 
 const FROM: &[u8] = b"i8";
 const TO: &[u8] = b"char\0";
 
-/// `elf` with the integer type `i8` of its section `.BTF` called `char`.
+/// Returns `elf` with the integer type `i8` of its section `.BTF` renamed to `char`.
 ///
 /// # Errors
-/// When this is no 64-bit little-endian ELF file with BTF in it.
+/// Fails if `elf` is not a 64-bit little-endian ELF file with BTF.
 pub(super) fn name_chars(elf: &[u8]) -> Result<Vec<u8>> {
     ensure!(elf.starts_with(b"\x7fELF\x02\x01"), "not a 64-bit little-endian ELF file");
     let header =
@@ -24,7 +25,7 @@ pub(super) fn name_chars(elf: &[u8]) -> Result<Vec<u8>> {
     let (offset, size) = (word64(elf, header + 24)?, word64(elf, header + 32)?);
     let btf = elf.get(offset..offset + size).context("section `.BTF` lies outside of the file")?;
     let renamed = rename(btf)?;
-    // The section has grown, so it moves to the end; nothing refers to its place but its header.
+    // The section has grown, so it moves to the end; only its header refers to its position.
     let mut out = elf.to_vec();
     out.resize(out.len().next_multiple_of(8), 0);
     let moved = out.len() as u64;
@@ -34,7 +35,7 @@ pub(super) fn name_chars(elf: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Where the header of the section of this name begins.
+/// Returns the offset of the header of the section with this name.
 fn section_header(elf: &[u8], name: &[u8]) -> Result<Option<usize>> {
     // e_shoff, e_shentsize, e_shnum, e_shstrndx.
     let (table, entry, count, names) = (word64(elf, 40)?, word16(elf, 58)?, word16(elf, 60)?, word16(elf, 62)?);
@@ -48,7 +49,8 @@ fn section_header(elf: &[u8], name: &[u8]) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// The same BTF (Documentation/bpf/btf.rst of the kernel) with `char` appended to its strings and in the place of `i8`.
+/// Returns the same BTF (Documentation/bpf/btf.rst of the kernel) with `char` appended to its strings and used in place
+/// of `i8`.
 fn rename(btf: &[u8]) -> Result<Vec<u8>> {
     ensure!(word16(btf, 0)? == 0xeb9f, "section `.BTF` does not begin with BTF's magic number");
     let header = word32(btf, 4)?;
@@ -73,7 +75,7 @@ fn rename(btf: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Bytes that follow the common part of a type.
+/// Returns the number of bytes after the common part of a type.
 fn trailing(kind: usize, count: usize) -> Result<usize> {
     Ok(match kind {
         1 | 14 | 17 => 4,

@@ -1,5 +1,5 @@
-//! Builds the kernel programs for the BPF target and puts the object where userspace embeds it from.
-//! It installs nothing; it is handed a complete toolchain.
+//! Builds the kernel programs for the BPF target and puts the object at the path from which userspace embeds it.
+//! It installs nothing; the caller passes a complete toolchain.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -13,24 +13,24 @@ use super::stamp::Stamp;
 use crate::setup::{BpfToolchain, LINKER_VERSION};
 use crate::{process, progress, workspace};
 
-/// BPF runs in the byte order of the machine, and every machine this is built for is little-endian.
+/// BPF runs in the byte order of the machine, and all supported machines are little-endian.
 const TARGET: &str = "bpfel-unknown-none";
-/// What the object is made from, besides the toolchain.
+/// Inputs of the object, besides the toolchain.
 const SOURCES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "ingress-common", "ingress-ebpf"];
 
-/// Whether an object that is up to date is good enough.
+/// Treatment of an up-to-date object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Yes.
+    /// Reuse it.
     Reuse,
-    /// No, cargo is to be asked in any case.
+    /// Run cargo in any case.
     Rebuild,
 }
 
-/// Builds the object if anything it depends on changed, and gives its path.
+/// Builds the object if anything it depends on changed, and returns its path.
 ///
 /// # Errors
-/// When it does not compile, or files cannot be read or written.
+/// Fails if the programs do not compile, or files cannot be read or written.
 pub(super) fn build(toolchain: &BpfToolchain, freshness: Freshness) -> Result<PathBuf> {
     let object = workspace::ebpf_object();
     let stamp_file = object.with_extension("stamp");
@@ -44,7 +44,7 @@ pub(super) fn build(toolchain: &BpfToolchain, freshness: Freshness) -> Result<Pa
     let built = workspace::ebpf_target_dir().join(TARGET).join("release/ingress-ebpf");
     let content = fs::read(&built).with_context(|| format!("cargo succeeded but left no `{}`", built.display()))?;
     let content = btf::name_chars(&content).with_context(|| format!("cannot finish `{}`", built.display()))?;
-    // An object that did not change keeps its time, so that userspace is not built anew.
+    // An unchanged object keeps its modification time, so that userspace is not rebuilt.
     if !fs::read(&object).is_ok_and(|present| present == content) {
         replace(&object, &content)?;
     }
@@ -59,7 +59,7 @@ fn command(toolchain: &BpfToolchain) -> Command {
     cargo.args(["build", "--release", "--package", "ingress-ebpf", "--bin", "ingress-ebpf"]);
     cargo.args(["--target", TARGET, "-Zbuild-std=core", "--target-dir"]).arg(workspace::ebpf_target_dir());
     cargo.env("RUSTC", &toolchain.rustc);
-    // A release compiler with the source of its own standard library; the variable admits `-Zbuild-std`.
+    // This is a release compiler with the source of its own standard library; the variable permits `-Zbuild-std`.
     cargo.env("RUSTC_BOOTSTRAP", "1");
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags().join("\x1f"));
     cargo.env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &toolchain.linker);
@@ -73,11 +73,11 @@ fn command(toolchain: &BpfToolchain) -> Command {
 
 fn flags() -> [String; 5] {
     let arch = format!("--cfg=bpf_target_arch=\"{ARCH}\"");
-    // BTF names source files; where they lay when they were compiled is nobody's business.
+    // BTF names source files; the build directory must not appear in it.
     let anywhere = format!("--remap-path-prefix={}=/src", workspace::root().display());
-    // Registers of 32 bits, for shorter code, and jumps by them (both kernel 5.1). The registers without the jumps will
-    // not do: LLVM 22 then compares a 32-bit value, extended by zeros, with a constant, extended by its sign, and no
-    // value equals `u32::MAX`.
+    // Registers of 32 bits, for shorter code, and 32-bit jumps (both kernel 5.1). The registers without the jumps are
+    // wrong: LLVM 22 then compares a zero-extended 32-bit value with a sign-extended constant, and no value equals
+    // `u32::MAX`.
     let cpu = "-Ctarget-cpu=v3".to_owned();
     [arch, anywhere, cpu, "-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()]
 }

@@ -1,5 +1,5 @@
-//! Profile-guided optimisation: a build that counts its branches does what `cargo xtask bench` measures, and another one
-//! is laid out by the counts.
+//! Profile-guided optimisation: a first build that counts its branches runs the load of `cargo xtask bench`, and a
+//! second build is laid out by those counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use super::stamp::Stamp;
 use crate::setup::Compiler;
 use crate::{bench, process, progress, workspace};
 
-/// Builds twice by `compile`, which is given a target directory and further flags for the compiler, and gives the
-/// directory of its programs; in between the product, which is `program` there, is trained, unless it was the last to be.
-/// Gives the directory of the second build.
+/// Builds twice with `compile`, which takes a target directory and further compiler flags, and returns the directory of
+/// its programs. Between the two builds the product, called `program` in that directory, is trained, unless it is the
+/// same program as in the last training. Returns the directory of the second build.
 ///
 /// # Errors
-/// When something does not compile, rustup has no llvm-profdata, or the training fails.
+/// Fails if something does not compile, rustup has no llvm-profdata, or the training fails.
 pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBuf>) -> Result<PathBuf> {
     let profdata = Compiler::active()?.profdata()?;
     let place = workspace::target_dir().join("guided");
@@ -27,7 +27,7 @@ pub fn guided(program: &str, compile: impl Fn(&Path, &[String]) -> Result<PathBu
     let mut stamp = Stamp::default();
     stamp.path(&counting, program)?;
     let stamp = stamp.finish();
-    // Written last: a training that was interrupted has none.
+    // Written last: an interrupted training leaves no stamp.
     if !fs::read_to_string(&trained).is_ok_and(|last| last == stamp) {
         if training.exists() {
             fs::remove_dir_all(&training).with_context(|| format!("cannot remove `{}`", training.display()))?;

@@ -18,14 +18,14 @@ use crate::{process, progress, workspace};
 /// The product.
 const PROGRAM: &str = "xdp-ingress";
 
-/// What `build --help` says below the options.
+/// Text below the options in `build --help`.
 pub const AFTER_HELP: &str = "\
 Examples:
   cargo xtask build                   # target/debug/xdp-ingress
   cargo xtask build --release         # target/release/xdp-ingress
   cargo xtask build --release --pgo   # below target/guided; takes more than twice as long";
 
-/// What `build-ebpf --help` says below the options.
+/// Text below the options in `build-ebpf --help`.
 pub const AFTER_HELP_EBPF: &str = "\
 Writes target/ebpf/ingress-ebpf.o, and only when it changed. Does nothing when the sources, the lock file and the
 toolchain are the ones of the last build.
@@ -40,7 +40,7 @@ pub struct Args {
     /// Optimise, as for an image
     #[arg(long)]
     release: bool,
-    /// Also lay code out by a training run: what `cargo xtask bench` measures, on a build that counts its branches
+    /// Also lay code out by a training run: run the load of `cargo xtask bench` on a build that counts its branches
     #[arg(long, requires = "release")]
     pgo: bool,
 }
@@ -48,15 +48,15 @@ pub struct Args {
 /// Build the kernel programs only
 #[derive(Debug, clap::Args)]
 pub struct EbpfArgs {
-    /// Build even when nothing changed since the last build
+    /// Build even if nothing changed since the last build
     #[arg(long)]
     force: bool,
 }
 
-/// How userspace is built.
+/// Build profile of userspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// The profile of everything but measurements and images.
+    /// The profile for everything except measurements and images.
     Dev,
     /// Optimised.
     Release,
@@ -65,7 +65,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// What is asked for by `--release` and `--pgo`.
+    /// Returns the profile for `--release` and `--pgo`.
     pub fn of(release: bool, pgo: bool) -> Self {
         match (release, pgo) {
             (_, true) => Self::Guided,
@@ -74,7 +74,7 @@ impl Profile {
         }
     }
 
-    /// The directory below a target directory.
+    /// Returns the name of the directory below a target directory.
     pub fn dir(self) -> &'static str {
         match self {
             Self::Dev => "debug",
@@ -86,7 +86,7 @@ impl Profile {
 /// Runs `cargo xtask build`.
 ///
 /// # Errors
-/// When something does not compile or a tool is missing.
+/// Fails if something does not compile or a tool is missing.
 pub fn run(args: &Args) -> Result<()> {
     let binary = userspace(Profile::of(args.release, args.pgo))?;
     progress::note(&format!("built {}", binary.display()));
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Runs `cargo xtask build-ebpf`.
 ///
 /// # Errors
-/// When the kernel programs do not compile or a tool is missing.
+/// Fails if the kernel programs do not compile or a tool is missing.
 pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
     let freshness = if args.force { ebpf::Freshness::Rebuild } else { ebpf::Freshness::Reuse };
     let object = ebpf::build(&setup::bpf_toolchain()?, freshness)?;
@@ -104,10 +104,10 @@ pub fn run_ebpf(args: &EbpfArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes the machine ready, builds the kernel programs and the product, and gives the path of the binary `xdp-ingress`.
+/// Prepares the machine, builds the kernel programs and the product, and returns the path of the binary `xdp-ingress`.
 ///
 /// # Errors
-/// When something does not compile or a tool is missing.
+/// Fails if something does not compile or a tool is missing.
 pub fn userspace(profile: Profile) -> Result<PathBuf> {
     kernel_programs()?;
     let place = if profile == Profile::Guided {
@@ -121,33 +121,33 @@ pub fn userspace(profile: Profile) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// A release in a target directory of its own, with further flags for the compiler; gives where it is.
+/// Builds a release in its own target directory, with further compiler flags; returns the directory of the programs.
 fn release_with(target_dir: &Path, flags: &[String]) -> Result<PathBuf> {
     let host = Compiler::active()?.host;
-    // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros.
+    // An explicit target, even if it is this machine's own, keeps the flags away from build scripts and macros.
     let mut cargo = cargo_build();
     cargo.args(["--release", "--target", &host, "--target-dir"]).arg(target_dir);
     process::run(cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS"))?;
     Ok(target_dir.join(host).join(Profile::Release.dir()))
 }
 
-/// cargo, to build the product.
+/// Returns the cargo command that builds the product.
 fn cargo_build() -> Command {
     let mut cargo = cargo();
     cargo.args(["build", "--package", "ingress-userspace", "--bin", PROGRAM]);
     cargo
 }
 
-/// Makes the machine ready and builds the kernel programs if their sources changed.
+/// Prepares the machine and builds the kernel programs if their sources changed.
 ///
 /// # Errors
-/// When they do not compile or a tool is missing.
+/// Fails if the programs do not compile or a tool is missing.
 pub fn kernel_programs() -> Result<()> {
     setup::ensure(Purpose::Build)?;
     ebpf::build(&setup::bpf_toolchain()?, ebpf::Freshness::Reuse).map(drop)
 }
 
-/// cargo, to be run in the work tree.
+/// Returns a cargo command that runs in the work tree.
 pub fn cargo() -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(workspace::root());

@@ -1,5 +1,5 @@
-//! A fingerprint of everything an output depends on, so that "nothing changed" is known without asking cargo.
-//! It reads files; it does not decide what to do about a change.
+//! A fingerprint of everything an output depends on, so that an unchanged build is recognised without cargo.
+//! This module reads files; callers decide about a change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// Collects what an output depends on.
+/// Collects the inputs of an output.
 #[derive(Debug, Default)]
 pub(super) struct Stamp {
     hash: Sha256,
@@ -22,7 +22,7 @@ impl Stamp {
     /// Adds a file, or all files below a directory, with their paths relative to `root`.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// Fails if something cannot be read.
     pub(super) fn path(&mut self, root: &Path, relative: &str) -> Result<()> {
         let mut files = Vec::new();
         collect(&root.join(relative), &mut files)?;
@@ -36,13 +36,13 @@ impl Stamp {
         Ok(())
     }
 
-    /// The fingerprint, in hexadecimal.
+    /// Returns the fingerprint in hexadecimal.
     pub(super) fn finish(self) -> String {
         self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn field(&mut self, bytes: &[u8]) {
-        // The length keeps two fields from looking like one.
+        // The length separates fields, so that two fields never look like one.
         self.hash.update(bytes.len().to_le_bytes());
         self.hash.update(bytes);
     }

@@ -1,8 +1,8 @@
-//! Whether a licence expression (SPDX 2.1) can be satisfied with an allow list. It knows no package.
+//! Checks whether an allow list satisfies a licence expression (SPDX 2.1). Packages are the caller's concern.
 
 use spdx::{Expression, ParseMode};
 
-/// Why the expression cannot be satisfied, or `None` when it can.
+/// Returns the reason why the expression cannot be satisfied, or `None` if it can.
 pub(super) fn objection(expression: &str, allowed: &[String]) -> Option<String> {
     if expression.is_empty() {
         return Some("names no licence".to_owned());

@@ -1,5 +1,6 @@
-//! The walls between modules: each feature of `ingress-userspace` compiles without the others, and pure modules name no
-//! crate that does IO. It looks at names in the text, so it sees also what a feature would let through.
+//! Checks the walls between modules: each feature of `ingress-userspace` compiles without the others, and pure modules
+//! name no crate that does IO. The check reads names in the text, so it also finds uses that the features alone would
+//! permit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{build, process, workspace};
 
-/// A directory or file and the names it must not use.
+/// A directory or file and the names that must not occur in it.
 struct Wall {
     path: &'static str,
     forbidden: &'static [&'static str],
@@ -35,7 +36,7 @@ const FEATURES: [&str; 3] = ["control", "proxy", "datapath"];
 /// Checks all walls.
 ///
 /// # Errors
-/// When one is broken; names each place.
+/// Fails if a wall is broken; the error names each place.
 pub(super) fn run() -> Result<()> {
     let mut breaches = Vec::new();
     for wall in &WALLS {
@@ -57,12 +58,12 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Lines outside comments, and before the tests, that use one of the names as a word.
+/// Returns the lines, outside comments and before the tests, that use one of the names as a word.
 fn breaches_in<'a>(text: &'a str, forbidden: &'a [&'a str]) -> impl Iterator<Item = (usize, &'a str)> {
     let product = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").enumerate();
     product.flat_map(|(index, line)| {
         let code = line.split("//").next().unwrap_or_default();
-        // Strings may say anything.
+        // String literals may contain any name.
         let code: String = code.split('"').step_by(2).collect();
         forbidden.iter().filter(move |name| has_word(&code, name)).map(move |name| (index + 1, *name))
     })

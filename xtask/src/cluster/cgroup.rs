@@ -1,5 +1,6 @@
 //! The control groups of the nodes, on separate hierarchies (v1) and the unified one (v2): one subtree, and its certain
-//! removal. On v2 controllers that the root does not hand down yet are handed down for as long as the cluster is there.
+//! removal. On v2, controllers that the root has not enabled for its children yet are enabled for the lifetime of the
+//! cluster.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,18 +13,18 @@ use super::plan::Plan;
 use super::state::{Item, State};
 use crate::lab::until_within;
 
-/// The one directory below the root of each hierarchy.
+/// The only directory below the root of each hierarchy.
 pub(super) const TOP: &str = "xdp-ingress-cluster";
 const MOUNT: &str = "/sys/fs/cgroup";
-/// What a kubelet asks of a unified hierarchy, as far as the machine has it.
+/// Controllers that a kubelet uses on a unified hierarchy, as far as the machine has them.
 const WANTED: [&str; 7] = ["cpuset", "cpu", "io", "memory", "hugetlb", "pids", "misc"];
 /// Processes leave their groups a moment after they have ended.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Makes the groups of all nodes.
+/// Creates the groups of all nodes.
 ///
 /// # Errors
-/// When the machine's hierarchies cannot be written.
+/// Fails if the machine's hierarchies cannot be written.
 pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     let root = Path::new(MOUNT);
     if root.join("cgroup.controllers").is_file() {
@@ -40,21 +41,21 @@ pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// Removes a group with all below it; no process may be left in any.
+/// Removes a group and all groups below it; none may contain a process.
 ///
 /// # Errors
-/// When a group is still in use after ten seconds.
+/// Fails if a group is still in use after ten seconds.
 pub(super) fn remove(top: &Path) -> Result<()> {
     until_within(REMOVAL_LIMIT, "control groups to become empty", || remove_tree(top).is_ok().then_some(()))
         .or_else(|_| remove_tree(top))
         .with_context(|| format!("cannot remove the control group `{}`", top.display()))
 }
 
-/// Takes `controller` back from the children of the unified hierarchy's root. When another child has begun to use it, it
-/// has to stay.
+/// Disables `controller` again for the children of the unified hierarchy's root. It stays enabled if another child has
+/// begun to use it.
 ///
 /// # Errors
-/// When the kernel refuses for another reason.
+/// Fails if the kernel refuses for another reason.
 pub(super) fn withdraw(controller: &str) -> Result<()> {
     let path = Path::new(MOUNT).join("cgroup.subtree_control");
     match fs::write(&path, format!("-{controller}")) {
@@ -91,8 +92,8 @@ fn hand_down(group: &Path, controller: &str) -> Result<()> {
         .with_context(|| format!("cannot hand the controller `{controller}` down through `{}`", path.display()))
 }
 
-/// The hierarchies beside each other; names such as `cpu` may be links to `cpu,cpuacct`. A unified one without
-/// controllers may be among them, and the runtime makes groups in it too.
+/// Returns the separate hierarchies. Names such as `cpu` may be links to `cpu,cpuacct`. A unified hierarchy without
+/// controllers may be among them, and the runtime creates groups in it, too.
 fn hierarchies(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).with_context(|| format!("cannot read `{}`", root.display()))? {
@@ -107,7 +108,7 @@ fn hierarchies(root: &Path) -> Result<Vec<PathBuf>> {
 
 fn make_group(parent: &Path, group: &Path) -> Result<()> {
     make_dir(group)?;
-    // A new group of this controller has no processors, and takes no process until it is given some.
+    // A new group of this controller has no processors, and accepts no process until it gets some.
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if let Ok(inherited) = fs::read_to_string(parent.join(file)) {
             let path = group.join(file);
@@ -126,7 +127,7 @@ fn make_dir(path: &Path) -> Result<()> {
     }
 }
 
-/// Children first; the files in a group are the kernel's and go with it.
+/// Removes children first; the files in a group belong to the kernel and disappear with it.
 fn remove_tree(group: &Path) -> std::io::Result<()> {
     let entries = match fs::read_dir(group) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

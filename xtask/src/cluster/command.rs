@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: what can be asked of the cluster on the command line. It makes nothing itself.
+//! `cargo xtask cluster`: the actions on the cluster from the command line. It creates nothing itself.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +12,7 @@ use super::state::{Item, State};
 use super::{Cluster, NodePlan, Plan, Services, latest};
 use crate::{process, progress};
 
-/// What `cluster --help` says below the options.
+/// Text below the options in `cluster --help`.
 pub const AFTER_HELP: &str = "\
 A control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler), nodes (containerd,
 kubelet) and a client outside the cluster, each in namespaces of this machine: no Docker, no virtual
@@ -53,18 +53,18 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make the cluster and wait until pods run on every node; one that is up already and healthy is kept
+    /// Create the cluster and wait until pods run on every node; a healthy cluster that is already up is kept
     Up {
-        /// How many nodes
+        /// Number of nodes
         #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
         nodes: u8,
         /// Run kube-proxy (nftables) on every node, so that every Service has a ClusterIP that answers
         #[arg(long)]
         proxy: bool,
     },
-    /// Remove the cluster with everything it made, also what a crash has left
+    /// Remove the cluster with everything it created, also after a crash
     Down,
-    /// Say what runs; fails when no cluster is up or a part of it has ended
+    /// Show running parts; fails if no cluster is up or a part of it has ended
     Status,
     /// Run kubectl as the administrator; its exit code is passed on
     Kubectl {
@@ -74,7 +74,7 @@ enum Action {
     },
     /// Import archives of OCI images on every node
     Import {
-        /// Archives such as `cargo xtask image` makes
+        /// Archives, such as those of `cargo xtask image`
         #[arg(required = true)]
         archives: Vec<PathBuf>,
     },
@@ -83,7 +83,7 @@ enum Action {
 /// Runs `cargo xtask cluster`.
 ///
 /// # Errors
-/// When something cannot be made, removed or found.
+/// Fails if a part cannot be created, removed or found.
 pub fn run(args: &Args) -> Result<()> {
     match &args.action {
         Action::Up { nodes, proxy } => up(*nodes, if *proxy { Services::Proxied } else { Services::Unrouted }),
@@ -144,7 +144,7 @@ fn status() -> Result<()> {
     Ok(())
 }
 
-/// Becomes kubectl, so that its exit code, its terminal and its signals are kubectl's own.
+/// Replaces this process with kubectl, so that its exit code, its terminal and its signals are kubectl's own.
 fn kubectl(arguments: &[String]) -> Result<()> {
     let cluster = running()?;
     cluster.control()?.enter()?;
@@ -164,7 +164,7 @@ fn must_be_root() -> Result<()> {
     bail!("only root may enter the cluster's namespaces; run `sudo -E cargo xtask cluster …`")
 }
 
-/// Memory that a process holds, in MiB (proc_pid_status(5)).
+/// Returns the resident memory of a process in MiB (proc_pid_status(5)).
 fn resident_mib(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

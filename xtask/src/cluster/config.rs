@@ -1,4 +1,4 @@
-//! The texts of configuration files, from the plan and the places. It writes none of them.
+//! The texts of configuration files, from the plan and the paths. It writes none of them.
 
 use std::path::Path;
 
@@ -8,10 +8,11 @@ use super::pki::{self, Pki};
 use super::plan::{NodePlan, PODS, Places, Plan};
 use crate::setup::kubernetes::{Binaries, PAUSE};
 
-/// How often a kubelet reports itself. The controller manager waits several times as long before it gives a node up.
+/// Interval at which a kubelet reports its status. The controller manager waits several times as long before it
+/// declares a node lost.
 pub(super) const REPORT_SECONDS: u32 = 2;
 
-/// A client configuration that speaks as the owner of the certificate `user`.
+/// Returns a client configuration with the identity of the certificate `user`.
 pub(super) fn kubeconfig(server: &str, pki: &Pki, user: &str) -> String {
     let config = json!({
         "apiVersion": "v1",
@@ -24,11 +25,11 @@ pub(super) fn kubeconfig(server: &str, pki: &Pki, user: &str) -> String {
     pretty(&config)
 }
 
-/// containerd's own configuration, version 3 of its format.
+/// Returns containerd's own configuration, in version 3 of its format.
 pub(super) fn containerd(places: &Places, node: NodePlan, binaries: &Binaries) -> String {
     let dir = places.node(node);
     let quote = |path: &Path| Value::from(path.to_string_lossy()).to_string();
-    // The score and AppArmor need rights that a machine which is itself a container lacks.
+    // Setting the score and AppArmor profiles needs rights that a machine lacks if it is itself a container.
     format!(
         r#"version = 3
 root = {root}
@@ -67,7 +68,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     )
 }
 
-/// How pods get their interface and addresses: a bridge on the node, addresses from the node's own ranges.
+/// Returns the network configuration of pods: a bridge on the node, addresses from the node's own ranges.
 pub(super) fn cni(places: &Places, node: NodePlan) -> String {
     let bridge = json!({
         "type": "bridge",
@@ -85,7 +86,7 @@ pub(super) fn cni(places: &Places, node: NodePlan) -> String {
     pretty(&json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}))
 }
 
-/// The kubelet's own configuration.
+/// Returns the kubelet's own configuration.
 pub(super) fn kubelet(places: &Places, pki: &Pki, node: NodePlan, open_files: u64) -> String {
     let socket = format!("unix://{}", places.containerd(node).display());
     let server = pki::kubelet_server(node);
@@ -99,7 +100,7 @@ pub(super) fn kubelet(places: &Places, pki: &Pki, node: NodePlan, open_files: u6
         "cgroupsPerQOS": true,
         "enforceNodeAllocatable": ["pods"],
         "failSwapOn": false,
-        // Both would need rights that a machine which is itself a container lacks.
+        // Both would need rights that a machine lacks if it is itself a container.
         "oomScoreAdj": 0,
         "maxOpenFiles": open_files,
         "makeIPTablesUtilChains": false,
@@ -109,7 +110,7 @@ pub(super) fn kubelet(places: &Places, pki: &Pki, node: NodePlan, open_files: u6
         "allowedUnsafeSysctls": ["net.*"],
         "containerRuntimeEndpoint": socket,
         "imageServiceEndpoint": socket,
-        // Images are imported, not pulled: one that was collected could not be had again.
+        // Images are imported, not pulled: an image removed by garbage collection could not be fetched again.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "imagefs.available": "0%",
@@ -132,7 +133,7 @@ pub(super) fn kubelet(places: &Places, pki: &Pki, node: NodePlan, open_files: u6
     }))
 }
 
-/// kube-proxy's own configuration.
+/// Returns kube-proxy's own configuration.
 pub(super) fn proxy(kubeconfig: &Path, node: NodePlan) -> String {
     pretty(&json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -142,12 +143,13 @@ pub(super) fn proxy(kubeconfig: &Path, node: NodePlan) -> String {
         "hostnameOverride": node.name(),
         "clusterCIDR": PODS,
         "bindAddress": node.v4(),
-        // The limit is the whole machine's; zero leaves it alone.
+        // The limit applies to the whole machine; zero leaves it unchanged.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }))
 }
 
-/// The nodes as objects, made before their kubelets register so that each has the pod ranges its CNI plugin uses.
+/// Returns the nodes as objects. They are created before their kubelets register, so that each has the pod ranges that
+/// its CNI plugin uses.
 pub(super) fn nodes(plan: Plan) -> String {
     let node = |node: NodePlan| {
         json!({
@@ -168,7 +170,7 @@ pub(super) fn nodes(plan: Plan) -> String {
     pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
-/// A pod on every node that does nothing, to see that pods run.
+/// Returns an idle pod for every node, to check that pods run.
 pub(super) fn probes(plan: Plan) -> String {
     let pod = |node: NodePlan| {
         json!({
@@ -186,7 +188,7 @@ pub(super) fn probes(plan: Plan) -> String {
     pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
-/// A program that reads YAML reads JSON.
+/// Formats JSON, which programs that read YAML accept, too.
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

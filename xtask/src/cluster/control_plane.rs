@@ -1,4 +1,4 @@
-//! The programs of the control plane: how each is started and when it is ready. It does not start nodes.
+//! The programs of the control plane: their command lines and readiness checks. It does not start nodes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ pub(super) const API_SERVER: &str = "kube-apiserver";
 pub(super) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 pub(super) const SCHEDULER: &str = "kube-scheduler";
 
-/// How long a node may be silent before its pods count as not ready. Kubernetes' own default is 50 s.
+/// Time for which a node may be silent before its pods count as not ready. Kubernetes' own default is 50 s.
 const GRACE_SECONDS: u32 = 10 * config::REPORT_SECONDS;
 const ETCD_URL: &str = "http://127.0.0.1:2379";
-/// Nothing comes near it on an idle machine; a busy one may take a minute.
+/// An idle machine needs far less; a busy one may take a minute.
 const READY_LIMIT: Duration = Duration::from_secs(180);
 
-/// All that starting a program of the control plane takes.
+/// Everything needed to start a program of the control plane.
 #[derive(Debug)]
 pub(super) struct ControlPlane<'a> {
     pub(super) machine: &'a Machine,
@@ -40,7 +40,7 @@ impl ControlPlane<'_> {
     /// Writes the client configurations of the control plane, of kube-proxy and of the administrator.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(super) fn configure(&self) -> Result<()> {
         let pki = self.pki();
         let everywhere = format!("https://{CONTROL_V4}:{API_PORT}");
@@ -58,10 +58,10 @@ impl ControlPlane<'_> {
     }
 
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if etcd cannot be started.
     pub(super) fn start_etcd(&self) -> Result<Process> {
         let mut etcd = Command::new(&self.binaries.etcd);
-        // What is written may be lost in a power cut; the cluster would be gone then anyway.
+        // A power cut may lose written data; the cluster would be gone then anyway.
         etcd.args(["--name", "default", "--unsafe-no-fsync", "--log-level", "warn"]);
         etcd.args(["--listen-client-urls", ETCD_URL, "--advertise-client-urls", ETCD_URL]);
         etcd.args(["--listen-peer-urls", "http://127.0.0.1:0", "--data-dir"]).arg(self.places.data().join("etcd"));
@@ -69,7 +69,7 @@ impl ControlPlane<'_> {
     }
 
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if the API server cannot be started.
     pub(super) fn start_api_server(&self) -> Result<Process> {
         let pki = self.pki();
         let mut server = Command::new(&self.binaries.kube_apiserver);
@@ -100,10 +100,10 @@ impl ControlPlane<'_> {
         self.start(API_SERVER, server)
     }
 
-    /// Starts what works on the objects: the controllers and the scheduler.
+    /// Starts the controllers and the scheduler.
     ///
     /// # Errors
-    /// When one cannot be started.
+    /// Fails if a program cannot be started.
     pub(super) fn start_controllers(&self) -> Result<()> {
         let pki = self.pki();
         let mut controllers = Command::new(&self.binaries.kube_controller_manager);
@@ -112,7 +112,7 @@ impl ControlPlane<'_> {
         controllers.arg(format!("--service-cluster-ip-range={SERVICES}"));
         controllers.arg(format!("--node-monitor-period={}s", config::REPORT_SECONDS));
         controllers.arg(format!("--node-monitor-grace-period={GRACE_SECONDS}s"));
-        // Tests change a thousand objects at once and measure how long that takes us, not the controllers.
+        // Tests change a thousand objects at once and measure how long the product takes, not the controllers.
         controllers.args(["--kube-api-qps=200", "--kube-api-burst=400"]);
         for (flag, path) in [
             ("service-account-private-key-file", pki.key(pki::SERVICE_ACCOUNTS)),
@@ -129,10 +129,10 @@ impl ControlPlane<'_> {
         self.start(SCHEDULER, scheduler).map(drop)
     }
 
-    /// Waits until the API server says that it is ready.
+    /// Waits until the API server reports that it is ready.
     ///
     /// # Errors
-    /// When it ends, or is not ready in time; the error repeats the end of its log.
+    /// Fails if the process ends or is not ready in time; the error repeats the end of its log.
     pub(super) fn wait_for_api_server(&self, process: &Process) -> Result<()> {
         let ended = || bail!("the API server has ended");
         let ready = || if process.is_alive() { Ok(self.api_server_is_ready()) } else { ended() };
@@ -146,7 +146,7 @@ impl ControlPlane<'_> {
         self.machine.run(|| crate::process::capture(&mut ask)).is_ok_and(|answer| answer == "ok")
     }
 
-    /// The flags that the controller manager and the scheduler share.
+    /// Adds the flags that the controller manager and the scheduler share.
     fn act_as(&self, command: &mut Command, user: &str, port: u16) {
         let kubeconfig = self.kubeconfig(user);
         for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {

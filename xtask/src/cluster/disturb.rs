@@ -1,5 +1,4 @@
-//! What can go wrong with a cluster, on purpose: programs that are killed and nodes that lose their link. It does not
-//! touch what runs in pods.
+//! Deliberate failures of a cluster: kills programs and cuts the links of nodes. It does not touch programs in pods.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use super::{Cluster, control_plane, machine, node};
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
 impl Cluster {
-    /// Kills a node's kubelet; its containers run on. The node is not ready after 20 s.
+    /// Kills a node's kubelet; its containers keep running. The node becomes not ready after 20 s.
     ///
     /// # Errors
-    /// When it does not end.
+    /// Fails if the process does not end.
     pub fn kill_kubelet(&self, node: NodePlan) -> Result<()> {
         self.kill(&node.name(), node::KUBELET)
     }
@@ -25,7 +24,7 @@ impl Cluster {
     /// Starts a node's kubelet after [`Self::kill_kubelet`].
     ///
     /// # Errors
-    /// When it runs, or cannot be started.
+    /// Fails if the kubelet is running already, or cannot be started.
     pub fn start_kubelet(&self, node: NodePlan) -> Result<()> {
         self.must_not_run(&node.name(), node::KUBELET)?;
         self.node(node).start_kubelet(&self.machine(node)?).map(drop)
@@ -34,17 +33,18 @@ impl Cluster {
     /// Kills the API server.
     ///
     /// # Errors
-    /// When it does not end.
+    /// Fails if the process does not end.
     pub fn kill_apiserver(&self) -> Result<()> {
         self.kill(control_plane::NAME, control_plane::API_SERVER)
     }
 
-    /// Starts the API server after [`Self::kill_apiserver`], waits until it is ready, and starts the controllers anew. They
-    /// would come back by themselves, but each of their watches after a pause that grows to a minute, until which no pod is
-    /// made and no endpoint is told. (Controllers that elect a leader end when they cannot renew their lease.)
+    /// Starts the API server after [`Self::kill_apiserver`], waits until it is ready, and restarts the controllers.
+    /// They would recover by themselves, but each of their watches reconnects only after a pause that grows to a
+    /// minute. Until then no pod is created and no endpoint is published. (Controllers with leader election end if they
+    /// cannot renew their lease.)
     ///
     /// # Errors
-    /// When it runs, or one cannot be started, or it does not become ready.
+    /// Fails if the server is running already, a program cannot be started, or the server does not become ready.
     pub fn start_apiserver(&self) -> Result<()> {
         self.must_not_run(control_plane::NAME, control_plane::API_SERVER)?;
         let machine = self.control_machine()?;
@@ -56,18 +56,18 @@ impl Cluster {
         control_plane.start_controllers()
     }
 
-    /// Pulls a node's network link out.
+    /// Cuts a node's network link.
     ///
     /// # Errors
-    /// When ip(8) fails.
+    /// Fails if ip(8) fails.
     pub fn partition(&self, node: NodePlan) -> Result<()> {
         network::set_link(node, Link::Down)
     }
 
-    /// Plugs a node's network link in again.
+    /// Restores a node's network link.
     ///
     /// # Errors
-    /// When ip(8) fails.
+    /// Fails if ip(8) fails.
     pub fn heal(&self, node: NodePlan) -> Result<()> {
         network::set_link(node, Link::Up)
     }

@@ -1,5 +1,5 @@
-//! Starting programs on the machines of a cluster: the control plane, which is a network namespace, and nodes, which
-//! have mounts, a host name and processes of their own besides. It does not know what the programs are for.
+//! Starts programs on the machines of a cluster: the control plane, which is a network namespace, and nodes, which also
+//! have their own mounts, host name and processes. The purpose of the programs is the caller's concern.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -16,12 +16,12 @@ use nix::unistd::Pid;
 use super::state::{Item, Process, State};
 use crate::lab::{self, Namespace, until, until_within};
 
-/// What programs of a cluster find other programs by.
+/// Search path of programs in a cluster.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The name under which the first process of a node is written down.
+/// The name under which the first process of a node is recorded.
 pub(super) const KEEPER: &str = "keeper";
 
-/// Where programs run.
+/// A machine of the cluster, on which programs run.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
     name: String,
@@ -33,23 +33,23 @@ pub(super) struct Machine {
 // === impl Machine ===
 
 impl Machine {
-    /// A machine that is a network namespace only.
+    /// Returns a machine that is a network namespace only.
     pub(super) fn shared(name: &str, network: Namespace) -> Self {
         Self { name: name.to_owned(), network, keeper: None }
     }
 
-    /// The machine whose namespaces `keeper` holds.
+    /// Returns the machine with the namespaces that `keeper` holds.
     pub(super) fn kept(name: &str, network: Namespace, keeper: Process) -> Self {
         Self { name: name.to_owned(), network, keeper: Some(keeper) }
     }
 
-    /// Makes a machine with mounts, a host name and processes of its own. Its mounts are still those of this process.
+    /// Creates a machine with its own mounts, host name and processes. Its mounts are still those of this process.
     ///
     /// # Errors
-    /// When the caller may not make namespaces.
+    /// Fails if the caller may not create namespaces.
     pub(super) fn make(name: &str, network: Namespace, state: &State, log: &Path) -> Result<Self> {
-        // The kernel kills every process of a pid namespace with its first one, so that no container outlives a node.
-        // That first process inherits all orphans, and reaps them because it ignores SIGCHLD.
+        // When the first process of a pid namespace ends, the kernel kills all others in it, so no container outlives a
+        // node. That first process inherits all orphans, and reaps them because it ignores SIGCHLD.
         let mut keep = Command::new("unshare");
         keep.args(["--mount", "--propagation", "unchanged", "--uts", "--pid", "--fork", "--kill-child", "--"]);
         keep.args(["env", "--ignore-signal=CHLD", "sleep", "infinity"]);
@@ -60,10 +60,10 @@ impl Machine {
         Ok(Self::kept(name, network, keeper))
     }
 
-    /// Runs `work` on a thread that is in the machine, and waits for it; its children are the machine's processes.
+    /// Runs `work` on a thread inside the machine, and waits for it; its children are processes of the machine.
     ///
     /// # Errors
-    /// Those of `work`, and when the machine cannot be entered.
+    /// Returns the errors of `work`. Also fails if the machine cannot be entered.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         self.network.run(|| {
             if let Some(keeper) = &self.keeper {
@@ -73,15 +73,15 @@ impl Machine {
         })
     }
 
-    /// Starts `command` for good: it outlives this process. Its output is added to the file `log`.
+    /// Starts `command` permanently: it outlives this process. Its output is appended to the file `log`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if the program cannot be started.
     pub(super) fn start(&self, name: &str, mut command: Command, log: &Path, state: &State) -> Result<Process> {
         let file = File::options().create(true).append(true).open(log);
         let file = file.with_context(|| format!("cannot write `{}`", log.display()))?;
         let second = file.try_clone().context("cannot share a log file")?;
-        // A group of its own, so that a Ctrl-C at the terminal reaches only us.
+        // Its own process group, so that a Ctrl-C at the terminal reaches only this process.
         command.stdin(Stdio::null()).stdout(file).stderr(second).process_group(0).env_clear().env("PATH", PATH);
         let mut child = self.run(|| {
             let shown = command.get_program().to_string_lossy().into_owned();
@@ -91,16 +91,16 @@ impl Machine {
         let start_time = lab::start_time(pid).unwrap_or_default();
         let process = Process { machine: self.name.clone(), name: name.to_owned(), pid, start_time };
         state.record(&Item::Process(process.clone()))?;
-        // Somebody has to take its exit status as long as this process lives; afterwards init does.
+        // This process must reap the child as long as it lives; afterwards init does.
         thread::Builder::new().name(format!("reap {name}")).spawn(move || child.wait()).context("cannot reap")?;
         Ok(process)
     }
 }
 
-/// Ends a process at once, as a crash would.
+/// Kills a process, as a crash would.
 ///
 /// # Errors
-/// When it does not end.
+/// Fails if the process does not end.
 pub(super) fn end(process: &Process, limit: Duration) -> Result<()> {
     if process.is_alive() {
         kill(Pid::from_raw(process.pid), Signal::SIGKILL).ok();
@@ -108,7 +108,7 @@ pub(super) fn end(process: &Process, limit: Duration) -> Result<()> {
     until_within(limit, &format!("`{}` to end", process.name), || (!process.is_alive()).then_some(()))
 }
 
-/// Enters all namespaces of a node but the network's. Threads that do this must end without making other threads.
+/// Enters all namespaces of a node except its network. A thread that does this must end without creating other threads.
 fn enter(keeper: &Process) -> Result<()> {
     let Process { pid, .. } = keeper;
     anyhow::ensure!(keeper.is_alive(), "process {pid}, which holds it, has ended; run `cargo xtask cluster up` again");
@@ -117,7 +117,7 @@ fn enter(keeper: &Process) -> Result<()> {
         File::open(&path).with_context(|| format!("cannot open `{path}`"))
     };
     let (mounts, host_name, processes) = (open("mnt")?, open("uts")?, open("pid_for_children")?);
-    // Threads share their working directory, and one that does may not have mounts of its own.
+    // Threads share their working directory, and a thread that shares it may not have its own mounts.
     unshare(CloneFlags::CLONE_FS)?;
     setns(processes, CloneFlags::CLONE_NEWPID)?;
     setns(host_name, CloneFlags::CLONE_NEWUTS)?;

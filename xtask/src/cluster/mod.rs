@@ -1,16 +1,16 @@
-//! A real Kubernetes on one Linux machine: a control plane, nodes and a client in namespaces, without Docker and without
-//! a virtual machine. It is for the tests of this project; nothing of the product depends on it.
+//! A real Kubernetes on one Linux machine: a control plane, nodes and a client in namespaces, without Docker and
+//! without a virtual machine. It serves the tests of this project; the product does not depend on it.
 //!
 //! ```text
-//! Plan ── names, addresses, how many nodes
+//! Plan ── names, addresses, number of nodes
 //!  ├─ Pki, config      keys, certificates and configuration files below Places
 //!  ├─ network          namespaces, one bridge, routes to pods          (plan.rs has the picture)
 //!  ├─ ControlPlane     etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //!  ├─ Node             own mounts, host name, processes and bpffs: containerd, kubelet, kube-proxy
-//!  └─ State            what was made, on disk: a later process uses it and removes it
+//!  └─ State            record on disk, which a later process uses and removes
 //! ```
 //!
-//! A cluster outlives the process that made it. There is one on a machine at a time.
+//! A cluster outlives the process that created it. A machine has at most one at a time.
 
 mod cgroup;
 mod command;
@@ -45,10 +45,10 @@ use crate::lab::Namespace;
 use crate::setup::kubernetes::{self, Binaries};
 use crate::{process, progress};
 
-/// Longer than any time-out that is given to kubectl itself.
+/// Longer than any time-out that is passed to kubectl itself.
 const KUBECTL_LIMIT: Duration = Duration::from_secs(300);
 
-/// The running cluster of this machine. Dropping it leaves the cluster as it is.
+/// The running cluster of this machine. Dropping the value leaves the cluster as it is.
 #[derive(Debug)]
 pub struct Cluster {
     plan: Plan,
@@ -60,11 +60,11 @@ pub struct Cluster {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Makes a cluster, or takes the one that runs if it is of the same plan and healthy. What a crashed run has left is
-    /// removed first, as is a cluster of another plan.
+    /// Creates a cluster, or reuses the running one if it has the same plan and is healthy. Leftovers of a crashed run
+    /// and a cluster with another plan are removed first.
     ///
     /// # Errors
-    /// When not root, when a program cannot be had, or when a part does not become ready; the error names its log.
+    /// Fails if not root, if a program is unavailable, or if a part does not become ready; the error names its log.
     pub fn up(plan: Plan) -> Result<Self> {
         ensure!(process::is_root(), "only root may make namespaces; run `sudo -E cargo xtask cluster up`");
         let binaries = kubernetes::ensure()?;
@@ -97,10 +97,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster that runs on this machine, if one does.
+    /// Returns the cluster that runs on this machine, if there is one.
     ///
     /// # Errors
-    /// When its state or its programs cannot be read.
+    /// Fails if its state or its programs cannot be read.
     pub fn running() -> Result<Option<Self>> {
         let state = State::of_machine();
         let items = state.items()?;
@@ -109,10 +109,10 @@ impl Cluster {
         Ok(Some(Self { plan, places: Places::default(), binaries: kubernetes::ensure()?, state }))
     }
 
-    /// Removes the cluster of this machine with everything it made. It is no error that there is none.
+    /// Removes the cluster of this machine with everything it created. Succeeds if there is none.
     ///
     /// # Errors
-    /// When something cannot be removed; the next attempt goes on.
+    /// Fails if a part cannot be removed; the next attempt continues.
     pub fn down() -> Result<()> {
         ensure!(process::is_root(), "only root may remove namespaces; run `sudo -E cargo xtask cluster down`");
         let state = State::of_machine();
@@ -130,60 +130,60 @@ impl Cluster {
         &self.places
     }
 
-    /// The nodes in order.
+    /// Returns the nodes in order.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodePlan> {
         self.plan.nodes()
     }
 
-    /// The network namespace of a client outside the cluster, which routes to nodes and pods.
+    /// Returns the network namespace of a client outside the cluster, which routes to nodes and pods.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if the namespace is gone.
     pub fn client(&self) -> Result<Namespace> {
         Namespace::open(plan::CLIENT)
     }
 
-    /// The network namespace of the control plane, from which the API server and everything else can be reached.
+    /// Returns the network namespace of the control plane, from which the API server, nodes and pods are reachable.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if the namespace is gone.
     pub fn control(&self) -> Result<Namespace> {
         Namespace::open(plan::CONTROL)
     }
 
-    /// A node's network namespace.
+    /// Returns a node's network namespace.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if the namespace is gone.
     pub fn network(&self, node: NodePlan) -> Result<Namespace> {
         Namespace::open(&node.namespace())
     }
 
-    /// Runs `work` on a thread inside all namespaces of a node: network, mounts, host name and processes, so that
-    /// `/sys/fs/bpf` is the node's and programs started there are seen by it. `work` may start programs, but the kernel
-    /// lets it start no threads.
+    /// Runs `work` on a thread inside all namespaces of a node: network, mounts, host name and processes. `/sys/fs/bpf`
+    /// is then the node's own, and programs started there belong to the node's processes. `work` may start programs,
+    /// but the kernel does not allow it to start threads.
     ///
     /// # Errors
-    /// Those of `work`, and when the node cannot be entered.
+    /// Returns the errors of `work`. Also fails if the node cannot be entered.
     pub fn inside<T: Send>(&self, node: NodePlan, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         self.machine(node)?.run(work)
     }
 
-    /// Runs kubectl as the administrator and gives back its output.
+    /// Runs kubectl as the administrator and returns its output.
     ///
     /// # Errors
-    /// When kubectl fails; the error repeats what it said.
+    /// Fails if kubectl fails; the error repeats its message.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         let mut command = self.kubectl_command();
         command.args(args);
         self.control()?.run(|| process::capture(&mut command))
     }
 
-    /// `kubectl apply` with manifests in YAML or JSON.
+    /// Runs `kubectl apply` with manifests in YAML or JSON.
     ///
     /// # Errors
-    /// When kubectl fails; the error repeats what it said.
+    /// Fails if kubectl fails; the error repeats its message.
     pub fn apply(&self, manifests: &str) -> Result<()> {
         let mut command = self.kubectl_command();
         command.args(["apply", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -197,11 +197,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// kubectl as the administrator, to be started in [`Self::control`] or [`Self::client`].
+    /// Returns the kubectl command of the administrator, to be started in [`Self::control`] or [`Self::client`].
     #[must_use]
     pub fn kubectl_command(&self) -> Command {
         let mut command = Command::new(&self.binaries.kubectl);
-        // The user's own cache would mix what different clusters at the same address have answered.
+        // The user's own cache would mix responses of different clusters at the same address.
         command.env("KUBECONFIG", self.places.kubeconfig()).env("KUBECACHEDIR", self.places.data().join("kubectl"));
         command
     }
@@ -209,7 +209,7 @@ impl Cluster {
     /// Imports an archive of OCI images on every node.
     ///
     /// # Errors
-    /// When containerd refuses it.
+    /// Fails if containerd refuses the archive.
     pub fn import_image(&self, archive: &Path) -> Result<()> {
         self.nodes().into_iter().try_for_each(|node| self.node(node).import(archive))
     }
@@ -218,7 +218,7 @@ impl Cluster {
         let Self { plan, places, binaries: _, state } = self;
         state.begin(*plan)?;
         state.record(&Item::Directory(places.data()))?;
-        // Without the state of an earlier boot, nobody else removes what is there.
+        // Without the state of an earlier boot, no other code removes these files.
         if places.data().exists() {
             fs::remove_dir_all(places.data()).context("cannot remove what an earlier cluster has left")?;
         }
@@ -234,7 +234,7 @@ impl Cluster {
         control_plane.configure()?;
         control_plane.start_etcd()?;
         let api_server = control_plane.start_api_server()?;
-        // The nodes' runtimes come up while the API server does.
+        // The nodes' runtimes start in parallel with the API server.
         let mut machines = Vec::new();
         for node in plan.nodes() {
             machines.push(self.node(node).make()?);
@@ -255,7 +255,7 @@ impl Cluster {
         state.record(&Item::Ready)
     }
 
-    /// Ready nodes are not enough: a pod needs its service account, and a network.
+    /// Waits until pods can run. Ready nodes are not enough: a pod needs its service account, and a network.
     fn wait_until_usable(&self) -> Result<()> {
         self.shown("waiting for the nodes", &["wait", "--for=condition=Ready", "node", "--all", "--timeout=180s"])?;
         let account = ["wait", "--for=create", "serviceaccount/default", "--timeout=120s"];
@@ -273,7 +273,7 @@ impl Cluster {
         self.control()?.run(|| process::run_shown(label, &mut command, KUBECTL_LIMIT))
     }
 
-    /// Whether a cluster of this plan is there and none of its programs has ended.
+    /// Returns `true` if a cluster with this plan exists and none of its programs has ended.
     fn runs(&self) -> Result<bool> {
         let items = self.state.items()?;
         let same = items.contains(&Item::Plan(self.plan)) && items.contains(&Item::Ready);
@@ -304,7 +304,7 @@ impl Cluster {
     }
 }
 
-/// For every program the process that was started last.
+/// Returns, for every program, the process that was started last.
 fn latest(items: &[Item]) -> Vec<&Process> {
     let mut found: Vec<&Process> = Vec::new();
     for item in items {

@@ -1,5 +1,5 @@
-//! The links, addresses and routes between the namespaces of a cluster. What is inside a node's pods is the CNI
-//! plugins' work.
+//! The links, addresses and routes between the namespaces of a cluster. The network inside a node's pods is set up by
+//! the CNI plugins.
 
 use anyhow::{Context, Result};
 
@@ -7,10 +7,10 @@ use super::plan::{API_V4, BRIDGE, CLIENT, CLIENT_V4, CLIENT_V6, CONTROL, CONTROL
 use super::state::{Item, State};
 use crate::lab::Namespace;
 
-/// Makes all namespaces and joins them.
+/// Creates all namespaces and connects them.
 ///
 /// # Errors
-/// When the caller may not, or ip(8) fails.
+/// Fails if the caller lacks the rights, or ip(8) fails.
 pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     for name in plan.namespaces() {
         state.record(&Item::Namespace(name.clone()))?;
@@ -18,7 +18,7 @@ pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     }
     let control = Namespace::open(CONTROL)?;
     control.forwarding()?;
-    // The API's service address is an address of this machine, so that pods reach it without kube-proxy.
+    // The API's service address is an address of this machine, so pods reach it without kube-proxy.
     control.ip(&format!(
         "link add {BRIDGE} type bridge\nlink set {BRIDGE} up\n\
          addr add {CONTROL_V4}/24 dev {BRIDGE}\naddr add {CONTROL_V6}/64 dev {BRIDGE} nodad\n\
@@ -28,7 +28,7 @@ pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     for node in plan.nodes() {
         let namespace = Namespace::open(&node.namespace())?;
         namespace.forwarding()?;
-        // Traffic may come back another way than it went, such as through a service address.
+        // Traffic may return on another path, for example through a service address.
         namespace.sysctl("ipv4/conf/all/rp_filter", "0")?;
         namespace.sysctl("ipv4/conf/default/rp_filter", "0")?;
         join(&control, &node.name(), &namespace, &[format!("{}/24", node.v4()), format!("{}/64", node.v6())])?;
@@ -40,17 +40,17 @@ pub(super) fn make(state: &State, plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// Whether a node is plugged in.
+/// State of a node's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Up,
     Down,
 }
 
-/// Plugs a node's link in or pulls it out, at the other end, so that nothing on the node is changed.
+/// Sets a node's link up or down at the other end, so that the node itself is not changed.
 ///
 /// # Errors
-/// When ip(8) fails.
+/// Fails if ip(8) fails.
 pub(super) fn set_link(node: NodePlan, link: Link) -> Result<()> {
     let state = match link {
         Link::Up => "up",

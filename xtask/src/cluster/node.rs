@@ -1,4 +1,4 @@
-//! One node: its namespaces and mounts, containerd, the kubelet and kube-proxy. It does not know the control plane.
+//! A node: its namespaces and mounts, containerd, the kubelet and kube-proxy. The control plane is in another module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ pub(super) const CONTAINERD: &str = "containerd";
 pub(super) const KUBELET: &str = "kubelet";
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
 
-/// Directories whose paths are fixed in the kubelet and in the CNI library: every node has its own at that path.
+/// Directories with fixed paths in the kubelet and in the CNI library: every node has its own at that path.
 const FIXED: [(&str, &str); 3] =
     [("/var/lib/kubelet", "kubelet"), ("/var/lib/cni", "cni-results"), ("/var/log", "log")];
-/// Settings of the whole machine that a kubelet changes. A node sees a file of its own in the place of each, so that
-/// nothing has to be given back, not even after a crash.
+/// Settings of the whole machine that a kubelet changes. A node sees its own file in place of each, so nothing has to
+/// be restored, not even after a crash.
 const SYSCTLS: [&str; 6] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -38,7 +38,7 @@ const SYSCTLS: [&str; 6] = [
 const READY_LIMIT: Duration = Duration::from_secs(60);
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
-/// All that starting a program of a node takes.
+/// Everything needed to start a program of a node.
 #[derive(Debug)]
 pub(super) struct Node<'a> {
     pub(super) plan: NodePlan,
@@ -48,10 +48,10 @@ pub(super) struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Makes the node's directories, configuration, namespaces and mounts, and starts containerd.
+    /// Creates the node's directories, configuration, namespaces and mounts, and starts containerd.
     ///
     /// # Errors
-    /// When the caller may not, or a file cannot be written.
+    /// Fails if the caller lacks the rights, or a file cannot be written.
     pub(super) fn make(&self) -> Result<Machine> {
         self.configure()?;
         for (path, _) in FIXED {
@@ -69,10 +69,10 @@ impl Node<'_> {
         Ok(machine)
     }
 
-    /// Waits until containerd answers and gives it the pause image.
+    /// Waits until containerd responds, and imports the pause image.
     ///
     /// # Errors
-    /// When it does not answer in time; the error repeats the end of its log.
+    /// Fails if containerd does not respond in time; the error repeats the end of its log.
     pub(super) fn wait_for_containerd(&self) -> Result<()> {
         let answers = || process::capture(self.ctr().args(["--timeout", "5s", "version"])).is_ok();
         wait::until(&format!("waiting for containerd on {}", self.plan.name()), READY_LIMIT, || Ok(answers()))
@@ -83,7 +83,7 @@ impl Node<'_> {
     /// Imports an archive of OCI images.
     ///
     /// # Errors
-    /// When containerd refuses it.
+    /// Fails if containerd refuses the archive.
     pub(super) fn import(&self, archive: &Path) -> Result<()> {
         let mut import = self.ctr();
         import.args(["--namespace", "k8s.io", "images", "import"]).arg(archive);
@@ -91,7 +91,7 @@ impl Node<'_> {
     }
 
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if the kubelet cannot be started.
     pub(super) fn start_kubelet(&self, machine: &Machine) -> Result<Process> {
         let mut kubelet = Command::new(&self.binaries.kubelet);
         kubelet.arg(format!("--config={}", self.dir().join("kubelet.yaml").display()));
@@ -103,7 +103,7 @@ impl Node<'_> {
     }
 
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if kube-proxy cannot be started.
     pub(super) fn start_proxy(&self, machine: &Machine) -> Result<Process> {
         let mut proxy = Command::new(&self.binaries.kube_proxy);
         proxy.arg(format!("--config={}", self.dir().join("proxy.yaml").display()));
@@ -117,7 +117,7 @@ impl Node<'_> {
             fs::create_dir_all(dir.join(part))
                 .with_context(|| format!("cannot make `{}`", dir.join(part).display()))?;
         }
-        // Without a limit of its own the kubelet asks for more than a container may have.
+        // Without an explicit limit the kubelet requests more than a container may have.
         let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
         let server = format!("https://{CONTROL_V4}:{API_PORT}");
         for (name, text) in [
@@ -147,17 +147,17 @@ impl Node<'_> {
     }
 }
 
-/// Gives the node its own mounts and name. Called inside its namespaces.
+/// Sets up the node's own mounts and host name. Called inside its namespaces.
 fn mount_all(dir: &Path, name: &str) -> Result<()> {
-    // First of all: from here on nothing that is mounted here is seen outside.
+    // First of all: from here on, mounts made here are invisible outside.
     propagate(MsFlags::MS_PRIVATE)?;
-    // Before `mount` runs, which would leave a directory in the machine's own.
+    // Before `mount` runs, which would otherwise leave a directory in the machine's own `/run`.
     mount_new("tmpfs", "/run", Some("mode=755"))?;
-    // Only a process of the node's pid namespace can mount its view of processes.
+    // Only a process in the node's pid namespace can mount its view of processes.
     process::capture(Command::new("mount").args(["-t", "proc", "proc", "/proc"]))?;
     for key in SYSCTLS {
         let (real, own) = (Path::new("/proc/sys").join(key), dir.join("sysctl").join(key.replace('/', ".")));
-        // Kernels without key rings have not all of them.
+        // Kernels without key rings lack some of these files.
         if let Ok(value) = fs::read(&real) {
             fs::write(&own, value).with_context(|| format!("cannot write `{}`", own.display()))?;
             bind(&own, &real)?;
@@ -168,7 +168,7 @@ fn mount_all(dir: &Path, name: &str) -> Result<()> {
     }
     mount_new("bpf", "/sys/fs/bpf", None)?;
     fs::write("/proc/sys/kernel/hostname", name).context("cannot set a node's host name")?;
-    // Volumes that are mounted later reach running containers that ask for it.
+    // Volumes mounted later must reach running containers that ask for propagation.
     propagate(MsFlags::MS_SHARED)
 }
 

@@ -1,5 +1,5 @@
-//! The cluster's certificate authority and what it signs: every program and every user has a certificate of its own.
-//! Keys are made anew with every cluster, are readable by root only, and go with the cluster.
+//! The cluster's certificate authority and its certificates: every program and every user has its own. Keys are
+//! generated for each cluster, are readable by root only, and are removed with the cluster.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -14,14 +14,14 @@ use rcgen::{
 
 use super::plan::{API_V4, CONTROL_V4, CONTROL_V6, NodePlan, Plan};
 
-/// The user that may do everything.
+/// The user with all rights.
 pub(super) const ADMIN: &str = "admin";
 pub(super) const CONTROLLER_MANAGER: &str = "controller-manager";
 pub(super) const SCHEDULER: &str = "scheduler";
 pub(super) const PROXY: &str = "proxy";
-/// The API server towards kubelets.
+/// The API server as a client of kubelets.
 pub(super) const KUBELET_CLIENT: &str = "kubelet-client";
-/// The API server towards aggregated API servers.
+/// The API server as a client of aggregated API servers.
 pub(super) const FRONT_PROXY: &str = "front-proxy";
 pub(super) const API_SERVER: &str = "apiserver";
 /// Signs the tokens of service accounts; a key pair without a certificate.
@@ -33,7 +33,7 @@ pub(super) struct Pki {
     dir: PathBuf,
 }
 
-/// Whom a certificate speaks for.
+/// Identity in a certificate.
 struct Subject<'a> {
     name: &'a str,
     group: Option<&'a str>,
@@ -44,10 +44,10 @@ impl Pki {
         Self { dir }
     }
 
-    /// Makes everything that a cluster of this plan needs.
+    /// Creates all keys and certificates for a cluster with this plan.
     ///
     /// # Errors
-    /// When a key cannot be made or written.
+    /// Fails if a key cannot be generated or written.
     pub(super) fn generate(&self, plan: Plan) -> Result<()> {
         let authority = authority()?;
         write_public(&self.certificate("ca"), &authority.pem())?;
@@ -105,7 +105,7 @@ impl Pki {
     }
 }
 
-/// The name of a kubelet's server certificate.
+/// Returns the name of a kubelet's server certificate.
 pub(super) fn kubelet_server(node: NodePlan) -> String {
     format!("{}-server", node.name())
 }

@@ -1,4 +1,4 @@
-//! What a cluster is to be: how many nodes, and every name and address that follows from that. It makes nothing.
+//! The plan of a cluster: the number of nodes, and every name and address that follows from it. It creates nothing.
 //!
 //! ```text
 //!                 xdpc-control: etcd, kube-apiserver, kube-controller-manager, kube-scheduler
@@ -18,48 +18,48 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 
-/// More would not fit into the memory of the machines this is for.
+/// More nodes would not fit into the memory of the intended machines.
 pub const MOST_NODES: u8 = 8;
-/// Every namespace's name begins with this; the laboratory's begin with others.
+/// Prefix of every namespace's name; the laboratory uses other prefixes.
 const PREFIX: &str = "xdpc";
 
 /// Network namespace of the control plane.
 pub const CONTROL: &str = "xdpc-control";
 /// Network namespace of a client outside the cluster, on the same link as the nodes.
 pub const CLIENT: &str = "xdpc-client";
-/// The bridge in the control plane's namespace that joins all of them.
+/// The bridge in the control plane's namespace that connects all machines.
 pub(super) const BRIDGE: &str = "sw0";
-/// A node's, and the client's, only network interface.
+/// The only network interface of a node, and of the client.
 pub const NIC: &str = "eth0";
 
 pub const CONTROL_V4: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub const CONTROL_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 1);
 pub const CLIENT_V4: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 100);
 pub const CLIENT_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 0x100);
-/// The address of the Service `kubernetes`, under which pods call the API server.
+/// The address of the Service `kubernetes`, where pods call the API server.
 pub const API_V4: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// The port of the API server, the same as that of its Service, so that no translation is needed on the way.
+/// The port of the API server, the same as that of its Service, so that no port translation is needed.
 pub const API_PORT: u16 = 443;
 pub(super) const SERVICES: &str = "10.96.0.0/16,fd00:96::/108";
 pub(super) const PODS: &str = "10.244.0.0/16,fd00:244::/48";
 
-/// Which of the ways to reach a ClusterIP there is.
+/// Reachability of ClusterIPs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Services {
     /// kube-proxy runs on every node.
     Proxied,
-    /// Only the API's own ClusterIP answers.
+    /// Only the API's own ClusterIP is reachable.
     Unrouted,
 }
 
-/// What a cluster is to be.
+/// The plan of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     nodes: u8,
     services: Services,
 }
 
-/// One node by number; node 1 is `n1`.
+/// A node by number; node 1 is `n1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePlan {
     number: u8,
@@ -68,10 +68,10 @@ pub struct NodePlan {
 // === impl Plan ===
 
 impl Plan {
-    /// A cluster of so many nodes.
+    /// Returns the plan of a cluster with this number of nodes.
     ///
     /// # Errors
-    /// When there are none, or more than [`MOST_NODES`].
+    /// Fails if there are none, or more than [`MOST_NODES`].
     pub fn new(nodes: u8, services: Services) -> Result<Self> {
         ensure!(
             (1..=MOST_NODES).contains(&nodes),
@@ -80,7 +80,7 @@ impl Plan {
         Ok(Self { nodes, services })
     }
 
-    /// The nodes in order.
+    /// Returns the nodes in order.
     #[must_use]
     pub fn nodes(self) -> Vec<NodePlan> {
         (1..=self.nodes).map(|number| NodePlan { number }).collect()
@@ -91,7 +91,7 @@ impl Plan {
         self.services
     }
 
-    /// Every network namespace, the control plane's first.
+    /// Returns every network namespace, the control plane's first.
     #[must_use]
     pub fn namespaces(self) -> Vec<String> {
         let fixed = [CONTROL, CLIENT].map(str::to_owned);
@@ -126,7 +126,7 @@ impl FromStr for Plan {
 // === impl NodePlan ===
 
 impl NodePlan {
-    /// The node's name in Kubernetes, and that of the port of the bridge that it is plugged into.
+    /// Returns the node's name in Kubernetes, which is also the name of its bridge port.
     #[must_use]
     pub fn name(self) -> String {
         format!("n{}", self.number)
@@ -137,7 +137,7 @@ impl NodePlan {
         format!("{PREFIX}-{}", self.name())
     }
 
-    /// Every node has a zone of its own.
+    /// Returns the node's zone; every node has its own.
     #[must_use]
     pub fn zone(self) -> String {
         format!("zone-{}", self.number)
@@ -150,11 +150,11 @@ impl NodePlan {
 
     #[must_use]
     pub fn v6(self) -> Ipv6Addr {
-        // Digits alike in both families: 10.99.0.11 and fd00:99::11.
+        // The same digits in both families: 10.99.0.11 and fd00:99::11.
         Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 0x10 + u16::from(self.number))
     }
 
-    /// Both addresses, IPv4 first.
+    /// Returns both addresses, IPv4 first.
     #[must_use]
     pub fn addresses(self) -> [IpAddr; 2] {
         [self.v4().into(), self.v6().into()]
@@ -170,13 +170,13 @@ impl NodePlan {
         format!("fd00:244:0:{:x}::/64", self.number)
     }
 
-    /// Where the node's control groups are, below the root of every hierarchy.
+    /// Returns the path of the node's control groups below the root of every hierarchy.
     pub(super) fn cgroup(self) -> String {
         format!("/{}/{}", super::cgroup::TOP, self.name())
     }
 }
 
-/// Where everything of the cluster is on disk.
+/// Paths of the cluster's files on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     data: PathBuf,
@@ -189,13 +189,13 @@ impl Default for Places {
 }
 
 impl Places {
-    /// What `down` removes as a whole: keys, logs, etcd's data and everything of the nodes.
+    /// Returns the directory that `down` removes as a whole: keys, logs, etcd's data and all files of the nodes.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.data.clone()
     }
 
-    /// For an administrator, usable in the control plane's and the client's namespaces.
+    /// Returns the administrator's kubeconfig, usable in the control plane's and the client's namespaces.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.data.join("kubeconfig")
@@ -206,7 +206,7 @@ impl Places {
         self.data.join("logs")
     }
 
-    /// The log of a program; the control plane's machine is called `control`.
+    /// Returns the log of a program; the control plane's machine is called `control`.
     #[must_use]
     pub fn log(&self, machine: &str, program: &str) -> PathBuf {
         self.logs().join(format!("{machine}-{program}.log"))
@@ -221,13 +221,13 @@ impl Places {
         self.data.join("pki")
     }
 
-    /// A node's own directory.
+    /// Returns a node's own directory.
     #[must_use]
     pub fn node(&self, node: NodePlan) -> PathBuf {
         self.data.join(node.name())
     }
 
-    /// containerd's socket, the same path inside and outside the node.
+    /// Returns containerd's socket, at the same path inside and outside the node.
     #[must_use]
     pub fn containerd(&self, node: NodePlan) -> PathBuf {
         self.node(node).join("containerd.sock")

@@ -1,8 +1,9 @@
-//! What a cluster has made on this machine, on disk, so that any later process can find it, use it and remove it.
+//! Record on disk of everything that a cluster has created on this machine, so that any later process can find, use and
+//! remove it.
 //!
-//! A thing is written down before it is made, so that a crash in between leaves a line without a thing. Processes are
-//! written down for finding them again only: they are removed as members of the cluster's network namespaces, which
-//! nobody else puts anything into, so that a process whose line is missing is not forgotten.
+//! An item is recorded before it is created, so that a crash in between leaves a record without an item. Processes are
+//! recorded only so that they can be found. They are removed as members of the cluster's network namespaces, which
+//! contain no other processes, so that a process without a record is removed as well.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -26,24 +27,24 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// A line of the state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
-    /// The kernel's id of the boot in which the cluster was made; after another one only files can be left.
+    /// The kernel's id of the boot in which the cluster was created; after another boot only files can be left.
     Boot(String),
     Plan(Plan),
     Namespace(String),
-    /// A control group with all below it.
+    /// A control group with all groups below it.
     Cgroup(PathBuf),
-    /// A controller handed down by the root of the unified hierarchy.
+    /// A controller enabled for the children of the unified hierarchy's root.
     Controller(String),
-    /// A directory with all below it.
+    /// A directory with its contents.
     Directory(PathBuf),
-    /// A directory that others may have begun to use, removed only when it is empty.
+    /// A directory that others may have begun to use, removed only if it is empty.
     MountPoint(PathBuf),
     Process(Process),
-    /// Everything has been made.
+    /// Everything has been created.
     Ready,
 }
 
-/// A process by the machine it runs on and its name; the start time tells it from a later one with its pid.
+/// A process by its machine and name; the start time distinguishes it from a later one with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) machine: String,
@@ -52,13 +53,13 @@ pub(super) struct Process {
     pub(super) start_time: u64,
 }
 
-/// The state file of this machine's one cluster.
+/// The state file of this machine's only cluster.
 #[derive(Debug)]
 pub(super) struct State {
     home: PathBuf,
 }
 
-/// Keeps other processes from changing the cluster as a whole; the kernel gives it back when this process ends.
+/// Prevents other processes from changing the cluster as a whole; the kernel releases it when this process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
@@ -67,7 +68,7 @@ pub(super) struct Lock {
 // === impl State ===
 
 impl State {
-    /// The state of this machine. `/run` goes with a reboot like most of what is recorded there.
+    /// Returns the state of this machine. A reboot removes `/run`, like most of the recorded items.
     pub(super) fn of_machine() -> Self {
         Self { home: "/run/xdp-ingress-cluster".into() }
     }
@@ -75,7 +76,7 @@ impl State {
     /// Waits until no other process changes the cluster.
     ///
     /// # Errors
-    /// When the directory belongs to somebody else, or cannot be made or locked.
+    /// Fails if the directory belongs to another user, or cannot be created or locked.
     pub(super) fn lock(&self) -> Result<Lock> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.home).with_context(|| self.about("cannot make"))?;
         let owner = fs::symlink_metadata(&self.home).with_context(|| self.about("cannot look at"))?.uid();
@@ -94,30 +95,30 @@ impl State {
         Ok(Lock { _file: file })
     }
 
-    /// Begins a new file, for a cluster of this plan. The one before must have been removed.
+    /// Begins a new file, for a cluster with this plan. The previous cluster must have been removed.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn begin(&self, plan: Plan) -> Result<()> {
         fs::write(self.file(), format!("{}\n{}\n", Item::Boot(boot()?), Item::Plan(plan)))
             .with_context(|| self.about("cannot write the state in"))
     }
 
-    /// Writes `item` down.
+    /// Records `item`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn record(&self, item: &Item) -> Result<()> {
         let file = OpenOptions::new().append(true).open(self.file());
-        // One write, so that lines of two processes do not mix.
+        // A single write, so that lines of two processes do not mix.
         file.and_then(|mut file| file.write_all(format!("{item}\n").as_bytes()))
             .with_context(|| self.about("cannot write the state in"))
     }
 
-    /// All that was written down; after another boot only what may still be there. Empty when there is no cluster.
+    /// Returns all recorded items; after another boot only those that may still exist. Empty without a cluster.
     ///
     /// # Errors
-    /// When the file is there but cannot be read.
+    /// Fails if the file exists but cannot be read.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let text = match fs::read_to_string(self.file()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -130,10 +131,11 @@ impl State {
         Ok(items.into_iter().filter(Item::outlives_boot).collect())
     }
 
-    /// Removes everything that was written down, the latest first, and then the file.
+    /// Removes all recorded items, the latest first, and then the file.
     ///
     /// # Errors
-    /// When something resists: the file stays, so that the next attempt goes on. All problems are in the message.
+    /// Fails if an item cannot be removed. The file stays, so that the next attempt continues. The message contains all
+    /// problems.
     pub(super) fn remove_all(&self) -> Result<()> {
         let items = self.items()?;
         let mut problems = Vec::new();
@@ -176,7 +178,8 @@ impl Item {
         }
     }
 
-    /// Whether the item is, or leaves, a file on disk. `/run`, where namespaces have their names, may be on disk too.
+    /// Returns `true` if the item is, or leaves, a file on disk. `/run`, which contains the names of namespaces, may be
+    /// on disk, too.
     fn outlives_boot(&self) -> bool {
         matches!(self, Self::Directory(_) | Self::MountPoint(_) | Self::Namespace(_))
     }
@@ -252,7 +255,8 @@ impl Process {
     }
 }
 
-/// A line that a crash has cut off says nothing about a thing that was made, because it is complete before that.
+/// Parses the file. Lines that do not parse are ignored, such as a line that a crash has cut off. Its item was not
+/// created yet, because the record is completed first.
 fn parse(text: &str) -> Vec<Item> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
@@ -269,8 +273,8 @@ fn gone(result: std::io::Result<()>) -> Result<()> {
     }
 }
 
-/// Kills every process in these network namespaces. With the first process of a node's pid namespace the kernel kills
-/// all containers of the node, which are in network namespaces of their own.
+/// Kills every process in these network namespaces. When the first process of a node's pid namespace ends, the kernel
+/// kills all containers of the node, which are in network namespaces of their own.
 fn end_members(namespaces: &[&str]) -> Result<()> {
     let identities: Vec<_> = namespaces.iter().filter_map(|name| identity(&lab::namespace_path(name))).collect();
     if identities.is_empty() {
@@ -279,7 +283,7 @@ fn end_members(namespaces: &[&str]) -> Result<()> {
     until_within(KILL_LIMIT, "the cluster's processes to end", || {
         let members = members(&identities);
         for pid in &members {
-            // One that has ended meanwhile is what is wanted.
+            // A process may have ended meanwhile.
             kill(Pid::from_raw(*pid), Signal::SIGKILL).ok();
         }
         members.is_empty().then_some(())
@@ -290,7 +294,7 @@ fn members(identities: &[(u64, u64)]) -> Vec<i32> {
     let own = std::process::id().cast_signed();
     let pids =
         fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    // A process that has ended but was not waited for yet has no namespaces any more.
+    // A process that has ended but was not waited for has no namespaces any more.
     let is_member = |pid: &i32| {
         let namespace = identity(Path::new(&format!("/proc/{pid}/ns/net")));
         *pid != own && namespace.is_some_and(|namespace| identities.contains(&namespace))
@@ -298,7 +302,7 @@ fn members(identities: &[(u64, u64)]) -> Vec<i32> {
     pids.filter(is_member).collect()
 }
 
-/// Device and inode, by which namespaces are told apart (namespaces(7)).
+/// Returns device and inode, which identify a namespace (namespaces(7)).
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }

@@ -1,4 +1,4 @@
-//! Waiting for a part of the cluster with a deadline and visible progress.
+//! Waits for a part of the cluster, with a deadline and visible progress.
 
 use std::fs;
 use std::path::Path;
@@ -9,15 +9,15 @@ use anyhow::{Result, bail};
 
 use crate::progress::Progress;
 
-/// Long against asking, which starts a program each time.
+/// Much longer than a check, which starts a program each time.
 const INTERVAL: Duration = Duration::from_millis(150);
-/// How many lines of a log an error repeats.
+/// Number of lines of a log that an error repeats.
 const TAIL: usize = 12;
 
-/// Asks `ready` until it agrees, under a progress line called `label`.
+/// Calls `ready` until it returns `true`, under a progress line called `label`.
 ///
 /// # Errors
-/// Those of `ready`, and when it has not agreed within `limit`.
+/// Returns the errors of `ready`. Also fails if `ready` has not returned `true` within `limit`.
 pub(super) fn until(label: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     let mut progress = Progress::begin(label);
     loop {
@@ -41,7 +41,7 @@ pub(super) fn until(label: &str, limit: Duration, mut ready: impl FnMut() -> Res
     }
 }
 
-/// The end of a log, for an error.
+/// Returns the end of a log, for an error.
 pub(super) fn log_tail(path: &Path) -> String {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

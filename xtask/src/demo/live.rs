@@ -1,4 +1,4 @@
-//! The demo that stays: tells how to reach it, and says when an edit of the examples has taken effect.
+//! The demo that keeps running: shows how to reach it, and reports when an edit of the examples has taken effect.
 
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use crate::lab::{
     until_within,
 };
 
-/// How often the examples and the log are looked at.
+/// Interval between checks of the examples and the log.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait for an edit to take effect.
 const TAKES_EFFECT: Duration = Duration::from_secs(5);
 
-/// Says what can be tried.
+/// Prints commands to try.
 pub(super) fn invite(page: Page, stage: &Stage) {
     page.title("Try it (from another terminal)");
     let home = stage.lab.home().display();

@@ -1,5 +1,6 @@
-//! The directory that the demo's proxy reads: a copy of the examples, kept up to date, with the Secret that the examples
-//! leave out and, without namespaces, with the pods' addresses on loopback. It never writes to the examples.
+//! The directory that the demo's proxy reads: a copy of the examples, kept up to date. It adds the Secret that the
+//! examples leave out and, without namespaces, replaces the pods' addresses with addresses on loopback. It never writes
+//! to the examples.
 
 use std::{
     collections::BTreeMap,
@@ -22,8 +23,8 @@ pub(super) struct Mirror {
 type Fingerprint = (SystemTime, u64);
 
 impl Mirror {
-    /// Copies the manifests of `from` into the new directory `to`; in each, every first text of `replace` becomes the
-    /// second.
+    /// Copies the manifests of `from` into the new directory `to`. For each pair in `replace`, the first text is
+    /// replaced with the second.
     pub(super) fn new(from: &Path, to: &Path, replace: Vec<(String, String)>) -> anyhow::Result<Self> {
         fs::create_dir(to).with_context(|| format!("cannot make `{}`", to.display()))?;
         let mut mirror = Self { from: from.into(), to: to.into(), replace, seen: BTreeMap::new() };
@@ -71,10 +72,10 @@ impl Mirror {
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot read `{}`", self.from.display()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // Editors keep their own files beside the one being edited, under names with a dot first.
+            // Editors keep their own files next to the edited one, under names that begin with a dot.
             let is_manifest =
                 [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end)) && !name.starts_with('.');
-            // A file may go between listing and looking at it: then it is gone.
+            // A file may disappear between the listing and this look; then it counts as removed.
             if is_manifest
                 && let Ok(metadata) = fs::metadata(entry.path())
                 && metadata.is_file()
@@ -86,7 +87,7 @@ impl Mirror {
     }
 }
 
-/// Writes a file so that a reader sees all of it or the one before.
+/// Writes a file atomically: a reader sees all of it or the previous version.
 fn write(path: &Path, content: &str) -> anyhow::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));

@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: the main job on one machine, shown and checked. It builds the product, sets the stage, performs the
-//! steps, and compares what the proxy counted with what the client did.
+//! `cargo xtask demo`: the product at work on one machine, shown and checked. It builds the product, sets up the stage,
+//! performs the steps, and compares the proxy's counts with those of the client.
 //!
 //! ```text
 //! steps (data) ── run ──> tally (the client's count) ──┐
@@ -41,7 +41,7 @@ use tally::Tally;
 /// Name of the demo's lab: namespaces are called `xdp-demo-client` and so on.
 const LAB: &str = "xdp-demo";
 
-/// What `cargo xtask demo` takes on its command line.
+/// Command line of `cargo xtask demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Without namespaces, CAP_BPF or CAP_NET_ADMIN the same requests and checks run on loopback, without the kernel part.
@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long)]
     pub once: bool,
 
-    /// Manifests to serve; the checks are about the default ones
+    /// Manifests to serve; the checks apply to the default ones
     #[arg(long, value_name = "DIR")]
     pub examples: Option<PathBuf>,
 
@@ -73,7 +73,7 @@ pub struct Args {
 /// Runs the demonstration.
 ///
 /// # Errors
-/// When a figure differs from what the client counted, or the machine lacks something.
+/// Fails if a count differs from the client's, or the machine lacks a requirement.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let page = Page::new();
     let missing = if args.no_kernel { vec!["`--no-kernel` was given".into()] } else { lab::capability::missing() };
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let lab = Lab::open(LAB)?;
     let interrupted = end_on_signal(lab.closer())?;
     let result = play(page, args, lab, &binary, &examples, &missing);
-    // What fails because the lab is being taken down is no error to report; the signal's thread ends the process.
+    // Errors caused by the removal of the lab are not reported; the signal's thread ends the process.
     while interrupted.load(Ordering::Acquire) {
         thread::park();
     }
@@ -103,7 +103,7 @@ fn play(page: Page, args: &Args, lab: Lab, binary: &Path, examples: &Path, missi
     let mut stage = set(page, lab, binary, examples, missing)?;
     page.note(&format!("  ready in {} ms", began.elapsed().as_millis()));
 
-    // Somebody's own manifests are to be looked at, not checked against ours.
+    // Custom manifests are shown, not checked against the figures of the examples.
     let result = if args.once || args.examples.is_none() { check(page, &stage) } else { Ok(()) };
     if args.once {
         return result;
@@ -191,8 +191,8 @@ fn check(page: Page, stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the lab down on Ctrl-C, SIGTERM and a closed terminal, whatever the main thread is doing; the flag says that it
-/// has begun.
+/// Removes the lab on Ctrl-C, SIGTERM and a closed terminal, independently of the main thread; the flag tells that
+/// thread that the removal has begun.
 fn end_on_signal(closer: Closer) -> anyhow::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&interrupted);

@@ -1,4 +1,4 @@
-//! How the demo's results look: aligned tables of at most 96 columns, colour only on a terminal. It decides nothing.
+//! Layout of the demo's results: aligned tables of at most 96 columns, colour only on a terminal. It decides nothing.
 
 use std::{
     env, fmt,
@@ -32,7 +32,7 @@ impl Page {
         Self { colour: io::stdout().is_terminal() && !refused }
     }
 
-    /// One line. A closed output is no reason to stop cleaning up, so it is ignored.
+    /// Prints a line. Errors are ignored, because a closed output must not stop the clean-up.
     pub(super) fn line(self, text: impl fmt::Display) {
         writeln!(io::stdout().lock(), "{text}").ok();
     }
@@ -61,7 +61,7 @@ impl Page {
         }
     }
 
-    /// Answers by host and by who gave them.
+    /// Prints the number of answers by host and by server.
     pub(super) fn served(self, tally: &Tally) {
         let columns = ["pod-a", "pod-b", "pod-c", "the proxy"];
         self.line(self.paint(DIM, &format!("  {:<26}{}", "host", columns.map(|name| format!("{name:>11}")).concat())));
@@ -71,7 +71,8 @@ impl Page {
         }
     }
 
-    /// Two lines per host: what the client counted, and what the proxy counted. Returns the names of those that differ.
+    /// Prints two lines per host, the client's counts and the proxy's. Returns the names of hosts for which they
+    /// differ.
     pub(super) fn hosts(self, tally: &Tally, counts: &Counts, source: &str) -> Vec<String> {
         let heads = ["2xx", "3xx", "4xx", "5xx", "abrt"].map(|name| format!("{name:>5}")).concat();
         self.line(self.paint(
@@ -82,7 +83,7 @@ impl Page {
         for name in tally.all_hosts(counts) {
             let client = tally.hosts.get(&name).copied().unwrap_or_default();
             let (l7, net) = counts.hosts.get(&name).map(|host| (host.l7, host.net)).unwrap_or_default();
-            // A host that is configured and was not asked has no figures to show.
+            // A configured host without requests has no figures to show.
             if client == l7 && l7 == HostL7::default() && net == HostNet::default() {
                 continue;
             }
@@ -125,7 +126,7 @@ impl Page {
     }
 }
 
-/// A figure with its thousands apart; nothing is a dot, so that a table shows where something is.
+/// Formats a figure with grouped thousands. Zero is a dot, so that other values stand out in a table.
 pub(super) fn cell(value: u64) -> String {
     if value == 0 {
         return "·".into();

@@ -16,7 +16,7 @@ use crate::lab::{
     topology::Family,
 };
 
-/// What came of one step.
+/// Result of one step.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) requests: u64,
@@ -25,7 +25,7 @@ pub(super) struct Outcome {
     pub(super) problems: Vec<String>,
 }
 
-/// Runs one step from where it is to be sent.
+/// Runs one step from the namespace that it names.
 pub(super) fn perform(stage: &Stage, step: &Step, tally: &mut Tally) -> Outcome {
     let began = Instant::now();
     let mut outcome = Outcome::default();
@@ -85,7 +85,7 @@ impl Run<'_> {
         Ok(connection)
     }
 
-    /// Counts an answer and compares it with what was expected.
+    /// Counts an answer and compares it with the expected one.
     fn take(&mut self, asked: &Asked, answer: &Answer, local: SocketAddr) {
         self.outcome.requests += 1;
         let server = answer.pod().unwrap_or("the proxy");
@@ -104,7 +104,8 @@ impl Run<'_> {
         self.outcome.problems.extend(problems.into_iter().map(|problem| format!("{name}: {problem}")));
     }
 
-    /// Round robin over one connection reaches every pod; over several, each worker has a round of its own.
+    /// Checks the spread over pods. Round robin over one connection reaches every pod; over several connections each
+    /// worker has its own round.
     fn check_spread(&mut self, asked: &Asked, seen: &BTreeSet<String>) {
         let Expect::Served(pods) = asked.expect else { return };
         let enough = self.step.connections == Connections::One && asked.times as usize >= pods.len();
@@ -121,7 +122,7 @@ fn ask(asked: &Asked) -> Ask {
     }
 }
 
-/// How an answer differs from what was expected.
+/// Returns the differences between an answer and the expected one.
 fn problems(asked: &Asked, answer: &Answer) -> Vec<String> {
     let status = answer.status.as_u16();
     let expected = if let Expect::OwnAnswer(expected) = asked.expect { expected } else { 200 };
@@ -161,7 +162,7 @@ fn problems(asked: &Asked, answer: &Answer) -> Vec<String> {
     problems
 }
 
-/// Whether the pod was told the truth about the client.
+/// Checks the forwarding headers that the pod received against the real client; returns the differences.
 fn forwarded(asked: &Asked, answer: &Answer, to: SocketAddr, local: SocketAddr, protocol: Protocol) -> Vec<String> {
     let seen = answer.json().unwrap_or_default();
     let scheme = if protocol == Protocol::Http1 { "http" } else { "https" };
@@ -178,7 +179,7 @@ fn forwarded(asked: &Asked, answer: &Answer, to: SocketAddr, local: SocketAddr, 
     expected.into_iter().filter_map(differs).collect()
 }
 
-/// `HTTP/2, IPv6` and the like.
+/// Returns a label such as `HTTP/2, IPv6`.
 pub(super) fn kind(step: &Step, has_v6: bool) -> String {
     let protocol = match step.protocol {
         Protocol::Http1 => "HTTP",

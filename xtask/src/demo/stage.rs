@@ -1,4 +1,4 @@
-//! Where the demo plays: the namespaces with the kernel part, or loopback without it. It sends no requests.
+//! The environment of the demo: the namespaces with the kernel part, or loopback without it. It sends no requests.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use crate::lab::{
     until_within,
 };
 
-/// The running proxy and everything around it. The fields are dropped in this order: the lab last.
+/// The running proxy and its environment. Fields are dropped in this order, so the lab is last.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) controller: Controller,
@@ -41,7 +41,7 @@ pub(super) enum Scene {
     Loopback(Loopback),
 }
 
-/// Everything on this machine's loopback, on ports that were free.
+/// Proxy and pods on this machine's loopback, on ports that were free.
 #[derive(Debug)]
 pub(super) struct Loopback {
     machine: Namespace,
@@ -53,7 +53,7 @@ pub(super) struct Loopback {
     _pods: Vec<Echo>,
 }
 
-/// First of the pods' loopback addresses; the last byte is that of the address in the examples.
+/// The pods' loopback addresses; the last byte is the same as in the examples.
 const LOOPBACK_PODS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(127, 0, 0, 11), Ipv4Addr::new(127, 0, 0, 12), Ipv4Addr::new(127, 0, 0, 13)];
 
@@ -95,7 +95,7 @@ impl Stage {
         }
     }
 
-    /// Address to connect to.
+    /// Returns the address to connect to.
     pub(super) fn addr(&self, to: To, family: Family, protocol: Protocol) -> SocketAddr {
         match (&self.scene, to) {
             (Scene::Kernel { topology, .. }, To::FirstPod) => {
@@ -114,7 +114,7 @@ impl Stage {
         }
     }
 
-    /// Counters once `settled` says so, or as they are after five seconds.
+    /// Returns the counters as soon as `settled` returns `true`, or the current ones after five seconds.
     pub(super) fn counts(&self, mut settled: impl FnMut(&Counts) -> bool) -> anyhow::Result<Counts> {
         let maps = match &self.scene {
             Scene::Kernel { bpffs, .. } => Some(Maps::open(bpffs)?),
@@ -140,7 +140,7 @@ impl Stage {
     }
 }
 
-/// The copy that the proxy reads, with the Secret that the examples name and leave out.
+/// Creates the copy that the proxy reads, with the Secret that the examples name but leave out.
 fn manifests(lab: &Lab, examples: &Path, replace: Vec<(String, String)>) -> anyhow::Result<(Mirror, Trust)> {
     let mirror = Mirror::new(examples, &lab.home().join("manifests"), replace)?;
     let authority = Authority::generate()?;
@@ -156,7 +156,7 @@ impl Loopback {
         let has_v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
         let machine = Namespace::current();
         let [http, https, admin] = [free_port()?, free_port()?, free_port()?];
-        // One port for all pods, because an EndpointSlice has one; free on every address.
+        // All pods share a port, because an EndpointSlice has only one; it must be free on every address.
         let mut failure = None;
         for _ in 0..20 {
             let pod_port = free_port()?;
@@ -168,7 +168,7 @@ impl Loopback {
         Err(failure.context("no port was tried")?)
     }
 
-    /// IPv6 where there is some.
+    /// Returns the IPv6 address if there is one, else the IPv4 address.
     pub(super) fn ip(&self, family: Family) -> IpAddr {
         match family {
             Family::V6 if self.has_v6 => Ipv6Addr::LOCALHOST.into(),
@@ -176,7 +176,7 @@ impl Loopback {
         }
     }
 
-    /// Origin the pods' addresses in the examples to those on loopback.
+    /// Maps the pods' addresses in the examples to those on loopback.
     fn replacements(&self) -> Vec<(String, String)> {
         let mut replace: Vec<_> =
             (11..=13).map(|number| (format!("10.244.0.{number}"), format!("127.0.0.{number}"))).collect();
@@ -194,7 +194,8 @@ impl Loopback {
 fn pods(machine: &Namespace, port: u16, has_v6: bool) -> anyhow::Result<Vec<Echo>> {
     let start = |(name, ip): (&&str, Ipv4Addr)| {
         let mut listen = vec![SocketAddr::from((ip, port))];
-        // The only IPv6 address of loopback is that of the only pod with one in the examples.
+        // Loopback has one IPv6 address; the third pod gets it, because only that pod has an IPv6 address in the
+        // examples.
         if has_v6 && ip == LOOPBACK_PODS[2] {
             listen.push((Ipv6Addr::LOCALHOST, port).into());
         }

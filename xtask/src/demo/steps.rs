@@ -1,4 +1,4 @@
-//! What the demo asks and what must come back, as data: one table, in the order of the run. It sends nothing.
+//! The demo's requests and the expected answers, as data: one table, in the order of the run. It sends nothing.
 //!
 //! The hosts, paths and pods are those of `deploy/examples`.
 
@@ -11,7 +11,7 @@ use Connections::{EachItsOwn, One};
 use Expect::{OwnAnswer, Pattern, Receipt, Served};
 use Origin::{Client, Node, Pod};
 
-/// Requests that belong together.
+/// A group of requests.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) title: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Step {
     pub(super) asks: &'static [Asked],
 }
 
-/// Who sends.
+/// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The client beyond the routers: its packets reach the node's NIC.
@@ -34,12 +34,12 @@ pub(super) enum Origin {
     Pod,
 }
 
-/// Who is meant to receive.
+/// Intended receiver of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum To {
     /// The node's address, ports 80 and 443: the proxy.
     Proxy,
-    /// The first pod's own address, port 80: nobody on the way may take it.
+    /// The first pod's own address, port 80: no program on the way may intercept the packets.
     FirstPod,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Connections {
     EachItsOwn,
 }
 
-/// The same request, so many times.
+/// The same request, sent several times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) times: u32,
@@ -66,17 +66,18 @@ pub(super) struct Asked {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Expect {
-    /// 200 from one of these pods, which tells what it received. If the requests are many enough, from each of them.
+    /// 200 from one of these pods, which reports the request that it received. With enough requests, each of the pods
+    /// must answer.
     Served(&'static [&'static str]),
-    /// 200 and so many bytes of the pattern.
+    /// 200 with this many bytes of the pattern.
     Pattern(u64),
-    /// 200 from a pod that received everything that was sent.
+    /// 200 from a pod that received every byte that was sent.
     Receipt,
     /// This status from the proxy itself; no pod sees the request.
     OwnAnswer(u16),
 }
 
-/// Counted under no host: no route names the host of the request.
+/// Host name in the counts for requests that match no route.
 pub(super) const NOBODY: &str = crate::lab::maps::UNATTRIBUTED_NAME;
 
 const SHOP: &str = "shop.example.com";

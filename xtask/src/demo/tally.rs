@@ -1,4 +1,4 @@
-//! What the client sent and received, counted by the client alone, and where the proxy's own figures differ from it.
+//! The client's own count of sent and received data, and its differences from the proxy's figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,22 @@ use ingress_common::{HostL7, StatusClass, Total};
 use super::steps::{NOBODY, Origin, To};
 use crate::lab::maps::Counts;
 
-/// Counted at the client.
+/// Counts of the client.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Requests and body bytes by the host they must be counted under. `active` stays 0.
+    /// Requests and body bytes by the host under which the proxy must count them. `active` stays 0.
     pub(super) hosts: BTreeMap<String, HostL7>,
-    /// Answers by host and by who gave them.
+    /// Answers by host and by server.
     pub(super) served: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Connections that reached the node by its NIC.
+    /// Connections that reached the node through its NIC.
     pub(super) by_nic: u64,
     /// Connections that did not: from the node itself, and from pods.
     pub(super) by_default: u64,
-    /// Connections past the node.
+    /// Connections that only pass through the node.
     pub(super) transit: u64,
 }
 
-/// One figure with what it must be.
+/// A figure with its expected value.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) name: &'static str,
@@ -42,7 +42,7 @@ impl Tally {
         }
     }
 
-    /// An answer with this status, after so many body bytes sent and received.
+    /// Counts an answer with this status, and its body bytes sent and received.
     pub(super) fn answer(&mut self, host: &str, server: &str, status: u16, sent: u64, received: u64) {
         let counts = self.hosts.entry(host.into()).or_default();
         counts.requests += StatusClass::of(status);
@@ -51,12 +51,12 @@ impl Tally {
         self.served(host, server);
     }
 
-    /// An answer that did not pass the proxy.
+    /// Counts an answer that did not pass the proxy.
     pub(super) fn served(&mut self, host: &str, server: &str) {
         *self.served.entry(host.into()).or_default().entry(server.into()).or_default() += 1;
     }
 
-    /// All hosts of both sides, host 0 last.
+    /// Returns the hosts of both sides, host 0 last.
     pub(super) fn all_hosts(&self, counts: &Counts) -> Vec<String> {
         let names: BTreeSet<&String> = self.hosts.keys().chain(counts.hosts.keys()).collect();
         let (nobody, named): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| *name == NOBODY);
@@ -72,7 +72,7 @@ impl Tally {
         })
     }
 
-    /// What must hold between the client's count and the kernel's.
+    /// Returns the relations that must hold between the client's count and the kernel's.
     pub(super) fn kernel_checks(&self, counts: &Counts) -> Vec<Check> {
         let packets = |total| counts.total(total).packets;
         let (received, accepted) = (counts.received(), counts.total(Total::Accepted));
@@ -82,9 +82,9 @@ impl Tally {
             equal("Σ hosts, bytes = accepted", accepted.bytes, received.bytes),
             equal("Σ hosts, packets sent = transmitted", transmitted.packets, sent.packets),
             equal("Σ hosts, bytes sent = transmitted", transmitted.bytes, sent.bytes),
-            // A connection is at least a SYN-ACK, a response and an acknowledgement of the client's end.
+            // A connection has at least a SYN-ACK, a response and an acknowledgement of the client's end.
             at_least("packets sent to the connections by the NIC", self.by_nic * 3, transmitted.packets),
-            // More where a SYN was sent again, or a segment came after its connection was gone.
+            // More if a SYN was retransmitted, or a segment arrived after its connection was gone.
             at_least("connections by the NIC, decided by XDP", self.by_nic, packets(Total::Decided)),
             at_least("… and delivered to the worker it chose", self.by_nic, packets(Total::LookupDecided)),
             at_least("other connections, by the default rule", self.by_default, packets(Total::LookupDefault)),
@@ -99,7 +99,7 @@ impl Tally {
                     .iter()
                     .sum(),
             ),
-            // A connection is at least a handshake, a request, an acknowledgement and a close.
+            // A connection has at least a handshake, a request, an acknowledgement and a close.
             at_least("transit packets seen and left alone", self.transit * 5, packets(Total::Transit)),
         ]
     }
@@ -113,7 +113,7 @@ fn at_least(name: &'static str, expected: u64, found: u64) -> Check {
     Check { name, expected: format!("≥ {expected}"), found: found.to_string(), holds: found >= expected }
 }
 
-/// Whether what the proxy counted for a host is what the client counted, and nothing is still being served.
+/// Returns `true` if the proxy's counts for a host equal the client's and no request is in progress.
 pub(super) fn equals(client: &HostL7, proxy: &HostL7) -> bool {
     client == proxy
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask image`: the product and the echo test server as container images, without Docker. It builds for this
-//! machine's architecture only; for others there is `deploy/Dockerfile`. It pushes nothing.
+//! machine's architecture only; `deploy/Dockerfile` covers the others. It pushes nothing.
 
 pub mod oci;
 mod programs;
@@ -15,7 +15,7 @@ use self::oci::{File, Image};
 use crate::build::{self, Profile};
 use crate::{progress, workspace};
 
-/// What `image --help` says below the options.
+/// Text below the options in `image --help`.
 pub const AFTER_HELP: &str = "\
 Writes xdp-ingress.tar and echo-server.tar: OCI image layouts with one statically linked program each, and
 xdp-ingress.cdx.json, the crates of the first as CycloneDX, which is also in the image. They are the same bytes
@@ -37,11 +37,11 @@ Examples:
   cargo xtask image --dev                 # for tests: built faster, runs slower
   cargo xtask image --tag next --output /tmp";
 
-/// Registry part of the names: it says that the image was made here, and no node asks a public registry for it.
+/// Registry part of the names: it marks images that were made here, and prevents nodes from asking a public registry.
 const REGISTRY: &str = "localhost";
-/// Who the programs run as where nobody says otherwise; the number that distroless images use for `nonroot`.
+/// User of the programs by default; distroless images use the same number for `nonroot`.
 const USER: &str = "65532:65532";
-/// The licences of what is in the product's image.
+/// Licences of the software in the product's image.
 const LICENCES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-GPL-2.0", "LICENSE-MIT"];
 
 /// Write container images of xdp-ingress and of the echo test server
@@ -56,10 +56,10 @@ pub struct Args {
     /// Optimise; this is the default
     #[arg(long, conflicts_with = "dev")]
     release: bool,
-    /// Pack what the dev profile builds, for tests
+    /// Pack the programs of the dev profile, for tests
     #[arg(long)]
     dev: bool,
-    /// Also lay the programs' code out by a training run, as `build --pgo` does; never the same bytes again
+    /// Also lay the programs' code out by a training run, as `build --pgo` does; the result is not reproducible
     #[arg(long, conflicts_with = "dev")]
     pgo: bool,
 }
@@ -67,10 +67,10 @@ pub struct Args {
 /// The crates in the product's image.
 const SBOM: &str = "xdp-ingress.cdx.json";
 
-/// An image that was made.
+/// A finished image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// Its full name, as a manifest names it.
+    /// Its full name, as used in manifests.
     pub name: String,
     /// The OCI tar file.
     pub file: PathBuf,
@@ -90,7 +90,7 @@ pub struct Images {
 /// Runs `cargo xtask image`.
 ///
 /// # Errors
-/// When something does not compile, is not static, or cannot be written.
+/// Fails if something does not compile, is not static, or cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let Args { output, tag, release: _, dev, pgo } = args;
     make(Profile::of(!dev, *pgo), output, tag)?;
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Where images go unless told otherwise.
+/// Returns the default directory for images.
 pub fn directory() -> PathBuf {
     workspace::target_dir().join("images")
 }
@@ -108,7 +108,7 @@ pub fn directory() -> PathBuf {
 /// Builds the programs and writes their images with `tag` to `output`.
 ///
 /// # Errors
-/// When something does not compile, is not static, or cannot be written.
+/// Fails if something does not compile, is not static, or cannot be written.
 pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     build::kernel_programs()?;
     let place = programs::build(profile)?;
@@ -132,17 +132,17 @@ pub fn make(profile: Profile, output: &Path, tag: &str) -> Result<Images> {
     })
 }
 
-/// The product as it is in its image: the program, behind the shared libraries that it needs if any.
+/// Returns the files of the product in its image: the shared libraries, if it needs any, and then the program.
 ///
 /// # Errors
-/// When something does not compile, or is not static.
+/// Fails if something does not compile, or is not static.
 pub fn product(profile: Profile) -> Result<Vec<File>> {
     build::kernel_programs()?;
     let program = programs::build(profile)?.join(programs::XDP_INGRESS);
     programs::pack(&program, &path_of(programs::XDP_INGRESS), profile)
 }
 
-/// Where a program is in its image.
+/// Returns the path of a program in its image.
 fn path_of(title: &str) -> String {
     format!("/usr/bin/{title}")
 }

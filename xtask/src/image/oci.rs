@@ -1,9 +1,9 @@
-//! Writes container images: OCI image layouts in one tar file, from files that are already there. No daemon, no registry,
+//! Writes container images: OCI image layouts in one tar file, from existing files. It needs no daemon, no registry and
 //! no base image, and the same input gives the same bytes on every machine. It builds nothing and pushes nothing.
 //!
-//! One layer, uncompressed: what is read back is then what was put in, whatever version a compressor has, and tools that
-//! push to a registry compress by themselves. Besides the layout (OCI image-spec, image-layout.md) the file holds a
-//! `manifest.json`, so that a `docker load` that knows only the older format takes it, too.
+//! There is one uncompressed layer. Its bytes do not depend on the version of a compressor, and tools that push to a
+//! registry compress by themselves. Besides the layout (OCI image-spec, image-layout.md) the file contains a
+//! `manifest.json`, for versions of `docker load` that know only the older format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,31 +17,32 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// What an image is made of.
+/// Contents and configuration of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     /// Full name with registry and tag, such as `localhost/xdp-ingress:0.1.0`; containerd looks it up literally.
     pub name: String,
     /// The program and its first arguments.
     pub entrypoint: Vec<String>,
-    /// Arguments that whoever starts a container usually replaces.
+    /// Arguments that users of the image usually replace.
     pub command: Vec<String>,
-    /// Who the program runs as unless told otherwise: `UID:GID`.
+    /// Default user of the program: `UID:GID`.
     pub user: String,
-    /// Labels of the configuration, which are also annotations of the manifest; keys of OCI's `org.opencontainers.image.*`.
+    /// Labels of the configuration, which are also annotations of the manifest; keys of OCI's
+    /// `org.opencontainers.image.*`.
     pub labels: BTreeMap<String, String>,
-    /// Everything in the root file system. Directories above a file are made with mode 0755.
+    /// All files in the root file system. Directories above a file are created with mode 0755.
     pub files: Vec<File>,
 }
 
-/// One regular file of an image; owner and group are 0, its time is the beginning of 1970.
+/// A regular file of an image; owner and group are 0, its time is the beginning of 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Absolute path inside of the image.
+    /// Absolute path inside the image.
     pub path: String,
     /// Permission bits, such as 0o755.
     pub mode: u32,
-    /// What is in it.
+    /// Content of the file.
     pub content: Vec<u8>,
 }
 
@@ -57,10 +58,10 @@ pub struct Written {
 // === impl Image ===
 
 impl Image {
-    /// Writes the image for this machine's architecture to `path`; an existing file is replaced in one step.
+    /// Writes the image for this machine's architecture to `path`; an existing file is replaced atomically.
     ///
     /// # Errors
-    /// When a path in the image is not absolute and plain, occurs twice, or the file cannot be written.
+    /// Fails if a path in the image is not absolute and plain, occurs twice, or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<Written> {
         let (bytes, digest) = self.layout().with_context(|| format!("cannot make the image `{}`", self.name))?;
         let dir = path.parent().context("the path of an image has a directory")?;
@@ -71,7 +72,7 @@ impl Image {
         Ok(Written { digest, size: bytes.len() })
     }
 
-    /// The whole tar file, and the manifest's digest.
+    /// Returns the whole tar file, and the manifest's digest.
     fn layout(&self) -> Result<(Vec<u8>, String)> {
         let Self { name, entrypoint, command, user, labels, files } = self;
         let tag = tag(name)?;
@@ -125,7 +126,7 @@ impl Image {
     }
 }
 
-/// A piece of an image that is named by its content.
+/// A part of an image that is named by its content.
 struct Blob {
     media_type: &'static str,
     content: Vec<u8>,
@@ -141,7 +142,7 @@ impl Blob {
     }
 
     fn json(media_type: &'static str, value: &Value) -> Self {
-        // serde_json sorts the keys of its maps, so equal values are equal bytes.
+        // serde_json sorts the keys of its maps, so equal values give equal bytes.
         Self::new(media_type, value.to_string().into_bytes())
     }
 
@@ -158,7 +159,7 @@ impl Blob {
     }
 }
 
-/// A tar file in the making whose entries say nothing about the machine that made it.
+/// A tar file under construction; its entries reveal nothing about the machine.
 struct Archive {
     builder: tar::Builder<Vec<u8>>,
 }
@@ -228,7 +229,7 @@ fn tag(name: &str) -> Result<&str> {
     Ok(tag)
 }
 
-/// This machine's architecture by its name in the OCI image specification, which is Go's.
+/// Returns this machine's architecture by its name in the OCI image specification, which is Go's.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

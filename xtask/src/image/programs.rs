@@ -1,10 +1,10 @@
-//! Builds the programs of the images, so that they start in an image that holds nothing else. It decides how; what becomes
-//! of the files is the caller's affair.
+//! Builds the programs of the images, so that they start in an image with no other files. The caller decides about the
+//! use of the files.
 //!
 //! | profile | linked | why |
 //! |---|---|---|
-//! | release, guided | statically: one file that needs only a kernel | what is shipped |
-//! | dev | as for every other use, and packed with the shared libraries it names | tests: nothing is compiled twice |
+//! | release, guided | statically: one file that needs only a kernel | the shipped images |
+//! | dev | dynamically, as for every other use, and packed with its shared libraries | tests need no second build |
 
 use std::collections::BTreeSet;
 use std::env::{self, consts::ARCH};
@@ -26,10 +26,10 @@ pub(super) const XDP_INGRESS: &str = "xdp-ingress";
 /// The test pod.
 pub(super) const ECHO_SERVER: &str = "echo-server";
 
-/// Builds all programs and gives the directory they are in.
+/// Builds all programs and returns their directory.
 ///
 /// # Errors
-/// When something does not compile.
+/// Fails if something does not compile.
 pub(super) fn build(profile: Profile) -> Result<PathBuf> {
     match profile {
         Profile::Dev => shared(),
@@ -39,8 +39,8 @@ pub(super) fn build(profile: Profile) -> Result<PathBuf> {
 }
 
 fn shared() -> Result<PathBuf> {
-    // One by one, as every other command asks for them: cargo would otherwise unite the features of their dependencies and
-    // compile these once more.
+    // Built one by one, like in every other command: otherwise cargo would unite the features of their dependencies and
+    // compile these again.
     for (package, program) in PROGRAMS {
         process::run(build::cargo().args(["build", "--package", package, "--bin", program]))?;
     }
@@ -50,25 +50,26 @@ fn shared() -> Result<PathBuf> {
 fn statically(target_dir: &Path, further_flags: &[String]) -> Result<PathBuf> {
     let target = target(&Compiler::active()?);
     let mut cargo = build::cargo();
-    // A named target, even if it is this machine's own, keeps the flags away from build scripts and macros, which have to
-    // load shared libraries.
+    // An explicit target, even if it is this machine's own, keeps the flags away from build scripts and macros, which
+    // have to load shared libraries.
     cargo.args(["build", "--release", "--target", &target, "--target-dir"]).arg(target_dir);
-    // In one go, so that what they share is compiled once.
+    // Built together, so that shared dependencies are compiled once.
     for (package, program) in PROGRAMS {
         cargo.args(["--package", package, "--bin", program]);
     }
     let flags = [&flags(), further_flags].concat();
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS");
-    // Assertions of the C parts name their source files.
+    // Assertions in the C parts contain the names of their source files.
     cargo.env(format!("CFLAGS_{}", target.replace('-', "_")), prefixes("-ffile-prefix-map").join(" "));
     process::run(&mut cargo)?;
     Ok(target_dir.join(target).join(Profile::Release.dir()))
 }
 
-/// The program at `path` as it is to be in an image, under the path `as_path`, with the shared libraries it needs, if any.
+/// Returns the files for the program at `path` in an image: the program under the path `as_path`, and the shared
+/// libraries that it needs, if any.
 ///
 /// # Errors
-/// When it or a library cannot be read, or a program of the release profile is not static.
+/// Fails if the program or a library cannot be read, or a program of the release profile is not static.
 pub(super) fn pack(path: &Path, as_path: &str, profile: Profile) -> Result<Vec<File>> {
     let content = read(path)?;
     let mut files = Vec::new();
@@ -93,7 +94,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// The files that `ldd` lists: `name => /path (address)`, or `/path (address)` for the dynamic linker.
+/// Returns the files that `ldd` lists: `name => /path (address)`, or `/path (address)` for the dynamic linker.
 fn libraries(listed: &str) -> BTreeSet<String> {
     listed
         .lines()
@@ -103,14 +104,15 @@ fn libraries(listed: &str) -> BTreeSet<String> {
 }
 
 fn flags() -> Vec<String> {
-    // Names of symbols and the build id hold hashes of where things were compiled.
+    // Symbol names and the build id contain hashes of build paths.
     let flags = ["-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-Clink-arg=-Wl,--build-id=none"];
     let mut flags = flags.map(str::to_owned).to_vec();
     flags.extend(prefixes("--remap-path-prefix"));
     flags
 }
 
-/// What hides where this work tree, cargo's home and the compiler are: the same sources give the same bytes anywhere.
+/// Returns the flags that hide the paths of this work tree, of cargo's home and of the compiler: the same sources give
+/// the same bytes anywhere.
 fn prefixes(flag: &str) -> Vec<String> {
     let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let mut map = vec![format!("{flag}={}=/src", workspace::root().display())];
@@ -118,7 +120,8 @@ fn prefixes(flag: &str) -> Vec<String> {
     map
 }
 
-/// musl where the toolchain and the C compiler for it are there, because its programs are smaller; else glibc.
+/// Returns the target: musl if the toolchain and the C compiler for it are present, because its programs are smaller;
+/// else glibc.
 fn target(compiler: &Compiler) -> String {
     let musl = format!("{ARCH}-unknown-linux-musl");
     let has_std = compiler.sysroot.join("lib/rustlib").join(&musl).join("lib").is_dir();
@@ -127,10 +130,10 @@ fn target(compiler: &Compiler) -> String {
     if has_std && has_cc { musl } else { compiler.host.clone() }
 }
 
-/// Whether an ELF program names a dynamic linker that has to be there to start it (program header PT_INTERP).
+/// Returns `true` if an ELF program names a dynamic linker, which must exist to start it (program header PT_INTERP).
 ///
 /// # Errors
-/// When this is no 64-bit little-endian ELF file.
+/// Fails if `elf` is not a 64-bit little-endian ELF file.
 fn wants_interpreter(elf: &[u8]) -> Result<bool> {
     const PT_INTERP: u64 = 3;
     if !elf.starts_with(b"\x7fELF\x02\x01") {
@@ -199,7 +202,7 @@ mod tests {
         let mut elf = b"\x7fELF\x02\x01".to_vec();
         elf.resize(64, 0);
         assert!(!wants_interpreter(&elf).expect("an ELF file"));
-        // One program header where the file has already ended.
+        // A single program header, at an offset beyond the end of the file.
         elf[32] = 64;
         elf[54] = 56;
         elf[56] = 1;

@@ -1,7 +1,7 @@
-//! What is built into the product's image, as CycloneDX 1.6 (JSON): the crates of the program and of the kernel programs. The same
-//! bytes whenever `Cargo.lock` is the same, so without a time and a serial number.
+//! The software in the product's image, as CycloneDX 1.6 (JSON): the crates of the program and of the kernel programs.
+//! The output depends only on `Cargo.lock`, so it has no time and no serial number.
 //!
-//! Own, because `cargo-cyclonedx` is a program to install, not a library, and writes a time.
+//! Written here because `cargo-cyclonedx` is a program to install, not a library, and writes a time.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::{build, process};
 
-/// A crate: name, version, licence, and whether it is of this workspace.
+/// A crate: name, version, licence, and `true` if it belongs to this workspace.
 type Component = (String, String, String, bool);
 
-/// Package and target of what is compiled into the image.
+/// Package and target of each program in the image.
 const BUILT: [(&str, Option<&str>); 2] = [("ingress-userspace", None), ("ingress-ebpf", Some("bpfel-unknown-none"))];
 
-/// The document.
+/// Returns the document.
 ///
 /// # Errors
-/// When cargo cannot tell what it would compile.
+/// Fails if cargo cannot list the crates that it would compile.
 pub(super) fn write() -> Result<Vec<u8>> {
     let mut components = BTreeSet::new();
     for (package, target) in BUILT {
@@ -35,7 +35,7 @@ pub(super) fn write() -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// `name v1.2.3 (where it comes from)|licence`
+/// Parses `name v1.2.3 (source)|licence`.
 fn component(line: &str) -> Result<Component> {
     let parts = line.split_once('|').and_then(|(package, licence)| {
         let mut words = package.split_whitespace();
@@ -58,7 +58,7 @@ fn document(components: &BTreeSet<Component>) -> Value {
             "version": version,
             "licenses": [{ "expression": licence }],
         });
-        // An own one is in no registry.
+        // A crate of the workspace is in no registry.
         if !is_own && let Some(fields) = one.as_object_mut() {
             fields.insert("purl".to_owned(), reference(name, version).into());
         }

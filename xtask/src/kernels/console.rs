@@ -1,22 +1,22 @@
-//! What a machine says on its console: the lines of `init.sh`, and those of the product that are errors. Pure.
+//! Interprets a machine's console output: the lines of `init.sh`, and error lines of the product. Pure.
 
-/// Lines that an error repeats.
+/// Number of lines that an error repeats.
 const TAIL: usize = 20;
 
-/// How far a machine has come.
+/// Progress of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Not far enough yet.
+    /// The machine still boots.
     Starting,
     /// The programs run.
     Programs,
-    /// The product serves by ordinary listeners, because it could not run the programs, for this reason.
+    /// The product serves with ordinary listeners, because the programs failed to load for this reason.
     Listeners(String),
-    /// It will not come any further.
+    /// The machine has failed and will not progress.
     Failed(String),
 }
 
-/// What `console` says of the machine.
+/// Returns the stage that `console` shows.
 pub(super) fn stage(console: &str) -> Stage {
     let told = |line: &str| {
         Some(match line.trim_end().strip_prefix("guest: ")? {
@@ -25,23 +25,24 @@ pub(super) fn stage(console: &str) -> Stage {
             other => Stage::Failed(other.strip_prefix("failed: ").unwrap_or(other).to_owned()),
         })
     };
-    // Of the last line the end may still be on its way.
+    // The last line may still be incomplete.
     let whole = console.rsplit_once('\n').map_or("", |(lines, _)| lines);
     whole.lines().find_map(told).unwrap_or(Stage::Starting)
 }
 
-/// Why the product has ended, as it says itself: without what it recommends, and of the verifier's words the last.
+/// Returns the product's own reason for its end, without its recommendations, and with only the last line of the
+/// verifier's log.
 fn refusal(console: &str) -> Option<String> {
     let (_, rest) = console.split_once("xdp-ingress: ")?;
     let line = rest.lines().next()?;
     let reason = line.split_once("runs without it): ").map_or(line, |(_, reason)| reason);
     let Some((reason, _)) = reason.split_once(" Verifier output:") else { return Some(reason.to_owned()) };
-    // The verifier ends with figures; before them stands what it did not like.
+    // The verifier's log ends with statistics; the line before them has the reason.
     let last = rest.split_once("\nverification time").and_then(|(log, _)| log.lines().next_back());
     Some(last.map_or_else(|| reason.to_owned(), |last| format!("{reason} {}", last.trim_end())))
 }
 
-/// The last lines.
+/// Returns the last lines.
 pub(super) fn tail(console: &str) -> String {
     let lines: Vec<&str> = console.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")

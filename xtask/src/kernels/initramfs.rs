@@ -1,5 +1,5 @@
-//! The root file system of a machine as the kernel unpacks it: an archive of the format `newc` (cpio(5), and
-//! Documentation/driver-api/early-userspace/buffer-format.rst of the kernel). It decides nothing about the files.
+//! The root file system of a machine in the form that the kernel unpacks: an archive of the format `newc` (cpio(5), and
+//! Documentation/driver-api/early-userspace/buffer-format.rst of the kernel). The files are the caller's choice.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ const REGULAR: u32 = 0o100_000;
 /// The name that ends an archive.
 const END: &str = "TRAILER!!!";
 
-/// The archive of `files`, with the directories above them.
+/// Returns the archive of `files`, including their parent directories.
 ///
 /// # Errors
-/// When a path is not absolute, or something is too large for the format (4 GiB).
+/// Fails if a path is not absolute, or something is too large for the format (4 GiB).
 pub(super) fn archive(files: &[File]) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     let mut directories = BTreeSet::new();
@@ -24,7 +24,7 @@ pub(super) fn archive(files: &[File]) -> Result<Vec<u8>> {
         let path = relative(path)?;
         directories.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
     }
-    // The set is in order, so each directory comes behind the one that it is in.
+    // The set is ordered, so each directory follows its parent.
     for directory in directories {
         archive.entry(directory, DIRECTORY | 0o755, &[])?;
     }
@@ -42,7 +42,7 @@ fn relative(path: &str) -> Result<&str> {
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
-    /// Of the last entry. Two that had the same number would be one file.
+    /// Inode number of the last entry. Entries with the same number would be one file.
     inode: u32,
 }
 
@@ -74,7 +74,7 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// Path, mode and content of each entry, read as the format says.
+    /// Returns path, mode and content of each entry, read according to the format.
     fn entries(mut archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut entries = Vec::new();
         let whole = archive.len();

@@ -1,8 +1,8 @@
-//! One emulated machine with its console and its networks, ended when it is dropped. It knows nothing of what runs
-//! there.
+//! An emulated machine with its console and its networks; dropping it ends the machine. The programs inside are the
+//! caller's concern.
 //!
-//! Networks are QEMU's user-mode ones: no privilege is needed, nothing on this machine is changed, and two runs at one
-//! time are not in each other's way, for each process forwards from a loopback address of its own.
+//! Networks are QEMU's user-mode ones: they need no privilege and change nothing on this machine. Two runs at the same
+//! time do not conflict, because each process forwards from its own loopback address.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 
 use super::{NICS, Nic};
 
-/// Long against looking, short against booting.
+/// Poll interval: much longer than a check, much shorter than a boot.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The port of the admin address, in the machine and on this one.
 const ADMIN: u16 = 9110;
-/// Where a machine finds this one's loopback, seen by its first NIC.
+/// Address of this machine's loopback inside the emulated machine, through its first NIC.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, NICS[0].subnet, 2);
 
-/// A machine that runs.
+/// A running machine.
 #[derive(Debug)]
 pub(super) struct Machine {
     qemu: Child,
@@ -35,14 +35,14 @@ impl Machine {
     /// Starts a machine that boots the kernel in the file `image` with this initramfs.
     ///
     /// # Errors
-    /// If a file cannot be written, or QEMU not be started.
+    /// Fails if a file cannot be written, or QEMU not be started.
     pub(super) fn start(image: &Path, initramfs: &[u8]) -> Result<Self> {
         let dir = TempDir::with_prefix("xdp-ingress-machine-").context("cannot make a temporary directory")?;
         let file = dir.path().join("initramfs");
         fs::write(&file, initramfs).with_context(|| format!("cannot write `{}`", file.display()))?;
         let console = File::create(console(&dir)).context("cannot make the file of a console")?;
         let mut qemu = Command::new("qemu-system-x86_64");
-        // Emulated even where KVM could be had, so that it is the same machine everywhere.
+        // Emulated even where KVM is available, so that the machine is the same everywhere.
         qemu.args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024"]);
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"]);
         // A panic ends the machine, and QEMU with it.
@@ -51,7 +51,7 @@ impl Machine {
         for nic in &NICS {
             let Nic { driver, device, subnet, port: _, receives: _ } = nic;
             qemu.args(["-netdev", &network(nic), "-device"]);
-            // Without a ROM, which is for booting over the network and a package of its own.
+            // No ROM: it is needed only to boot over the network and comes in a separate package.
             qemu.arg(format!("{device},netdev={driver},romfile=,mac=52:54:00:12:34:{subnet:02x}"));
         }
         qemu.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
@@ -59,25 +59,25 @@ impl Machine {
         Ok(Self { qemu, dir })
     }
 
-    /// Where port 80 of the machine can be reached by way of `nic`.
+    /// Returns the address that forwards to port 80 of the machine through `nic`.
     pub(super) fn http(nic: &Nic) -> SocketAddr {
         (address(), nic.port).into()
     }
 
-    /// Where its admin address can be reached.
+    /// Returns the address that forwards to the machine's admin address.
     pub(super) fn admin() -> SocketAddr {
         (address(), ADMIN).into()
     }
 
-    /// All that the machine has said so far.
+    /// Returns the whole console output so far.
     pub(super) fn console(&self) -> String {
         fs::read(console(&self.dir)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Asks `probe`, which is shown the console, until it answers.
+    /// Calls `probe` with the console output until it returns a value.
     ///
     /// # Errors
-    /// Those of `probe`, and if the machine ends first or there is no answer within `limit`.
+    /// Returns the errors of `probe`. Also fails if the machine ends first or `probe` returns no value within `limit`.
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -86,7 +86,7 @@ impl Machine {
     ) -> Result<T> {
         let deadline = Instant::now() + limit;
         loop {
-            // Asked before it is looked at the console, so that the last words are not missed.
+            // Checked before the console is read, so that the last lines are not missed.
             let ended = self.qemu.try_wait().context("cannot ask for QEMU")?;
             if let Some(value) = probe(&self.console())? {
                 return Ok(value);
@@ -104,7 +104,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // One that has ended by itself is as well.
+        // Errors are ignored: the machine may have ended already.
         self.qemu.kill().and_then(|()| self.qemu.wait()).ok();
     }
 }
@@ -113,7 +113,7 @@ fn console(dir: &TempDir) -> PathBuf {
     dir.path().join("console")
 }
 
-/// The network of one NIC, and what is forwarded into it.
+/// Returns QEMU's description of the network of one NIC, including its forwarded ports.
 fn network(nic: &Nic) -> String {
     let Nic { driver, device: _, subnet, port, receives: _ } = nic;
     let (here, there) = (address(), format!("10.0.{subnet}.15"));
@@ -122,7 +122,8 @@ fn network(nic: &Nic) -> String {
     format!("user,id={driver},net=10.0.{subnet}.0/24{}{admin}", forward(*port, 80))
 }
 
-/// The loopback address of this process: its number, which has 22 bits at most (proc(5), `pid_max`).
+/// Returns the loopback address of this process, built from its process id, which has 22 bits at most (proc(5),
+/// `pid_max`).
 fn address() -> Ipv4Addr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 64 | high, middle, low)

@@ -1,6 +1,6 @@
-//! `cargo xtask kernels`: the product under kernels that others run. Each boots in a machine that QEMU emulates, with
-//! two NICs; the product steers real requests that come in by each, and what it says of itself is compared with what it
-//! must say there. Should a kernel refuse the programs, the fallback that the product names is tried instead.
+//! `cargo xtask kernels`: runs the product under the kernels of distributions. Each kernel boots in a machine that QEMU
+//! emulates, with two NICs. The product steers real requests that arrive on each, and its admin output is compared with
+//! the expected one. If a kernel refuses the programs, the fallback that the product recommends is tried instead.
 //!
 //! ```text
 //!  this process                       QEMU, user-mode networks          machine
@@ -25,7 +25,7 @@ use crate::image::{self, oci::File};
 use crate::progress::Progress;
 use crate::setup;
 
-/// What `kernels --help` says below the options.
+/// Text below the options in `kernels --help`.
 pub const AFTER_HELP: &str = "\
 Kernels and busybox come as packages from the Debian mirror that `/etc/apt` names, and stay in the cache, 15 MB each;
 delete `kernel-*` there to have newer ones. QEMU is the distribution's, and emulates: no KVM is needed, nor root once
@@ -39,10 +39,10 @@ Examples:
 /// Boot Debian's kernels in emulated machines and see the product steer there
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The kernels to boot; all of them when none is named
+    /// The kernels to boot; all of them if none is named
     #[arg(long = "kernel", value_name = "KERNEL", value_enum, value_delimiter = ',')]
     kernels: Vec<Version>,
-    /// Take the program that tests use, with the libraries it needs, and not the static one of the image
+    /// Use the program that tests use, with its shared libraries, instead of the static one of the image
     #[arg(long)]
     dev: bool,
     /// Show the console of each machine
@@ -53,33 +53,33 @@ pub struct Args {
 /// A kernel that Debian builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Version {
-    /// Of Debian 11: the programs for kernels before 5.18
+    /// Debian 11: the programs for kernels before 5.18
     #[value(name = "5.10")]
     Bullseye,
-    /// Of Debian 12: without tcx
+    /// Debian 12: without tcx
     #[value(name = "6.1")]
     Bookworm,
-    /// Of Debian 13
+    /// Debian 13
     #[value(name = "6.12")]
     Trixie,
-    /// Of Debian unstable
+    /// Debian unstable
     #[value(name = "newest")]
     Sid,
 }
 
-/// What the product makes of a kernel.
+/// The product's behaviour on a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Support {
-    /// Programs run, and steer.
+    /// The programs run and steer.
     Programs(Attached),
-    /// They do not, for this reason, which the product gives; it serves by ordinary listeners.
+    /// The programs do not load, for the reason that the product reports; it serves with ordinary listeners.
     Refused(String),
 }
 
-/// How programs are attached to each NIC, in the order of [`NICS`].
+/// Attachment of the programs to each NIC, in the order of [`NICS`].
 type Attached = [Hooks; NICS.len()];
 
-/// Where the programs of a NIC are, in the words of the admin address.
+/// Attachment of a NIC's programs, in the words of the admin address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hooks {
     receives: String,
@@ -89,25 +89,25 @@ struct Hooks {
 /// A NIC of every machine.
 #[derive(Debug)]
 struct Nic {
-    /// The name of its interface, too.
+    /// Name of the kernel driver, which is also the name of the interface.
     driver: &'static str,
-    /// What QEMU calls the device.
+    /// QEMU's name of the device.
     device: &'static str,
     /// The third byte of its network.
     subnet: u8,
-    /// Where port 80 of the machine by this NIC is on this one.
+    /// Port on this machine that forwards to port 80 of the emulated machine through this NIC.
     port: u16,
-    /// How XDP runs there in the kernels of today.
+    /// XDP mode of this NIC on current kernels.
     receives: &'static str,
 }
 
-/// One whose driver runs XDP, and one whose driver never learnt it.
+/// A NIC with XDP support in its driver, and one without.
 const NICS: [Nic; 2] = [
     Nic { driver: "virtio_net", device: "virtio-net-pci", subnet: 2, port: 8000, receives: "native" },
     Nic { driver: "e1000", device: "e1000", subnet: 3, port: 8001, receives: "generic" },
 ];
 
-/// The kernel that is booted among the tests: the oldest that Debian supports.
+/// The kernel that boots as part of the tests: the oldest that Debian supports.
 const SHORT: Version = Version::Bookworm;
 
 // === impl Version ===
@@ -122,7 +122,7 @@ impl Version {
         }
     }
 
-    /// The suite of Debian's archive, as its mirrors have it.
+    /// Returns the suite of Debian's archive, as named on its mirrors.
     fn suite(self) -> &'static str {
         match self {
             Self::Bullseye => "bullseye",
@@ -132,7 +132,7 @@ impl Version {
         }
     }
 
-    /// How packets that leave are counted: by tcx from Linux 6.6 on (commit e420bed02507).
+    /// Returns the attachment that counts packets that leave: tcx from Linux 6.6 on (commit e420bed02507).
     fn transmits(self) -> &'static str {
         match self {
             Self::Bullseye | Self::Bookworm => "clsact",
@@ -140,7 +140,7 @@ impl Version {
         }
     }
 
-    /// What is wrong with `support`, if anything.
+    /// Returns the fault of `support`, if any.
     fn objection(self, support: &Support) -> Option<String> {
         match support {
             Support::Refused(reason) => Some(format!("refuses the programs: {reason}")),
@@ -157,17 +157,17 @@ impl Version {
 /// Runs `cargo xtask kernels`.
 ///
 /// # Errors
-/// When something cannot be fetched or built, a machine does not come up, or the product does not what it must there.
+/// Fails if a download or a build fails, a machine does not boot, or the product behaves unexpectedly there.
 pub fn run(args: &Args) -> Result<()> {
     let Args { kernels, dev, console } = args;
     let kernels = if kernels.is_empty() { Version::value_variants() } else { kernels };
     boot(kernels, if *dev { Profile::Dev } else { Profile::Release }, *console)
 }
 
-/// One kernel, with the program that other tests have built.
+/// Boots one kernel, with the program that other tests have built.
 ///
 /// # Errors
-/// As [`run`].
+/// Fails like [`run`].
 pub(crate) fn short() -> Result<()> {
     boot(&[SHORT], Profile::Dev, false)
 }
@@ -180,7 +180,7 @@ fn boot(kernels: &[Version], profile: Profile, show_console: bool) -> Result<()>
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (version, kernel) in kernels {
-        // One that fails does not hide the next.
+        // A failure does not hide the results of the other kernels.
         match observe(&kernel, &product, show_console) {
             Ok(findings) => {
                 failed.extend(version.objection(&findings.support).map(|why| format!("{}: {why}", kernel.release)));

@@ -1,4 +1,4 @@
-//! What is done with a machine: it boots with the product, gets requests by each NIC, and is asked what it has counted.
+//! The test of one machine: it boots with the product, gets requests through each NIC, and reports its counts.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -23,33 +23,34 @@ use crate::lab::echo;
 use crate::lab::maps::{Counts, Host};
 use crate::setup::kernels::Kernel;
 
-/// Longest time to boot and load the programs: ten seconds on two idle cores, and others may be slow and busy.
+/// Longest time to boot and load the programs. It takes ten seconds on two idle cores; other machines may be slow and
+/// busy.
 const READY: Duration = Duration::from_secs(600);
-/// Longest time until the last packets of a connection that is closed have come.
+/// Longest time until the last packets of a closed connection have arrived.
 const SETTLED: Duration = Duration::from_secs(60);
-/// Connections by each NIC, with a request each.
+/// Connections through each NIC, with a request each.
 const CONNECTIONS: u64 = 8;
-/// Of each response: some tens of segments.
+/// Bytes of each response: some tens of segments.
 const BYTES: u64 = 50_000;
-/// A segment has no more than this of it.
+/// Maximum payload of a segment in bytes.
 const SEGMENT: u64 = 1460;
 const SITE: &str = "kernels.test";
 const INIT: &str = include_str!("init.sh");
 const MANIFESTS: &str = include_str!("manifests.yaml");
-/// In [`MANIFESTS`], to be replaced: where the pod is.
+/// Placeholders in [`MANIFESTS`] for the address and port of the pod.
 const POD: [&str; 2] = ["POD_ADDRESS", "POD_PORT"];
 
-/// What was seen of one machine.
+/// Observations of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Findings {
     pub(super) support: Support,
-    /// Requests that were answered as they must be, by all NICs.
+    /// Requests with the correct answer, through all NICs.
     pub(super) requests: u64,
-    /// Connections that XDP chose a worker for and sk_lookup delivered there.
+    /// Connections for which XDP chose a worker and sk_lookup delivered to it.
     pub(super) steered: u64,
 }
 
-/// Boots `kernel` with the `product` and observes it; with all that the machine has said.
+/// Boots `kernel` with the `product` and observes it; also returns the console output of the machine.
 pub(super) fn observe(kernel: &Kernel, product: &[File]) -> (Result<Findings>, String) {
     let started = Pod::start().and_then(|pod| {
         let initramfs = initramfs::archive(&files(kernel, product, pod.port)?)?;
@@ -64,7 +65,7 @@ pub(super) fn observe(kernel: &Kernel, product: &[File]) -> (Result<Findings>, S
     }
 }
 
-/// Everything that is in the machine.
+/// Returns all files of the machine.
 fn files(kernel: &Kernel, product: &[File], pod_port: u16) -> Result<Vec<File>> {
     let text = |path: &str, mode: u32, content: String| File { path: path.to_owned(), mode, content: content.into() };
     let manifests = MANIFESTS.replace(POD[0], &HOST.to_string()).replace(POD[1], &pod_port.to_string());
@@ -118,7 +119,7 @@ fn ask(machine: &mut Machine) -> Result<Findings> {
     Ok(Findings { support, requests, steered })
 }
 
-/// A connection, a request and its answer, to the end.
+/// Sends a request on a new connection and reads its answer to the end.
 fn request(to: SocketAddr) -> Result<()> {
     block_on(async {
         let mut connection = Connection::open(to, Protocol::Http1, SITE, &Trust::none()).await?;
@@ -139,8 +140,8 @@ fn admin(path: &str) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Whether the sums hold that always hold once nothing is on its way: Σ hosts = accepted, and = transmitted. The end of
-/// a response may come before its request is counted.
+/// Returns `true` if the sums hold that hold once all packets have arrived: Σ hosts = accepted, and = transmitted. The
+/// end of a response may arrive before its request is counted.
 fn adds_up(counts: &Counts, requests: u64) -> bool {
     let sum = |of: fn(&Host) -> u64| counts.hosts.values().map(of).sum::<u64>();
     sum(|host| host.net.rx_packets) == total(counts, "accepted")
@@ -152,11 +153,11 @@ fn total(counts: &Counts, name: &str) -> u64 {
     counts.totals.get(name).map_or(0, |traffic| traffic.packets)
 }
 
-/// How many connections XDP and sk_lookup have steered, if they are all that `requests` came by and every packet of
-/// them was counted.
+/// Returns how many connections XDP and sk_lookup have steered. Fails unless these are all connections for `requests`
+/// and each of their packets was counted.
 ///
-/// A machine that gets no CPU sends segments twice, and misses its own heartbeat, after which XDP leaves the choice to
-/// the default rule; so counts are bounded, and compared with each other.
+/// A machine that gets no CPU time retransmits segments and misses its own heartbeat, and XDP then leaves the choice to
+/// the default rule. Counts are therefore checked against bounds and against each other.
 fn steered(counts: &Counts, requests: u64) -> Result<u64> {
     let site = counts.hosts.get(SITE).with_context(|| format!("`{SITE}` is not counted"))?;
     ensure!(
@@ -174,7 +175,7 @@ fn steered(counts: &Counts, requests: u64) -> Result<u64> {
     }
     let [decided, stale, delivered, late] =
         ["decided", "heartbeat_stale", "lookup_decided", "lookup_late"].map(|name| total(counts, name));
-    // Before Linux 5.17 sk_lookup cannot tell these from each other; nobody in the machine asks.
+    // Before Linux 5.17 sk_lookup cannot tell these two apart; the machine itself sends no requests.
     let by_default = total(counts, "undecided") + total(counts, "lookup_default");
     ensure!(
         decided + stale >= requests && delivered + late + by_default >= requests,
@@ -186,7 +187,8 @@ fn steered(counts: &Counts, requests: u64) -> Result<u64> {
     Ok(delivered.min(requests))
 }
 
-/// How programs are attached, as `/interfaces` says; packets must have come and gone by each NIC.
+/// Returns the attachment of the programs according to `/interfaces`. Fails unless packets have been received and sent
+/// on each NIC.
 fn attached(interfaces: &Value) -> Result<Attached> {
     let hooks = NICS.each_ref().map(|nic| -> Result<Hooks> {
         let interface = interfaces.as_array().into_iter().flatten().find(|one| one["interface"] == nic.driver);
@@ -198,12 +200,12 @@ fn attached(interfaces: &Value) -> Result<Attached> {
         let word = |name: &str| interface[name].as_str().unwrap_or("unknown").to_owned();
         Ok(Hooks { receives: word("receives"), transmits: word("transmits") })
     });
-    // In the order of the array, the first error first.
+    // In the order of the array, so that the first error is reported.
     let [first, second] = hooks;
     Ok([first?, second?])
 }
 
-/// A pod on this machine's loopback, which machines find at [`HOST`].
+/// A pod on this machine's loopback, which emulated machines reach at [`HOST`].
 struct Pod {
     port: u16,
     stop: Option<oneshot::Sender<()>>,
@@ -243,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// What a machine counts when all is well.
+    /// Returns the counts of a machine without faults.
     fn counts(requests: u64) -> Counts {
         let host = |id: u32, requests: u64, rx_packets: u64, tx_packets: u64| Host {
             id,

@@ -1,9 +1,9 @@
-//! What was seen, as a table for a terminal and for `docs/kernels.md` alike.
+//! The findings as a table, for a terminal and for `docs/kernels.md` alike.
 
 use super::scenario::Findings;
 use super::{Hooks, NICS, Support};
 
-/// The table in Markdown, a row for each release.
+/// Returns the table in Markdown, with a row for each release.
 pub(super) fn table(rows: &[(String, Findings)]) -> String {
     let mut head = vec!["kernel".to_owned(), "programs".to_owned()];
     head.extend(NICS.iter().map(|nic| format!("{}: receives, transmits", nic.driver)));
@@ -41,7 +41,7 @@ fn cells(release: &str, findings: &Findings) -> Vec<String> {
     cells.into_iter().map(|cell| cell.replace('|', "\\|")).collect()
 }
 
-/// What the product does there in the place of what it likes best.
+/// Returns the fallback that the product uses instead of its preferred mode.
 fn fallback(support: &Support) -> String {
     match support {
         Support::Refused(reason) => format!("`--steer bind --xdp-mode off`, for {reason}"),

@@ -1,5 +1,5 @@
-//! Connections that clients keep, sent by CPUs of the caller's choice, and asked on all at once: what shows how a node's
-//! workers share them. What each worker holds is [`super::maps::Maps::held`]'s to say.
+//! Connections that clients keep open, sent by chosen CPUs, with requests on all of them at once. They show how a
+//! node's workers share connections. The number that each worker holds comes from [`super::maps::Maps::held`].
 
 use std::{
     net::SocketAddr,
@@ -21,18 +21,18 @@ use tokio::{
 
 use super::{Namespace, idle};
 
-/// Longest wait for a connection, and for all answers to questions that were asked at once.
+/// Longest wait for a connection, and for all answers to simultaneous requests.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// By which CPUs clients send. On links within one machine that is where the node receives, too, so that XDP runs there.
+/// CPUs that clients send from. On links within one machine the node receives on the same CPU, so XDP runs there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
     OneCpu,
-    /// In turn.
+    /// All CPUs in turn.
     EveryCpu,
 }
 
-/// Connections of one client. Dropping it closes them.
+/// Connections of one client. Dropping the value closes them.
 #[derive(Debug)]
 pub struct Kept {
     namespace: Namespace,
@@ -41,8 +41,8 @@ pub struct Kept {
     runtime: Runtime,
 }
 
-/// Most that one of `workers` may hold of `total` connections where XDP chooses (ADR 0027): a quarter above the mean,
-/// the one that got it there, and two that were between two counts.
+/// Returns the largest number of `total` connections that one of `workers` may hold if XDP chooses (ADR 0027): a
+/// quarter above the mean, plus the connection that reached that bound, plus two that fell between two counts.
 #[must_use]
 pub const fn most_held(total: u64, workers: u64) -> u64 {
     total * 125 / 100 / workers + 3
@@ -53,9 +53,9 @@ pub const fn most_held(total: u64, workers: u64) -> u64 {
 impl Senders {
     pub const ALL: [Self; 2] = [Self::OneCpu, Self::EveryCpu];
 
-    /// A CPU each, of those that this process may use.
+    /// Returns one-CPU sets, for CPUs that this process may use.
     fn turns(self) -> anyhow::Result<Vec<CpuSet>> {
-        // Of the process: the calling thread may have been moved already.
+        // The mask of the process: the calling thread may have been moved already.
         let may = sched_getaffinity(Pid::this()).context("cannot tell which CPUs may be used")?;
         let mut turns = Vec::new();
         for cpu in (0..CpuSet::count()).filter(|&cpu| may.is_set(cpu) == Ok(true)) {
@@ -77,7 +77,7 @@ impl Kept {
     /// Opens `count` connections from `namespace`, one after the other.
     ///
     /// # Errors
-    /// If one cannot be opened.
+    /// Fails if a connection cannot be opened.
     pub fn open(namespace: &Namespace, to: SocketAddr, senders: Senders, count: usize) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
@@ -98,11 +98,11 @@ impl Kept {
         Ok(Self { namespace: namespace.clone(), turns, streams, runtime })
     }
 
-    /// Has all connections ask a pod ([`super::echo`]) of `host` at once, again and again, each time by the next CPU.
-    /// How long each answer took since the first of all was asked for.
+    /// Sends a request to a pod ([`super::echo`]) of `host` on all connections at once, in several rounds, each from
+    /// the next CPU. Returns the time of each answer since the first request of its round.
     ///
     /// # Errors
-    /// If an answer is not good or does not come.
+    /// Fails if an answer is wrong or missing.
     pub fn ask_at_once(&mut self, host: &str, rounds: usize) -> anyhow::Result<Vec<Duration>> {
         let Self { namespace, turns, streams, runtime } = self;
         let request = format!("GET /status/200 HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -115,7 +115,7 @@ impl Kept {
                         move_to(&turns[(number + round) % turns.len()])?;
                         stream.write_all(request.as_bytes()).await?;
                     }
-                    // Each at its own time, whichever comes first.
+                    // All answers are awaited concurrently, in any order.
                     let answers = streams.iter_mut().map(|stream| async move {
                         answered(stream).await?;
                         anyhow::Ok(began.elapsed())
@@ -128,7 +128,7 @@ impl Kept {
     }
 }
 
-/// Moves the calling thread.
+/// Moves the calling thread to these CPUs.
 fn move_to(cpu: &CpuSet) -> anyhow::Result<()> {
     sched_setaffinity(Pid::from_raw(0), cpu).context("cannot move a client to a CPU")
 }

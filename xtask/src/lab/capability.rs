@@ -1,4 +1,4 @@
-//! What this machine lacks for the part of the work that needs the kernel. It changes nothing outside a namespace that
+//! Checks this machine for the requirements of work that needs the kernel. It changes nothing outside a namespace that
 //! ends with the probe.
 
 use std::{
@@ -17,12 +17,12 @@ use crate::process::is_required;
 /// Bits of the effective set in `/proc/self/status` (capabilities(7)).
 const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
-/// What is missing for namespaces, XDP and sk_lookup, each with what to do; empty if nothing is.
+/// Returns the missing requirements of namespaces, XDP and sk_lookup, each with a remedy; empty if all are met.
 #[must_use]
 pub fn missing() -> Vec<String> {
     let lacking = capabilities().unwrap_or_else(|error| vec![format!("{error:#}")]);
     if !lacking.is_empty() {
-        // Every further probe would only fail for this reason.
+        // Every further probe would fail for the same reason.
         return lacking;
     }
     let mut missing = Vec::new();
@@ -42,10 +42,11 @@ pub fn missing() -> Vec<String> {
     missing
 }
 
-/// What `REQUIRE_KERNEL` says: with it set, a machine that lacks something is an error and no reason to skip.
+/// Returns `true` if the requirements are met, else `false` after a loud notice. If `REQUIRE_KERNEL` is set, a missing
+/// requirement is an error and not a reason to skip.
 ///
 /// # Errors
-/// The message names everything that is missing.
+/// Fails with a message that names everything that is missing.
 pub fn required_or_skip(what: &str) -> anyhow::Result<bool> {
     let missing = missing();
     if missing.is_empty() {
@@ -57,10 +58,10 @@ pub fn required_or_skip(what: &str) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Says loudly, on standard error, that `what` is skipped. Not by a macro, whose words libtest keeps to itself when a
-/// test passes.
+/// Reports loudly, on standard error, that `what` is skipped. Does not use `eprintln!`, because libtest hides its
+/// output when a test passes.
 pub fn skipped(what: &str, why: &str) {
-    // Whoever has closed standard error wants to hear nothing.
+    // A closed standard error is no reason to fail.
     writeln!(io::stderr(), "\n!!! SKIPPED, NOTHING WAS TESTED: `{what}`: {why}\n").ok();
 }
 
@@ -73,7 +74,7 @@ fn capabilities() -> anyhow::Result<Vec<String>> {
     Ok(lacking.map(|(_, name)| format!("the capability {name} (run as root)")).collect())
 }
 
-/// Makes a veth pair in a namespace that ends with the thread.
+/// Creates a veth pair in a namespace that ends with the thread.
 fn namespaces() -> anyhow::Result<()> {
     let probe = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).context("cannot make a network namespace")?;

@@ -1,7 +1,8 @@
-//! A real client: HTTP/1.1, HTTPS and HTTP/2 on hyper and rustls, one connection at a time. It neither pools nor retries
-//! nor follows redirects, so that what it counts is what it did.
+//! A real client: HTTP/1.1, HTTPS and HTTP/2 on hyper and rustls, one connection at a time. It does no pooling, no
+//! retries and no redirects, so its counts match its actions exactly.
 //!
-//! It must be used inside a tokio runtime; its sockets belong to the namespace of the thread that opens the connection.
+//! The client must run inside a tokio runtime; its sockets belong to the namespace of the thread that opens the
+//! connection.
 
 use std::{
     io,
@@ -33,7 +34,7 @@ use super::{
     pattern::{Check, PatternBody},
 };
 
-/// Longest wait for a connection or for the next piece of an answer.
+/// Longest wait for a connection or for the next part of an answer.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Bodies up to this length are kept as text as well as counted: metrics of a full deny list are half a megabyte.
 const TEXT_MAX: usize = 4 << 20;
@@ -51,7 +52,7 @@ pub enum Protocol {
 #[derive(Clone, Debug)]
 pub struct Trust(Arc<RootCertStore>);
 
-/// One connection. [`Connection::close`] waits until it is gone; dropping it closes it some time.
+/// A single connection. [`Connection::close`] waits until it is closed; dropping it closes it at some later time.
 #[derive(Debug)]
 pub struct Connection {
     sender: Sender,
@@ -65,13 +66,13 @@ enum Sender {
     Http2(http2::SendRequest<PatternBody>),
 }
 
-/// What to send.
+/// A request to send.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub method: Method,
     pub host: String,
     pub path: String,
-    /// Bytes of pattern to send as the body.
+    /// Length of the body in bytes of the pattern.
     pub upload: u64,
 }
 
@@ -85,7 +86,7 @@ pub struct Answer {
     pub text: Vec<u8>,
 }
 
-/// An answer of which only the head has been read.
+/// An answer with only its head read.
 #[derive(Debug)]
 pub struct Streaming {
     pub status: StatusCode,
@@ -96,26 +97,26 @@ pub struct Streaming {
 // === impl Trust ===
 
 impl Trust {
-    /// Trusts nothing: for clients that speak no TLS.
+    /// Trusts no certificate; for clients without TLS.
     #[must_use]
     pub fn none() -> Self {
         Self(Arc::new(RootCertStore::empty()))
     }
 
-    /// Trusts what this authority has signed.
+    /// Trusts certificates that this authority has signed.
     ///
     /// # Errors
-    /// If `der` is no certificate.
+    /// Fails if `der` is not a certificate.
     pub fn authority(der: &[u8]) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(der.to_vec().into()).context("unusable authority certificate")?;
         Ok(Self(Arc::new(roots)))
     }
 
-    /// What a client of TLS needs that speaks `alpn` and trusts these alone.
+    /// Returns the TLS configuration of a client that offers `alpn` and trusts only these certificates.
     ///
     /// # Errors
-    /// If the provider of cryptography has no usable version of TLS.
+    /// Fails if the cryptography provider supports no usable version of TLS.
     pub fn config(&self, alpn: &[u8]) -> anyhow::Result<Arc<rustls::ClientConfig>> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
@@ -148,15 +149,15 @@ impl Connection {
     /// Connects to `addr`; with TLS, `name` is sent as SNI and the certificate must be valid for it.
     ///
     /// # Errors
-    /// If the connection is refused, times out, or TLS fails.
+    /// Fails if the connection is refused, times out, or TLS fails.
     pub async fn open(addr: SocketAddr, protocol: Protocol, name: &str, trust: &Trust) -> anyhow::Result<Self> {
         Self::open_from(None, addr, protocol, name, trust).await
     }
 
-    /// [`Connection::open`] from this address of the namespace, or from the one that the kernel chooses.
+    /// Connects like [`Connection::open`] from this address of the namespace, or from one that the kernel chooses.
     ///
     /// # Errors
-    /// As there, and if the namespace does not have the address.
+    /// Fails like [`Connection::open`], and if the namespace does not have the address.
     pub async fn open_from(
         from: Option<IpAddr>,
         addr: SocketAddr,
@@ -181,7 +182,7 @@ impl Connection {
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// If the connection breaks or nothing arrives for twenty seconds.
+    /// Fails if the connection breaks or no data arrives for twenty seconds.
     pub async fn send(&mut self, ask: &Ask) -> anyhow::Result<Answer> {
         self.start(ask).await?.finish().await
     }
@@ -189,7 +190,7 @@ impl Connection {
     /// Sends a request and reads the head of the answer.
     ///
     /// # Errors
-    /// If the connection breaks or no head arrives within twenty seconds.
+    /// Fails if the connection breaks or no head arrives within twenty seconds.
     pub async fn start(&mut self, ask: &Ask) -> anyhow::Result<Streaming> {
         let Ask { method, host, path, upload } = ask;
         let body = PatternBody::new(*upload);
@@ -217,7 +218,8 @@ impl Connection {
         Ok(Streaming { status: head.status, headers: head.headers, body })
     }
 
-    /// Whether another request may be sent: the server has not announced or begun to close the connection.
+    /// Returns `true` if another request can be sent: the server has neither announced nor begun to close the
+    /// connection.
     pub async fn is_usable(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),
@@ -228,7 +230,7 @@ impl Connection {
     /// Closes the connection and waits until it is closed.
     ///
     /// # Errors
-    /// If that takes longer than twenty seconds.
+    /// Fails if that takes longer than twenty seconds.
     pub async fn close(self) -> anyhow::Result<()> {
         let Self { sender, driver, local } = self;
         drop(sender);
@@ -240,10 +242,10 @@ impl Connection {
 // === impl Streaming ===
 
 impl Streaming {
-    /// The next piece of the body; `None` at its end.
+    /// Returns the next part of the body; `None` at its end.
     ///
     /// # Errors
-    /// If the connection breaks or nothing arrives for twenty seconds.
+    /// Fails if the connection breaks or no data arrives for twenty seconds.
     pub async fn next(&mut self) -> anyhow::Result<Option<Bytes>> {
         loop {
             let frame = timeout(DEADLINE, self.body.frame()).await.context("the body stopped for twenty seconds")?;
@@ -261,7 +263,7 @@ impl Streaming {
     /// Reads the rest and returns its length.
     ///
     /// # Errors
-    /// As [`Streaming::next`].
+    /// Fails like [`Streaming::next`].
     pub async fn rest(mut self) -> anyhow::Result<u64> {
         let mut len = 0;
         while let Some(data) = self.next().await? {
@@ -273,7 +275,7 @@ impl Streaming {
     /// Reads the rest.
     ///
     /// # Errors
-    /// As [`Streaming::next`].
+    /// Fails like [`Streaming::next`].
     pub async fn finish(mut self) -> anyhow::Result<Answer> {
         let (mut body, mut text) = (Check::default(), Vec::new());
         while let Some(data) = self.next().await? {
@@ -295,23 +297,23 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The pod that answered, if one did.
+    /// Returns the pod that answered; `None` for other servers.
     #[must_use]
     pub fn pod(&self) -> Option<&str> {
         self.header(POD_HEADER)
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     ///
     /// # Errors
-    /// If it is none.
+    /// Fails if the body is not JSON.
     pub fn json(&self) -> anyhow::Result<serde_json::Value> {
         serde_json::from_slice(&self.text)
             .with_context(|| format!("no JSON in `{}`", String::from_utf8_lossy(&self.text)))
     }
 }
 
-/// Connects from an address of the namespace, or from the one that the kernel chooses.
+/// Connects from an address of the namespace, or from one that the kernel chooses.
 pub(super) async fn connect(from: Option<IpAddr>, addr: SocketAddr) -> anyhow::Result<TcpStream> {
     let connecting = async {
         let socket = match addr {
@@ -356,7 +358,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("HTTP/1 handshake failed")?;
-    // An error of the connection reaches whoever waits for an answer; without one it is of no interest.
+    // An error of the connection reaches the caller that waits for an answer; without such a caller it does not matter.
     let driver = tokio::spawn(async move { connection.await.unwrap_or_default() });
     Ok((Sender::Http1(sender), driver))
 }
@@ -374,7 +376,7 @@ where
 /// Runs `work` to its end on this thread.
 ///
 /// # Errors
-/// Those of `work`.
+/// Fails with the error of `work`.
 pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?.block_on(work)
 }

@@ -1,5 +1,5 @@
-//! One `xdp-ingress run` under observation: started, awaited, asked on its admin address, ended. It knows the command
-//! line and the admin paths, and nothing of what is routed.
+//! An `xdp-ingress run` under observation: starts it, waits for it, queries its admin address, ends it. The module
+//! knows the command line and the admin paths, but no routes.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use super::{
 /// Longest wait for the first snapshot: loading the programs is the slow part.
 const READY: Duration = Duration::from_secs(30);
 
-/// How to run it.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the process in the lab and of its log.
@@ -36,21 +36,21 @@ pub struct Options {
     pub path: DataPath,
 }
 
-/// How packets reach it.
+/// Path of packets to the proxy.
 #[derive(Clone, Debug)]
 pub enum DataPath {
-    /// A program in this place on this interface, and sk_lookup, pinned below this directory; ports 80 and 443.
+    /// A program at this place of this interface, and sk_lookup, pinned below this directory; ports 80 and 443.
     Kernel { mode: XdpMode, interface: String, bpffs: PathBuf },
-    /// sk_lookup alone, pinned below this directory; ports 80 and 443.
+    /// sk_lookup only, pinned below this directory; ports 80 and 443.
     Lookup { bpffs: PathBuf },
-    /// Ordinary listeners on ports 80 and 443; a program in the driver of this interface counts and steers nothing, pinned
-    /// below this directory.
+    /// Ordinary listeners on ports 80 and 443; a program in the driver of this interface counts but does not steer,
+    /// pinned below this directory.
     Count { interface: String, bpffs: PathBuf },
     /// Ordinary listeners on these ports, no programs.
     Bind { http: u16, https: u16 },
 }
 
-/// Where the program is that sees what an interface receives.
+/// Place of the program that sees packets received on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
     Native,
@@ -58,7 +58,7 @@ pub enum XdpMode {
     Tcx,
 }
 
-/// A running controller. Dropping it ends it.
+/// A running controller. Dropping the value ends it.
 #[derive(Debug)]
 pub struct Controller {
     pub process: Process,
@@ -69,7 +69,7 @@ pub struct Controller {
 // === impl Options ===
 
 impl Options {
-    /// The usual way inside a namespace of its own: XDP and sk_lookup, two workers, admin on port 9110.
+    /// Returns the usual options inside a separate namespace: XDP and sk_lookup, two workers, admin on port 9110.
     #[must_use]
     pub fn kernel(binary: &Path, manifests: &Path, interface: &str, bpffs: &Path) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Options {
         }
     }
 
-    /// The command line.
+    /// Returns the command line.
     #[must_use]
     pub fn command(&self) -> Command {
         let Self { name: _, binary, manifests, workers, admin, path } = self;
@@ -113,7 +113,7 @@ impl Options {
 // === impl XdpMode ===
 
 impl XdpMode {
-    /// As `--xdp-mode` and `/interfaces` of the admin address have it.
+    /// Returns the name used by `--xdp-mode` and by `/interfaces` of the admin address.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -127,20 +127,20 @@ impl XdpMode {
 // === impl Controller ===
 
 impl Controller {
-    /// Starts it and waits until it is ready.
+    /// Starts the controller and waits until it is ready.
     ///
     /// # Errors
-    /// If it ends or is not ready within thirty seconds; the message holds the end of its log.
+    /// Fails if the process ends or is not ready within thirty seconds; the message contains the end of its log.
     pub fn start(lab: &Lab, namespace: &Namespace, options: &Options) -> anyhow::Result<Self> {
         let mut controller = Self::spawn(lab, namespace, options)?;
         controller.wait_ready()?;
         Ok(controller)
     }
 
-    /// Starts it without waiting.
+    /// Starts the controller without waiting.
     ///
     /// # Errors
-    /// If the program cannot be started.
+    /// Fails if the program cannot be started.
     pub fn spawn(lab: &Lab, namespace: &Namespace, options: &Options) -> anyhow::Result<Self> {
         let process = lab.spawn(namespace, &options.name, options.command())?;
         Ok(Self { process, namespace: namespace.clone(), admin: options.admin })
@@ -149,7 +149,7 @@ impl Controller {
     /// Waits until `/readyz` answers 200.
     ///
     /// # Errors
-    /// If it ends or is not ready within thirty seconds; the message holds the end of its log.
+    /// Fails if the process ends or is not ready within thirty seconds; the message contains the end of its log.
     pub fn wait_ready(&mut self) -> anyhow::Result<()> {
         let (namespace, admin) = (self.namespace.clone(), self.admin);
         self.process.wait_until(READY, "`xdp-ingress` is ready", || {
@@ -157,20 +157,20 @@ impl Controller {
         })
     }
 
-    /// Asks the admin address.
+    /// Sends a request to the admin address.
     ///
     /// # Errors
-    /// If it does not answer 200.
+    /// Fails if the status is not a success.
     pub fn admin(&self, path: &str) -> anyhow::Result<Answer> {
         let answer = get(&self.namespace, self.admin, path)?;
         anyhow::ensure!(answer.status.is_success(), "admin path `{path}` answers {}", answer.status);
         Ok(answer)
     }
 
-    /// Number of the snapshot being served.
+    /// Returns the number of the snapshot being served.
     ///
     /// # Errors
-    /// If the metrics do not tell.
+    /// Fails if the metrics do not contain it.
     pub fn generation(&self) -> anyhow::Result<u64> {
         const METRIC: &str = "xdp_ingress_snapshot_generation ";
         let metrics = self.admin("/metrics")?;
@@ -180,16 +180,16 @@ impl Controller {
         value.trim().parse().with_context(|| format!("`{value}` is no generation"))
     }
 
-    /// The counters as the admin address tells them: for machines without the kernel part.
+    /// Returns the counters from the admin address; for machines without the kernel part.
     ///
     /// # Errors
-    /// If the answer is not what the contract says.
+    /// Fails if the answer does not have the documented form.
     pub fn counts(&self) -> anyhow::Result<Counts> {
         read_counts(|path| self.admin(path))
     }
 }
 
-/// The counters of whoever answers `ask` as the admin address does.
+/// Returns the counters of a server that answers `ask` like the admin address.
 pub(crate) fn read_counts(ask: impl Fn(&str) -> anyhow::Result<Answer>) -> anyhow::Result<Counts> {
     let hosts = ask("/hosts")?.json()?;
     let hosts = hosts.as_array().context("`/hosts` is no list")?;
@@ -202,7 +202,7 @@ pub(crate) fn read_counts(ask: impl Fn(&str) -> anyhow::Result<Answer>) -> anyho
     Ok(Counts { hosts: hosts.collect::<anyhow::Result<BTreeMap<_, _>>>()?, totals: totals.collect() })
 }
 
-/// One question to an admin address, and its answer whatever the status.
+/// Sends one request to an admin address, and returns its answer with any status.
 pub(crate) fn get(namespace: &Namespace, admin: SocketAddr, path: &str) -> anyhow::Result<Answer> {
     namespace.run(|| {
         block_on(async {

@@ -1,16 +1,16 @@
-//! Certificates that last as long as the lab: an authority, and Secrets with what it signed. Keys never leave the lab's
-//! own directory.
+//! Certificates that live as long as the lab: an authority, and Secrets with certificates that it signed. Keys never
+//! leave the lab's own directory.
 
 use anyhow::Context as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use super::client::Trust;
 
-/// An authority that clients of the lab trust and nobody else.
+/// An authority that only clients of the lab trust.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// What an authority has signed, and the key to it, which no `Debug` shows.
+/// A signed certificate and its key, which `Debug` does not show.
 pub struct Signed {
     certificate: String,
     key: String,
@@ -19,10 +19,10 @@ pub struct Signed {
 // === impl Authority ===
 
 impl Authority {
-    /// Makes one with a new key.
+    /// Creates an authority with a new key.
     ///
     /// # Errors
-    /// If no key can be made.
+    /// Fails if no key can be generated.
     pub fn generate() -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -31,33 +31,33 @@ impl Authority {
         Ok(Self(CertifiedIssuer::self_signed(params, key).context("cannot make an authority")?))
     }
 
-    /// The authority's certificate, for `curl --cacert`.
+    /// Returns the authority's certificate, for `curl --cacert`.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// What a client needs in order to trust it.
+    /// Returns the trust store of a client that trusts this authority.
     ///
     /// # Errors
-    /// If the certificate is unusable.
+    /// Fails if the certificate is unusable.
     pub fn trust(&self) -> anyhow::Result<Trust> {
         Trust::authority(self.0.der())
     }
 
-    /// A Secret of type `kubernetes.io/tls` for these names, as YAML.
+    /// Returns a Secret of type `kubernetes.io/tls` for these names, as YAML.
     ///
     /// # Errors
-    /// If a name is no DNS name.
+    /// Fails if a name is not a DNS name.
     pub fn secret(&self, namespace: &str, name: &str, hosts: &[&str]) -> anyhow::Result<String> {
         let key = KeyPair::generate().context("cannot make a key")?;
         Ok(self.sign(hosts, &key)?.secret(namespace, name))
     }
 
-    /// A certificate of `key` for these names.
+    /// Signs a certificate of `key` for these names.
     ///
     /// # Errors
-    /// If a name is no DNS name.
+    /// Fails if a name is not a DNS name.
     pub fn sign(&self, hosts: &[&str], key: &KeyPair) -> anyhow::Result<Signed> {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let params = CertificateParams::new(hosts).context("unusable names for a certificate")?;
@@ -69,19 +69,19 @@ impl Authority {
 // === impl Signed ===
 
 impl Signed {
-    /// The certificate, as PEM.
+    /// Returns the certificate as PEM.
     #[must_use]
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Its key, as PEM.
+    /// Returns its key as PEM.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Both as a Secret of type `kubernetes.io/tls`, as YAML.
+    /// Returns both as a Secret of type `kubernetes.io/tls`, as YAML.
     #[must_use]
     pub fn secret(&self, namespace: &str, name: &str) -> String {
         let Self { certificate, key } = self;

@@ -1,25 +1,26 @@
-//! Ten thousand networks that nobody is in, for whoever is to be measured at denying them.
+//! Ten thousand unused networks, for measurements of deny lists.
 
 use std::net::Ipv4Addr;
 
-/// How many there are.
+/// The number of networks.
 pub const COUNT: u32 = 10_000;
 
-/// The first of them; the pods' network is beyond the last.
+/// The first network; the pods' network is beyond the last.
 const FIRST: u32 = 0x0a00_0000;
 
-/// An address in a network: in the next one for each number, and in the first again after the last.
+/// Returns an address in one of the networks: consecutive numbers give consecutive networks, and after the last the
+/// first again.
 #[must_use]
 pub fn address(number: u32) -> Ipv4Addr {
     (FIRST + ((number % COUNT) << 8) + 3).into()
 }
 
-/// All of them, as text.
+/// Returns all networks as text.
 pub fn networks() -> impl Iterator<Item = String> {
     (0..COUNT).map(|number| format!("{}/24", Ipv4Addr::from(FIRST + (number << 8))))
 }
 
-/// A set of nftables called `denied`.
+/// Returns a set of nftables called `denied`.
 #[must_use]
 pub fn nft_set() -> String {
     let networks = networks().collect::<Vec<_>>().join(", ");

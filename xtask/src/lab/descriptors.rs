@@ -1,11 +1,11 @@
-//! How many files and sockets this process, and each that it starts from now on, may have open.
+//! The limit of open files and sockets for this process, and for each process that it starts from now on.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit to `count`, unless it is there already.
+/// Raises the limit to `count`, unless it is that high already.
 ///
 /// # Errors
-/// If this process may not have as many.
+/// Fails if this process may not have that many.
 pub fn raise(count: u64) -> anyhow::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     anyhow::ensure!(

@@ -1,5 +1,5 @@
-//! The test pod: a server that says who it is and what it received, over HTTP/1.1, HTTP/2 by prior knowledge, and
-//! WebSocket. It has no configuration and no state beyond a count of requests and whether it is ready.
+//! The test pod: a server that reports its name and the received request, over HTTP/1.1, HTTP/2 by prior knowledge, and
+//! WebSocket. It has no configuration, and no state except a request count and its readiness.
 //!
 //! | path | answer |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `/status/N` | status N and one line of text |
 //! | `/ready` | 200 while the pod is ready, else 503 |
 //! | `/ready/0`, `/ready/1` | makes the pod unready, ready |
-//! | any other | JSON: pod, number of the request, protocol, method, path, headers; of a body its length and whether it was the pattern |
+//! | any other | JSON: pod, number of the request, protocol, method, path, headers, body length, and whether the body was the pattern |
 //!
 //! A WebSocket handshake on any path begins an echo of messages.
 
@@ -53,18 +53,19 @@ pub const POD_HEADER: &str = "x-pod";
 
 type Answer = Response<Either<Full<Bytes>, PatternBody>>;
 
-/// A pod served by a thread of this process inside a namespace. Dropping it closes its listeners and connections.
+/// A pod served by a thread of this process inside a namespace. Dropping the value closes its listeners and
+/// connections.
 #[derive(Debug)]
 pub struct Echo {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
-/// How a listener's connections begin.
+/// Security of a listener's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
     Plain,
-    /// TLS with a certificate that nobody has signed.
+    /// TLS with a self-signed certificate.
     Tls,
 }
 
@@ -72,7 +73,7 @@ impl Echo {
     /// Listens on every address of `listen` inside `namespace`.
     ///
     /// # Errors
-    /// If an address cannot be listened on.
+    /// Fails if it cannot listen on an address.
     pub fn start(namespace: &Namespace, name: &str, listen: &[SocketAddr]) -> anyhow::Result<Self> {
         let listeners = namespace.run(|| listen.iter().map(|addr| bind(*addr, Security::Plain)).collect())?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -95,10 +96,10 @@ impl Drop for Echo {
     }
 }
 
-/// A listener as [`serve`] takes it.
+/// Opens a listener for [`serve`].
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// Fails if it cannot listen on the address.
 pub fn bind(addr: SocketAddr, security: Security) -> anyhow::Result<(TcpListener, Security)> {
     let listener = TcpListener::bind(addr).with_context(|| format!("cannot listen on `{addr}`"))?;
     Ok((listener, security))
@@ -107,7 +108,7 @@ pub fn bind(addr: SocketAddr, security: Security) -> anyhow::Result<(TcpListener
 /// Serves `listeners` on this thread until `stop` is ready.
 ///
 /// # Errors
-/// If the runtime or a listener cannot be set up.
+/// Fails if the runtime or a listener cannot be set up.
 pub fn serve(
     name: &str,
     listeners: Vec<(TcpListener, Security)>,
@@ -152,9 +153,9 @@ fn acceptor(name: &str) -> anyhow::Result<TlsAcceptor> {
 async fn accept(listener: net::TcpListener, acceptor: Option<TlsAcceptor>, pod: Arc<Pod>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        // A connection that failed before it was accepted is the client's affair.
+        // A connection that failed before it was accepted is the client's problem.
         let Ok((stream, _)) = listener.accept().await else { continue };
-        // Small answers must not wait for acknowledgements; a socket that refuses the option is served all the same.
+        // Small answers must not wait for acknowledgements; a socket that refuses the option is served nevertheless.
         stream.set_nodelay(true).ok();
         let (pod, acceptor) = (Arc::clone(&pod), acceptor.clone());
         connections.spawn(async move {
@@ -186,7 +187,7 @@ impl Pod {
             let pod = Arc::clone(&self);
             async move { Ok::<_, Infallible>(pod.answer(request).await) }
         });
-        // A client that goes away is no error of a test pod.
+        // A client that goes away is not an error for a test pod.
         let builder = auto::Builder::new(TokioExecutor::new());
         builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await.ok();
     }
@@ -225,7 +226,7 @@ impl Pod {
     fn echo_messages(&self, key: &HeaderValue, request: Request<Incoming>) -> Answer {
         let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()));
         tokio::spawn(async move {
-            // A client that goes away is no error of a test pod.
+            // A client that goes away is not an error for a test pod.
             let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
             let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
             while let Some(Ok(message)) = socket.next().await {
@@ -274,13 +275,13 @@ impl Pod {
     }
 }
 
-/// The key of a WebSocket handshake, if the request is one.
+/// Returns the key of a WebSocket handshake; `None` for other requests.
 fn websocket_key(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::UPGRADE).filter(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))?;
     headers.get(header::SEC_WEBSOCKET_KEY).cloned()
 }
 
-/// `("bytes", Some(10))` of `/bytes/10`, whatever precedes it: a route may add a prefix.
+/// Returns `("bytes", Some(10))` for `/bytes/10`, with any prefix before it: a route may add one.
 fn argument(path: &str) -> (&str, Option<u64>) {
     let mut parts = path.rsplit('/');
     let number = parts.next().and_then(|last| last.parse().ok());

@@ -1,14 +1,14 @@
-//! The head of an answer of HTTP/1.1, for who reads answers by hand. It reads no body.
+//! The head of an HTTP/1.1 response, for clients that parse responses by hand. It reads no body.
 
 use anyhow::Context as _;
 
-/// Most fields of an answer.
+/// Maximum number of fields in a response.
 pub const FIELDS_MAX: usize = 32;
 
-/// The status of an answer, and its length with the body; `None` as long as its head is not complete.
+/// Returns the status of a response and its length including the body; `None` while the head is incomplete.
 ///
 /// # Errors
-/// When it is no answer of HTTP/1.1, or its body has no length.
+/// Fails if the bytes are not an HTTP/1.1 response, or its body has no length.
 pub fn parse(answer: &[u8]) -> anyhow::Result<Option<(u16, usize)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);

@@ -1,4 +1,5 @@
-//! Connections that have asked once and then wait, by the thousand, and what each of them costs whom they wait at.
+//! Thousands of connections that each made one request and then wait, and the memory that each of them costs the
+//! server.
 
 use std::{
     io::{Read, Write},
@@ -17,13 +18,13 @@ use super::{
     head, memory,
 };
 
-/// Who is connected to, and the host that is asked for.
+/// Address of a server, and the host name for requests.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub http: SocketAddr,
     pub https: SocketAddr,
     pub host: String,
-    /// What has signed its certificate.
+    /// Authority that has signed the server's certificate.
     pub trust: Trust,
 }
 
@@ -35,26 +36,26 @@ pub enum Kind {
     Tls,
     /// HTTP/2 over TLS.
     Http2,
-    /// A WebSocket on which nothing is said.
+    /// A WebSocket without messages.
     WebSocket,
 }
 
-/// A connection that waits; when it is called, it asks once more.
+/// A waiting connection; calling it sends another request.
 type Held<'o> = Box<dyn FnMut() -> anyhow::Result<()> + 'o>;
 
-/// Connections that wait before anything is weighed: by then pools and the allocator have theirs, and what the start
-/// took and does not need is given back, which an allocator does when it is used again.
+/// Number of connections that are opened before anything is measured. By then pools and the allocator have grown, and
+/// memory left over from the start has been returned, which an allocator does when it is used again.
 const FIRST: usize = 100;
-/// How long a server may keep a connection warm after its last request.
+/// Time for which a server may keep a connection warm after its last request.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Longest silence.
+/// Longest silence on a connection.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that each of `count` waiting connections costs a server whose memory is `memory`, beyond what some have cost
-/// before.
+/// Returns the bytes that each of `count` waiting connections costs a server that reports its memory through `memory`,
+/// beyond the cost of the connections before them.
 ///
 /// # Errors
-/// If a connection fails or is closed while it waits, or the memory cannot be told.
+/// Fails if a connection fails or is closed while it waits, or the memory cannot be read.
 pub fn weigh(
     kind: Kind,
     server: &Server,
@@ -68,7 +69,7 @@ pub fn weigh(
     connections.extend(opener.open(count)?);
     opener.pass(SETTLE);
     let each = memory::each(before, memory()?, count)?;
-    // One that the server has closed weighs nothing.
+    // A connection that the server has closed would weigh nothing.
     for connection in &mut connections {
         connection().context("a connection did not wait until it was weighed")?;
     }
@@ -78,14 +79,14 @@ pub fn weigh(
 /// Opens a WebSocket.
 ///
 /// # Errors
-/// If the server does not agree to it.
+/// Fails if the server does not accept it.
 pub fn web_socket(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<WebSocket<TcpStream>> {
     let stream = connect(address)?;
     let (socket, _) = tungstenite::client(format!("ws://{host}{path}"), stream).context("no WebSocket")?;
     Ok(socket)
 }
 
-/// A connection on which nothing is silent for longer than [`SILENCE`].
+/// Connects with a time-out of [`SILENCE`] on reads and writes.
 fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(SILENCE))?;
@@ -96,7 +97,7 @@ fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
 struct Opener<'s> {
     kind: Kind,
     server: &'s Server,
-    /// Shared, so that all but the first handshake resume a session, as those of a client that comes again do.
+    /// Shared, so that all handshakes except the first resume a session, like those of a returning client.
     tls: Arc<ClientConfig>,
     runtime: Runtime,
 }
@@ -156,14 +157,14 @@ impl<'s> Opener<'s> {
         Ok(held)
     }
 
-    /// Lets time pass, in which connections of HTTP/2 answer what they are asked.
+    /// Lets time pass, in which HTTP/2 connections respond to frames from the server.
     fn pass(&self, time: Duration) {
-        // Made within the runtime, which it belongs to.
+        // Created within the runtime that it belongs to.
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 }
 
-/// Asks once and reads the answer, after which a connection is idle.
+/// Sends one request and reads the response; the connection is idle afterwards.
 fn ask(stream: &mut (impl Read + Write), host: &str) -> anyhow::Result<()> {
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
     let (mut answer, mut bytes) = (Vec::new(), [0; 4096]);
@@ -175,7 +176,7 @@ fn ask(stream: &mut (impl Read + Write), host: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this is all of a good answer whose length is told.
+/// Returns `true` if `answer` is a complete response with status 200 and a known length.
 pub(super) fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
     let Some((status, length)) = head::parse(answer)? else { return Ok(false) };
     ensure!(status == 200, "answered {status}");

@@ -1,5 +1,5 @@
-//! Steady load by a thread inside a namespace, for the time in which something happens to the proxy. Every request is
-//! either answered as expected or a failure that is kept with its reason.
+//! Steady load by a thread inside a namespace, while a test changes the proxy. Every request either gets the expected
+//! answer or is a failure, recorded with its reason.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -22,21 +22,21 @@ use super::{
     until,
 };
 
-/// Failures kept with their text; the rest is only counted.
+/// Number of failures kept with their text; further ones are only counted.
 const KEPT: usize = 10;
 
-/// How the requests are spread over connections.
+/// Spread of the requests over connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// Each client keeps one connection for all its requests.
     Kept,
     /// A new connection for each request.
     New,
-    /// A WebSocket that exchanges messages for three seconds; then a new one. One that ends earlier is a failure.
+    /// A WebSocket that exchanges messages for three seconds; then a new one. An earlier end is a failure.
     WebSockets,
 }
 
-/// Where to, and how.
+/// Address, protocol and trusted certificates of a server.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub addr: SocketAddr,
@@ -44,27 +44,27 @@ pub struct Target {
     pub trust: Trust,
 }
 
-/// Who asks whom for what.
+/// Clients, their target and their request.
 #[derive(Clone, Debug)]
 pub struct Clients {
     pub target: Target,
     pub ask: Ask,
-    /// How many ask at one time.
+    /// Number of concurrent clients.
     pub count: usize,
-    /// Addresses of the namespace that they have in turn; of none, those that the kernel chooses.
+    /// Addresses of the namespace that the clients use in turn; if empty, the kernel chooses.
     pub from: Vec<IpAddr>,
     pub connections: Connections,
     /// Pause of each client between two requests.
     pub pause: Duration,
 }
 
-/// How long a WebSocket is used, and how often.
+/// Time for which a WebSocket is used, and the pause between its messages.
 const SOCKET_LIFE: Duration = Duration::from_secs(3);
 const MESSAGE_PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for a handshake or for a message to come back.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Running load. Dropping it stops it.
+/// Running load. Dropping the value stops it.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -78,12 +78,12 @@ struct Shared {
     failed: AtomicU64,
 }
 
-/// What came of it.
+/// Result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub answered: u64,
     pub failed: u64,
-    /// How long each answered request took, with its connection where that was new; nothing of WebSockets.
+    /// Time of each answered request, including its connection if that was new; WebSockets add none.
     pub times: Vec<Duration>,
     /// The first few failures.
     pub reasons: Vec<String>,
@@ -97,10 +97,10 @@ impl From<SocketAddr> for Target {
 }
 
 impl Load {
-    /// Starts `clients` concurrent clients that ask `ask` of `target` as fast as they are answered.
+    /// Starts `clients` concurrent clients that send `ask` to `target` as fast as they get answers.
     ///
     /// # Errors
-    /// If the thread cannot be started, or no request is answered at the beginning.
+    /// Fails if the thread cannot be started, or no request is answered at the beginning.
     pub fn start(
         namespace: &Namespace,
         target: impl Into<Target>,
@@ -112,10 +112,10 @@ impl Load {
         Self::of(namespace, Clients { target, ask, count: clients, from, connections, pause })
     }
 
-    /// Starts `clients`, who ask as fast as they are answered and pause.
+    /// Starts `clients`, which send as fast as their answers and pauses allow.
     ///
     /// # Errors
-    /// If the thread cannot be started, or no request is answered at the beginning.
+    /// Fails if the thread cannot be started, or no request is answered at the beginning.
     pub fn of(namespace: &Namespace, clients: Clients) -> anyhow::Result<Self> {
         let count = clients.count;
         let shared = Arc::new(Shared::default());
@@ -139,13 +139,13 @@ impl Load {
         Ok(load)
     }
 
-    /// Requests answered so far.
+    /// Returns the number of requests answered so far.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Failures so far.
+    /// Returns the number of failures so far.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.shared.failed.load(Ordering::Relaxed)
@@ -154,16 +154,16 @@ impl Load {
     /// Waits until this many more requests have been answered.
     ///
     /// # Errors
-    /// If that takes longer than ten seconds.
+    /// Fails if that takes longer than ten seconds.
     pub fn pass(&self, requests: u64) -> anyhow::Result<()> {
         let goal = self.answered() + requests;
         until("the load to go on", || (self.answered() >= goal).then_some(()))
     }
 
-    /// Ends the load; requests under way are finished.
+    /// Ends the load; requests in progress are finished.
     ///
     /// # Errors
-    /// If the load's thread failed.
+    /// Fails if the load's thread failed.
     pub fn stop(mut self) -> anyhow::Result<Report> {
         self.shared.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -221,7 +221,7 @@ async fn client(shared: Arc<Shared>, clients: Clients, from: Option<IpAddr>) -> 
             report.failure(format!("{error:#}"));
             shared.failed.fetch_add(1, Ordering::Relaxed);
             kept = None;
-            // Refused connections fail at once; the other tasks of this thread get their turn.
+            // Refused connections fail at once, so this gives the other tasks of this thread a turn.
             tokio::task::yield_now().await;
         }
         if clients.connections == Connections::New
@@ -239,7 +239,7 @@ async fn client(shared: Arc<Shared>, clients: Clients, from: Option<IpAddr>) -> 
 
 async fn exchange(kept: &mut Option<Connection>, from: Option<IpAddr>, clients: &Clients) -> anyhow::Result<()> {
     let Clients { target: Target { addr, protocol, trust }, ask, .. } = clients;
-    // A server that announced the end of a kept connection closes it between requests: the client opens another, as
+    // A server that announced the end of a kept connection closes it between requests. The client opens another, as
     // every client does (RFC 9112, 9.6).
     if let Some(connection) = kept
         && !connection.is_usable().await
@@ -252,7 +252,7 @@ async fn exchange(kept: &mut Option<Connection>, from: Option<IpAddr>, clients: 
         None => kept.insert(open().await?),
     };
     let answer = match connection.send(ask).await {
-        // The announcement came after the look and before the request, of which nothing was sent.
+        // The announcement arrived after the check and before the request, and no byte of the request was sent.
         Err(error) if was_never_sent(&error) => kept.insert(open().await?).send(ask).await?,
         answer => answer?,
     };
@@ -260,12 +260,12 @@ async fn exchange(kept: &mut Option<Connection>, from: Option<IpAddr>, clients: 
     Ok(())
 }
 
-/// Whether hyper gave the request back untouched.
+/// Returns `true` if hyper returned the request unsent.
 fn was_never_sent(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled))
 }
 
-/// One WebSocket, from its handshake to its close by the client.
+/// Runs one WebSocket, from its handshake to its close by the client.
 async fn converse(shared: &Shared, from: Option<IpAddr>, clients: &Clients, report: &mut Report) -> anyhow::Result<()> {
     let Clients { target, ask: Ask { method: _, host, path, upload: _ }, .. } = clients;
     let began = Instant::now();

@@ -1,25 +1,25 @@
-//! How much memory a process takes. What it shares with others counts in proportion (`Pss_Anon` and `Pss_Shmem`,
-//! proc_pid_smaps_rollup(5)), so that a sum over processes counts nothing twice. Pages of files are not in it: the share
-//! of them changes with whoever else has the same libraries.
+//! Memory use of a process. Memory shared with other processes counts in proportion (`Pss_Anon` and `Pss_Shmem`,
+//! proc_pid_smaps_rollup(5)), so that a sum over processes counts nothing twice. Pages of files are excluded: their
+//! share changes with other processes that use the same libraries.
 
 use std::fs;
 
 use anyhow::Context as _;
 
-/// Bytes that the process takes now.
+/// Returns the bytes that the process uses now.
 ///
 /// # Errors
-/// If there is no such process, or it is another user's.
+/// Fails if there is no such process, or it belongs to another user.
 pub fn of(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("{path}: has the process ended?"))?;
     parse(&text).with_context(|| format!("no Pss_Anon and Pss_Shmem in {path}"))
 }
 
-/// Bytes of each of `count`, by what a process took before them and takes with them.
+/// Returns the bytes of each of `count` objects, from the memory of a process before and with them.
 ///
 /// # Errors
-/// If it takes less with them.
+/// Fails if the process uses less memory with them.
 pub fn each(before: u64, with: u64, count: usize) -> anyhow::Result<u64> {
     let all = with.checked_sub(before).with_context(|| {
         format!("{before} bytes before, and {with} with {count} more, say nothing of these: measure more of them")

@@ -1,10 +1,10 @@
 //! A network laboratory on one machine: namespaces, links, processes, a private bpffs, and their certain removal.
 //!
-//! It knows nothing of a particular topology beyond [`topology`], and touches nothing outside what it made: addresses,
-//! routes and sysctls are set inside its own namespaces only.
+//! The laboratory assumes no particular topology outside [`topology`], and touches nothing that it did not create:
+//! addresses, routes and sysctls are set inside its own namespaces only.
 //!
 //! ```text
-//! Lab ── Registry (lock + state file: a crashed run is swept by the next)
+//! Lab ── Registry (lock + state file: the next run removes the leftovers of a crash)
 //!  ├─ Namespace   /run/netns/<prefix>-<name>, entered by threads with setns(2)
 //!  ├─ Process     started inside a namespace, log in a file, ended by recorded pid and start time
 //!  └─ bpffs       mounted in the lab's own directory
@@ -52,53 +52,53 @@ pub use wait::{until, until_within};
 
 use registry::{Item, Registry};
 
-/// Everything one demo or one test makes on this machine. Dropping it removes all of it.
+/// Everything that one demo or one test creates on this machine. Dropping the value removes all of it.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
     registry: Arc<Registry>,
 }
 
-/// Takes a [`Lab`] down from another thread: after a signal, say.
+/// Handle that removes a [`Lab`] from another thread, for example after a signal.
 #[derive(Clone, Debug)]
 pub struct Closer(Arc<Registry>);
 
 // === impl Lab ===
 
 impl Lab {
-    /// Opens the lab called `prefix`, after removing what an earlier run of that name may have left behind.
+    /// Opens the lab called `prefix`, after removing leftovers of an earlier run with that name.
     ///
     /// # Errors
-    /// If another process has the lab of this name open, or its directory cannot be made.
+    /// Fails if another process has the lab of this name open, or its directory cannot be created.
     pub fn open(prefix: &str) -> anyhow::Result<Self> {
         Ok(Self { prefix: prefix.into(), registry: Arc::new(Registry::open(prefix)?) })
     }
 
-    /// The lab's own directory: logs, copies, sockets. Removed with the lab.
+    /// Returns the lab's own directory, for logs, copies and sockets. It is removed with the lab.
     #[must_use]
     pub fn home(&self) -> &Path {
         self.registry.home()
     }
 
-    /// A handle that can take the lab down while its owner is busy.
+    /// Returns a handle that can remove the lab while its owner is busy.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(Arc::clone(&self.registry))
     }
 
-    /// Makes a network namespace with its loopback interface up.
+    /// Creates a network namespace with its loopback interface up.
     ///
     /// # Errors
-    /// If the caller may not make namespaces.
+    /// Fails if the caller may not create namespaces.
     pub fn namespace(&self, name: &str) -> anyhow::Result<Namespace> {
         let name = format!("{}-{name}", self.prefix);
         self.registry.make(Item::Namespace(name.clone()), || Namespace::create(&name))
     }
 
-    /// Makes a pair of connected interfaces, both up, with this MTU.
+    /// Creates a pair of connected interfaces, both up, with this MTU.
     ///
     /// # Errors
-    /// If ip(8) fails.
+    /// Fails if ip(8) fails.
     pub fn link(&self, left: (&Namespace, &str), right: (&Namespace, &str), mtu: u32) -> anyhow::Result<()> {
         let ((left_ns, left_if), (right_ns, right_if)) = (left, right);
         left_ns.ip(&format!(
@@ -111,17 +111,17 @@ impl Lab {
     /// Starts `command` inside `namespace`; its output goes to `<home>/logs/<name>.log`.
     ///
     /// # Errors
-    /// If the program cannot be started.
+    /// Fails if the program cannot be started.
     pub fn spawn(&self, namespace: &Namespace, name: &str, command: Command) -> anyhow::Result<Process> {
         let log = self.home().join("logs").join(format!("{name}.log"));
         fs::create_dir_all(self.home().join("logs")).context("cannot make the log directory")?;
         self.registry.adopt(|| namespace.run(move || Process::spawn(name, command, log)), Process::item)
     }
 
-    /// A BPF file system of the lab's own, so that nothing under `/sys/fs/bpf` is touched.
+    /// Mounts a BPF file system for this lab, so that nothing under `/sys/fs/bpf` is touched.
     ///
     /// # Errors
-    /// If the caller may not mount.
+    /// Fails if the caller may not mount.
     pub fn bpffs(&self) -> anyhow::Result<PathBuf> {
         let path = self.home().join("bpf");
         if path.exists() {
@@ -145,16 +145,16 @@ impl Drop for Lab {
 // === impl Closer ===
 
 impl Closer {
-    /// Removes everything the lab made; later attempts to make something fail. Idempotent.
+    /// Removes everything the lab created; later attempts to create something fail. Idempotent.
     pub fn close(&self) {
         self.0.close();
     }
 }
 
-/// A port of loopback that nobody has now.
+/// Returns a loopback port that is currently free.
 ///
 /// # Errors
-/// If there is none.
+/// Fails if no port is free.
 pub fn free_port() -> anyhow::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port of loopback")?;
     Ok(listener.local_addr().context("a listener has no address")?.port())

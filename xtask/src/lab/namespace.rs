@@ -1,4 +1,4 @@
-//! One network namespace: made and named by ip(8), entered by threads. It starts no processes of its own.
+//! A network namespace: created and named by ip(8), entered by threads. The module starts no other processes.
 
 use std::{
     fs::{self, File},
@@ -12,16 +12,16 @@ use std::{
 use anyhow::Context as _;
 use nix::sched::{CloneFlags, setns};
 
-/// A network namespace; cheap to clone. The namespace lives as long as its lab, or a handle or thread in it.
+/// A network namespace; cheap to clone. The namespace lives as long as its lab, a handle or a thread in it.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     name: String,
-    /// `None`: the namespace this process is in, which needs no entering.
+    /// `None` is the namespace of this process, which needs no entering.
     file: Option<Arc<File>>,
 }
 
 impl Namespace {
-    /// The namespace this process is in.
+    /// Returns the namespace of this process.
     #[must_use]
     pub fn current() -> Self {
         Self { name: "this machine".into(), file: None }
@@ -30,14 +30,14 @@ impl Namespace {
     pub(crate) fn create(name: &str) -> anyhow::Result<Self> {
         ip(&["netns", "add", name], "")?;
         let namespace = Self::open(name)?;
-        // Duplicate address detection would keep every IPv6 address unusable for its first second.
+        // Duplicate address detection would make every IPv6 address unusable for its first second.
         namespace.sysctl("ipv6/conf/all/accept_dad", "0")?;
         namespace.sysctl("ipv6/conf/default/accept_dad", "0")?;
         namespace.ip("link set lo up")?;
         Ok(namespace)
     }
 
-    /// The namespace of this name that is there already.
+    /// Opens the existing namespace with this name.
     pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
         let path = path_of(name);
         let file = File::open(&path).with_context(|| format!("cannot open `{}`", path.display()))?;
@@ -53,16 +53,17 @@ impl Namespace {
         &self.name
     }
 
-    /// Where `nsenter --net=` finds it.
+    /// Returns its path for `nsenter --net=`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         path_of(&self.name)
     }
 
-    /// Runs `work` on a thread inside the namespace and waits for it. Sockets and processes it makes belong there.
+    /// Runs `work` on a thread inside the namespace and waits for it. Sockets and processes created there belong to the
+    /// namespace.
     ///
     /// # Errors
-    /// Those of `work`, and if the namespace cannot be entered.
+    /// Returns the errors of `work`. Also fails if the namespace cannot be entered.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         thread::scope(|scope| {
             let worker = scope.spawn(|| {
@@ -76,7 +77,7 @@ impl Namespace {
     /// Starts a thread inside the namespace.
     ///
     /// # Errors
-    /// If the thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn thread<T: Send + 'static>(
         &self,
         name: &str,
@@ -95,15 +96,15 @@ impl Namespace {
     /// Runs lines of `ip -batch` inside the namespace.
     ///
     /// # Errors
-    /// If ip(8) fails; the message holds its own.
+    /// Fails if ip(8) fails; the message contains that of ip.
     pub fn ip(&self, batch: &str) -> anyhow::Result<()> {
         ip(&["-netns", &self.name, "-batch", "-"], batch).with_context(|| format!("in `{}`", self.name))
     }
 
-    /// Sets `/proc/sys/net/<key>` as the namespace sees it.
+    /// Sets `/proc/sys/net/<key>` inside the namespace.
     ///
     /// # Errors
-    /// If the kernel has no such key or refuses the value.
+    /// Fails if the kernel has no such key or refuses the value.
     pub fn sysctl(&self, key: &str, value: &str) -> anyhow::Result<()> {
         self.run(|| {
             let path = format!("/proc/sys/net/{key}");
@@ -114,7 +115,7 @@ impl Namespace {
     /// Lets the namespace forward IPv4 and IPv6.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn forwarding(&self) -> anyhow::Result<()> {
         self.sysctl("ipv4/ip_forward", "1")?;
         self.sysctl("ipv6/conf/all/forwarding", "1")

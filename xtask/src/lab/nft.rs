@@ -1,4 +1,4 @@
-//! Rules of nftables, as what others would do in the place of our programs.
+//! Rules of nftables, as the alternative to this project's programs.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use crate::process;
 /// Writes rules to the file `path` and applies them inside `namespace`.
 ///
 /// # Errors
-/// If nft(8) is missing or refuses them.
+/// Fails if nft(8) is missing or refuses them.
 pub fn apply(namespace: &Namespace, path: &Path, rules: &str) -> anyhow::Result<()> {
     let nft = process::find_program("nft").context("`nft` is missing (package `nftables`)")?;
     fs::write(path, rules).with_context(|| format!("cannot write `{}`", path.display()))?;

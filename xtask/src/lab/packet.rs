@@ -1,8 +1,8 @@
-//! Packets made by hand, byte by byte, for senders that are not there. It sends none.
+//! Packets built byte by byte, for senders that do not exist. It sends none.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The internet checksum of parts that each have an even length (RFC 1071).
+/// Returns the internet checksum of parts that each have an even length (RFC 1071).
 #[must_use]
 pub fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let pairs = parts.iter().flat_map(|part| part.chunks_exact(2));
@@ -11,8 +11,7 @@ pub fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes()
 }
 
-/// A SYN to port 80; the kernel fills in what it always does for a raw socket: length, identification and checksum of
-/// IP.
+/// Returns a SYN to port 80. For a raw socket the kernel fills in the length, identification and checksum of IP.
 #[must_use]
 pub fn syn(from: SocketAddrV4, to: Ipv4Addr) -> [u8; 40] {
     let [port_high, port_low] = from.port().to_be_bytes();

@@ -1,5 +1,5 @@
-//! Bytes that both ends can predict: a body of any length, and whether received bytes are that body. It is no checksum:
-//! the comparison is exact.
+//! Bytes that both ends can predict: a body of any length, and a check whether received bytes are that body. The check
+//! is an exact comparison, not a checksum.
 
 use std::{
     convert::Infallible,
@@ -11,9 +11,10 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// Length after which the bytes repeat: a prime, so that no lost, doubled or swapped block of a usual size goes unnoticed.
+/// Length after which the bytes repeat: a prime, so that every lost, doubled or swapped block of a usual size is
+/// noticed.
 const PERIOD: usize = 65_521;
-/// Largest piece handed out at a time.
+/// Largest frame that a body yields.
 const PIECE: usize = 16 * 1024;
 
 static BLOCK: LazyLock<Bytes> = LazyLock::new(|| {
@@ -26,21 +27,21 @@ static BLOCK: LazyLock<Bytes> = LazyLock::new(|| {
     (0..PERIOD).map(|_| next()).collect()
 });
 
-/// A body of so many bytes of the pattern.
+/// A body with this number of bytes of the pattern.
 #[derive(Debug)]
 pub struct PatternBody {
     offset: u64,
     len: u64,
 }
 
-/// Compares what arrives with the pattern.
+/// Compares received bytes with the pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     received: u64,
     intact: bool,
 }
 
-/// The pattern from `offset`, at least one byte and at most `limit` (more than 0).
+/// Returns the pattern from `offset`, at least one byte and at most `limit` (more than 0).
 fn piece(offset: u64, limit: u64) -> Bytes {
     let start = usize::try_from(offset % PERIOD as u64).unwrap_or_default();
     let len = (PERIOD - start).min(PIECE).min(usize::try_from(limit).unwrap_or(PIECE));
@@ -91,7 +92,7 @@ impl Default for Check {
 }
 
 impl Check {
-    /// Takes the next bytes of the body.
+    /// Checks the next bytes of the body.
     pub fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let expected = piece(self.received, bytes.len() as u64);
@@ -107,7 +108,7 @@ impl Check {
         self.received
     }
 
-    /// Whether all bytes so far were those of the pattern.
+    /// Returns `true` if all bytes so far were those of the pattern.
     #[must_use]
     pub fn intact(&self) -> bool {
         self.intact

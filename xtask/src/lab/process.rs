@@ -1,4 +1,4 @@
-//! One child process with its log. It decides nothing about where the process runs.
+//! A child process with its log. The caller decides where the process runs.
 
 use std::{
     fs::{self, File},
@@ -16,13 +16,13 @@ use nix::{
 
 use super::{registry::Item, until, until_within};
 
-/// Time between asking a process to end and ending it.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Longest wait for what a program is to say: loading the kernel programs, after which most is said, is the slow part.
+/// Longest wait for a log message. Loading the kernel programs is the slow part, and most messages follow it.
 const SAID: Duration = Duration::from_secs(30);
 
-/// A running program. Dropping it ends the program.
+/// A running program. Dropping the value ends the program.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -32,8 +32,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` with both outputs in the file `log`, in a process group of its own, so that a Ctrl-C at the
-    /// terminal reaches only us.
+    /// Starts `command` with both outputs in the file `log`. It gets its own process group, so that a Ctrl-C at the
+    /// terminal reaches only this process.
     pub(crate) fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
         let file = File::create(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
         let second = file.try_clone().context("cannot share the log file")?;
@@ -63,13 +63,13 @@ impl Process {
         &self.log
     }
 
-    /// Everything the program has said so far.
+    /// Returns the program's output so far.
     #[must_use]
     pub fn log(&self) -> String {
         read(&self.log)
     }
 
-    /// The last `lines` lines of the log.
+    /// Returns the last `lines` lines of the log.
     #[must_use]
     pub fn log_tail(&self, lines: usize) -> String {
         let log = self.log();
@@ -77,10 +77,10 @@ impl Process {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Waits until `ready` answers.
+    /// Waits until `ready` returns `true`.
     ///
     /// # Errors
-    /// If the program ends first, or after `limit`; the message holds the end of its log.
+    /// Fails if the program ends first, or after `limit`; the message contains the end of its log.
     pub fn wait_until(&mut self, limit: Duration, what: &str, mut ready: impl FnMut() -> bool) -> anyhow::Result<()> {
         let mut ended = None;
         let result = until_within(limit, what, || {
@@ -93,17 +93,17 @@ impl Process {
         }
     }
 
-    /// Waits until the program has said `text` so often.
+    /// Waits until the program's log contains `text` `count` times.
     ///
     /// # Errors
-    /// If the program ends first, or after thirty seconds; the message holds the end of its log.
+    /// Fails if the program ends first, or after thirty seconds; the message contains the end of its log.
     pub fn wait_for_log(&mut self, text: &str, count: usize) -> anyhow::Result<()> {
         let log = self.log.clone();
         let is_said = || read(&log).matches(text).count() >= count;
         self.wait_until(SAID, &format!("`{text}` in its log, {count} times"), is_said)
     }
 
-    /// The exit status, once there is one.
+    /// Returns the exit status once there is one.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -111,26 +111,26 @@ impl Process {
     /// Sends `signal`.
     ///
     /// # Errors
-    /// If the process has ended and been waited for.
+    /// Fails if the process has ended and been waited for.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill(Pid::from_raw(self.pid()), signal).with_context(|| format!("cannot send {signal} to `{}`", self.name))
     }
 
-    /// Asks the program to end and waits for it.
+    /// Sends SIGTERM to the program and waits for its end.
     ///
     /// # Errors
-    /// If it has not ended within `limit`.
+    /// Fails if the program has not ended within `limit`.
     pub fn terminate(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
         self.signal(Signal::SIGTERM)?;
         until_within(limit, "a program to end after SIGTERM", || self.exited())
     }
 
-    /// Ends the program at once, as a crash would, with what it has started, and waits for it.
+    /// Kills the program, as a crash would, together with the processes that it started, and waits for it.
     ///
     /// # Errors
-    /// If it does not end.
+    /// Fails if the program does not end.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        // One that has been waited for may have lost its number to another.
+        // After a wait the process id may belong to another process.
         if self.exited().is_none() {
             let group = Pid::from_raw(self.pid());
             killpg(group, Signal::SIGKILL).with_context(|| format!("cannot kill `{}`", self.name))?;
@@ -148,12 +148,12 @@ impl Drop for Process {
     }
 }
 
-/// All that is in a log; nothing if there is none.
+/// Returns the content of a log; empty if there is none.
 fn read(log: &Path) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// Ends the process that has this pid and this start time, if it is still there.
+/// Ends the process with this pid and this start time, if it still exists.
 pub(super) fn end(pid: i32, start_time: u64) -> anyhow::Result<()> {
     let gone = || (!alive(pid, start_time)).then_some(());
     if gone().is_some() {
@@ -167,12 +167,12 @@ pub(super) fn end(pid: i32, start_time: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the process that has this pid and this start time runs.
+/// Returns `true` if the process with this pid and this start time runs.
 pub(crate) fn alive(pid: i32, start_time: u64) -> bool {
     stat(pid).is_some_and(|stat| stat.start_time == start_time && !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// When the process was started, in the kernel's own unit.
+/// Returns the start time of the process, in the kernel's own unit.
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.start_time)
 }
@@ -185,7 +185,7 @@ struct Stat {
 /// State and start time of a process: fields 3 and 22 of `/proc/<pid>/stat` (proc_pid_stat(5)).
 fn stat(pid: i32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in field 2 may hold spaces and parentheses; what follows its last one may not.
+    // The name in field 2 may contain spaces and parentheses; the fields after its last parenthesis cannot.
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     Some(Stat { state: fields.next()?.chars().next()?, start_time: fields.nth(18)?.parse().ok()? })
 }

@@ -1,7 +1,7 @@
-//! What a lab has made, in memory and on disk, so that this process or the next one can remove it.
+//! Objects that a lab has created, in memory and on disk, so that this process or the next one can remove them.
 //!
-//! An item is written down before it is made, so a crash in between leaves a line without a thing, never a thing
-//! without a line (processes excepted: their pid is known only afterwards).
+//! An item is recorded before it is created, so a crash in between leaves a record without an object, never an object
+//! without a record. Processes are the exception: their pid is known only afterwards.
 
 use std::{
     fmt,
@@ -21,12 +21,12 @@ use nix::{
 
 use super::{Namespace, process};
 
-/// A thing outside this process that must be removed.
+/// An object outside this process that must be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Namespace(String),
     Mount(PathBuf),
-    /// The start time tells the process from a later one with its pid.
+    /// The start time distinguishes the process from a later one with the same pid.
     Process {
         pid: i32,
         start_time: u64,
@@ -42,9 +42,9 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Inner {
     items: Vec<Item>,
-    /// `None` once closed: nothing more may be made.
+    /// `None` once closed; nothing can be created then.
     state: Option<File>,
-    /// Held as long as the lab is open; released by the kernel however the process ends.
+    /// Held as long as the lab is open; the kernel releases it however the process ends.
     lock: File,
 }
 
@@ -71,14 +71,14 @@ impl Registry {
         &self.home
     }
 
-    /// Writes `item` down, then makes it.
+    /// Records `item`, then creates it.
     pub(super) fn make<T>(&self, item: Item, action: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let mut inner = self.lock();
         inner.record(item)?;
         action()
     }
 
-    /// Makes something, then writes down what came out.
+    /// Creates an object, then records it.
     pub(super) fn adopt<T>(
         &self,
         action: impl FnOnce() -> anyhow::Result<T>,
@@ -99,7 +99,7 @@ impl Registry {
         }
     }
 
-    /// Closes without removing anything, as a crash does.
+    /// Closes without removing anything, like a crash.
     #[cfg(test)]
     pub(super) fn forget(&self) {
         let mut inner = self.lock();
@@ -120,7 +120,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Explicitly, because a child that another thread has forked holds a copy of the descriptor until it executes.
+    /// Unlocks explicitly, because a child that another thread has forked holds a copy of the descriptor until it
+    /// executes.
     fn unlock(&self) {
         if let Err(error) = self.lock.unlock() {
             eprintln!("warning: could not unlock the lab: {error}");
@@ -128,13 +129,13 @@ impl Inner {
     }
 }
 
-/// Removes `items`, latest first, and then `home`; says on standard error what could not be removed.
+/// Removes `items`, latest first, and then `home`; reports failures on standard error.
 fn remove(items: &[Item], home: &Path) {
     let mut problems = Vec::new();
     for item in items.iter().rev() {
         let result = match item {
             Item::Namespace(name) => Namespace::delete(name),
-            // Detached: a process that still holds a file there must not keep the pins alive.
+            // Detached: a process that still has a file open there must not keep the pins alive.
             Item::Mount(path) => match umount2(path, MntFlags::MNT_DETACH) {
                 Ok(()) | Err(nix::errno::Errno::EINVAL | nix::errno::Errno::ENOENT) => Ok(()),
                 Err(error) => Err(anyhow::Error::new(error)),
@@ -153,8 +154,8 @@ fn remove(items: &[Item], home: &Path) {
     }
 }
 
-/// `/run` for root, because it is gone after a reboot like everything recorded there; a directory of the user's own
-/// among the temporary files otherwise.
+/// Returns the directory of all labs. For root it is below `/run`, which a reboot clears together with everything
+/// recorded there; for other users it is a directory of their own among the temporary files.
 fn base() -> PathBuf {
     if geteuid().is_root() {
         PathBuf::from("/run/xdp-ingress-lab")

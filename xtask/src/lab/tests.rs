@@ -1,4 +1,4 @@
-//! The laboratory on its own: pods reached directly, the small-MTU link, and removal after a crash.
+//! Tests of the laboratory alone: pods reached directly, the small-MTU link, and removal after a crash.
 
 use std::{fs, net::SocketAddr, path::Path, process::Command};
 
@@ -59,7 +59,7 @@ fn what_a_crashed_run_left_is_removed_by_the_next() {
     assert!(path.exists() && bpffs.join("maps.debug").exists());
     assert!(Lab::open("xd-crash").is_err(), "an open lab is left alone");
 
-    // What a crash leaves: the state file without anyone to act on it.
+    // A crash leaves the state file without a process to act on it.
     let copy = fs::read(lab.home().join("state")).expect("state file is there");
     let home = lab.home().to_owned();
     lab.registry.forget();

@@ -6,8 +6,8 @@
 //! 2001:db8:1::2   ::1            2001:db8:3::1  ::10          fd00:244::11, ::12, ::13
 //! ```
 //!
-//! The small link touches neither end, so that both have to learn of it by ICMP (RFC 1191, RFC 8201). All addresses are
-//! from the documentation and private ranges. This file starts no program beyond the pods' threads.
+//! The small link touches neither end, so both ends have to learn of it by ICMP (RFC 1191, RFC 8201). All addresses are
+//! from the documentation and private ranges. This file starts no program except the pods' threads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -38,7 +38,7 @@ pub struct Topology {
     pub pods: Vec<Pod>,
 }
 
-/// One pod; its server stops when it is dropped.
+/// A pod; its server stops when the value is dropped.
 #[derive(Debug)]
 pub struct Pod {
     pub name: &'static str,
@@ -49,10 +49,10 @@ pub struct Pod {
 }
 
 impl Topology {
-    /// Makes all of it.
+    /// Creates all of it.
     ///
     /// # Errors
-    /// If the machine lacks something: see [`super::capability`].
+    /// Fails if the machine lacks a requirement: see [`super::capability`].
     pub fn build(lab: &Lab) -> anyhow::Result<Self> {
         let [client, hop_a, hop_b, node] = ["client", "hop-a", "hop-b", "node"].map(|name| lab.namespace(name));
         let (client, hop_a, hop_b, node) = (client?, hop_a?, hop_b?, node?);
@@ -90,7 +90,7 @@ impl Pod {
         let v6: Ipv6Addr = format!("fd00:244::{number}").parse()?;
         let namespace = lab.namespace(name)?;
         lab.link((node, name), (&namespace, "eth0"), 1500)?;
-        // Routed pods with a link-local gateway, as several network plugins do it; no bridge, no prefix on the link.
+        // Routed pods with a link-local gateway, as in several network plugins; no bridge, no prefix on the link.
         node.ip(&format!(
             "addr add 169.254.1.1/32 dev {name} scope link\naddr add fe80::1/64 dev {name} nodad\n\
              route add {v4}/32 dev {name} src {NODE_V4}\nroute add {v6}/128 dev {name}"
@@ -108,7 +108,7 @@ impl Pod {
     }
 }
 
-/// The node's address of a family.
+/// Returns the node's address in a family.
 #[must_use]
 pub fn node_addr(family: Family) -> IpAddr {
     match family {

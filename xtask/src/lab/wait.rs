@@ -1,25 +1,25 @@
-//! Waiting for a condition with a deadline. It never waits for time to pass as such.
+//! Waits for a condition with a deadline; never for a fixed time.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How often a condition is looked at: short against everything that is waited for, long against looking.
+/// Interval between checks of a condition: short compared to all conditions, long compared to a check.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Asks `probe` until it answers, for at most ten seconds.
+/// Calls `probe` until it returns a value, for at most ten seconds.
 ///
 /// # Errors
-/// When the deadline has passed; the message names `what` was waited for.
+/// Fails if the deadline has passed; the message contains `what`.
 pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
     until_within(Duration::from_secs(10), what, probe)
 }
 
-/// [`until`] with a deadline of its own.
+/// Waits like [`until`], with this deadline.
 ///
 /// # Errors
-/// When the deadline has passed; the message names `what` was waited for.
+/// Fails if the deadline has passed; the message contains `what`.
 pub fn until_within<T>(limit: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
     let deadline = Instant::now() + limit;
     loop {

@@ -1,4 +1,4 @@
-//! Fetches one Debian package through a private apt configuration that borrows the mirror of the system's own.
+//! Fetches one Debian package through a private apt configuration that uses the mirror of the system's own.
 //! It changes no system file and needs no root.
 
 use std::fs;
@@ -23,10 +23,10 @@ pub(super) struct PrivateApt {
 }
 
 impl PrivateApt {
-    /// Prepares apt in `dir` to read `suite` from the mirror this machine takes Debian from, and fetches its index.
+    /// Prepares apt in `dir` to read `suite` from this machine's Debian mirror, and fetches the index.
     ///
     /// # Errors
-    /// When this is not Debian, its sources name no mirror, its keys are missing, or the mirror cannot be reached.
+    /// Fails if this is not Debian, its sources name no mirror, its keys are missing, or the mirror cannot be reached.
     pub(super) fn open(dir: &Path, suite: &str) -> Result<Self> {
         if process::find_program("apt-get").is_none() {
             bail!("this machine has no `apt-get`");
@@ -44,37 +44,38 @@ impl PrivateApt {
         fs::write(dir.join("sources.list"), format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"))?;
         fs::write(&private.config, private_config(dir))?;
         let mut update = private.apt("apt-get");
-        // Without this, an unreachable mirror is only a warning and the failure comes later, without its reason.
+        // Without this, an unreachable mirror is only a warning, and the failure comes later and without its reason.
         update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]);
         process::run_shown(&format!("reading the index of Debian {suite}"), &mut update, UPDATE_LIMIT)?;
         Ok(private)
     }
 
-    /// The versions of `package` that can be had, newest first.
+    /// Returns the available versions of `package`, newest first.
     ///
     /// # Errors
-    /// When apt fails.
+    /// Fails if apt fails.
     pub(super) fn versions(&self, package: &str) -> Result<Vec<String>> {
         Ok(parse_madison(&process::capture(self.apt("apt-cache").args(["madison", package]))?))
     }
 
-    /// The names of the packages that `package` cannot do without; of those that may stand in for each other the last.
+    /// Returns the names of the packages that `package` depends on; of alternatives only the last.
     ///
     /// # Errors
-    /// When apt fails.
+    /// Fails if apt fails.
     pub(super) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         Ok(parse_depends(&process::capture(self.apt("apt-cache").args(["depends", "--important", package]))?))
     }
 
-    /// Downloads `package` in exactly `version` and gives the file's path. apt checks it against the signed index.
+    /// Downloads `package` in exactly `version` and returns the file's path. apt checks the file against the signed
+    /// index.
     ///
     /// # Errors
-    /// When the download fails.
+    /// Fails if the download fails.
     pub(super) fn download(&self, package: &str, version: &str) -> Result<PathBuf> {
         let mut download = self.apt("apt-get");
         download.args(["-q", "download", &format!("{package}={version}")]).current_dir(&self.dir);
         process::run_shown(&format!("downloading Debian's {package} {version}"), &mut download, DOWNLOAD_LIMIT)?;
-        // `package_version_architecture.deb`; others may lie beside it.
+        // `package_version_architecture.deb`; other packages may be in the same directory.
         let start = format!("{package}_");
         let is_package = |path: &PathBuf| {
             path.extension().is_some_and(|extension| extension == "deb")
@@ -91,7 +92,7 @@ impl PrivateApt {
     }
 }
 
-/// The texts of the system's apt sources, each with its format.
+/// Returns the texts of the system's apt sources, each with its format.
 fn system_sources() -> Vec<(Format, String)> {
     let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten();
     let mut paths: Vec<_> = parts.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -110,7 +111,7 @@ fn system_sources() -> Vec<(Format, String)> {
 
 fn private_config(dir: &Path) -> String {
     let dir = dir.display();
-    // The hooks that container images put into apt's configuration delete files of the system's cache.
+    // Container images add hooks to apt's configuration that delete files of the system's cache.
     format!(
         r#"Dir::Etc::sourcelist "{dir}/sources.list";
 Dir::Etc::sourceparts "-";
@@ -127,7 +128,7 @@ Acquire::http::Timeout "30";
     )
 }
 
-/// How a file of apt sources is written (sources.list(5)).
+/// Format of a file of apt sources (sources.list(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     OneLine,
@@ -141,7 +142,7 @@ struct Source {
     components: Vec<String>,
 }
 
-/// The mirror of Debian itself: the source of the running release, else any whose path ends in `/debian`.
+/// Returns the mirror of Debian itself: the source of the running release, else any with a path that ends in `/debian`.
 fn debian_mirror(sources: &[(Format, String)], codename: Option<&str>) -> Option<String> {
     let sources: Vec<Source> = sources.iter().flat_map(|(format, text)| parse_sources(*format, text)).collect();
     let of_release = |source: &&Source| source.suites.iter().any(|suite| Some(suite.as_str()) == codename);
@@ -164,7 +165,7 @@ fn parse_sources(format: Format, text: &str) -> Vec<Source> {
     }
 }
 
-/// `deb [ options ] uri suite component…`
+/// Parses `deb [ options ] uri suite component…`.
 fn parse_line(line: &str) -> Option<Source> {
     let rest = line.split('#').next()?.trim().strip_prefix("deb")?;
     let rest = rest.strip_prefix(char::is_whitespace)?.trim_start();
@@ -212,8 +213,8 @@ fn parse_madison(output: &str) -> Vec<String> {
     output.lines().filter_map(|line| line.split('|').nth(1)).map(|version| version.trim().to_owned()).collect()
 }
 
-/// Lines `  Depends: NAME`; a bar before it says that the next line is as good, and a name in angle brackets is no
-/// package's own.
+/// Parses lines `  Depends: NAME`. A bar before the word marks an alternative to the next line, and a name in angle
+/// brackets is a virtual package.
 fn parse_depends(output: &str) -> Vec<String> {
     let names = output.lines().filter_map(|line| line.trim_start().strip_prefix("Depends: "));
     names.filter(|name| !name.starts_with('<')).map(str::to_owned).collect()
@@ -242,7 +243,7 @@ mod tests {
             Some("http://a.example/debian/"),
         );
         check(&[(Format::OneLine, vendor), (Format::Deb822, DEB822)], None, Some("http://mirror.example/debian"));
-        // A mirror may live under any path when it serves the running release.
+        // A mirror may have any path if it serves the running release.
         check(&[(Format::OneLine, "deb http://b.example/d trixie main")], Some("trixie"), Some("http://b.example/d"));
         check(&[(Format::OneLine, "#deb http://a.example/debian trixie main")], Some("trixie"), None);
         check(&[(Format::OneLine, "deb-src http://a.example/debian trixie main")], Some("trixie"), None);

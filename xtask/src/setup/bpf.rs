@@ -1,4 +1,4 @@
-//! The compiler and linker for the kernel programs, put together from what is installed. It compiles nothing itself.
+//! The compiler and linker for the kernel programs, assembled from installed parts. It compiles nothing itself.
 //!
 //! ```text
 //! XDP_INGRESS_BPF_RUSTC  →  active compiler with its source  →  its twin in rustup's home  →  private sysroot in the cache
@@ -15,26 +15,26 @@ use super::compiler::{self, Compiler, RELEASE};
 use super::{linker, rust_src};
 use crate::progress;
 
-/// Names a compiler that has the standard library's source beside it, to be used instead of all others.
+/// Names a compiler with the source of its standard library beside it, to be used instead of all others.
 const RUSTC_VARIABLE: &str = "XDP_INGRESS_BPF_RUSTC";
-/// `debian` skips rustup, which is how the way through Debian's package is tried on a machine that has both.
+/// The value `debian` skips rustup. This tests the way through Debian's package on a machine that has both.
 const SOURCE_VARIABLE: &str = "XDP_INGRESS_RUST_SRC";
 
-/// Everything that building the kernel programs takes.
+/// The tools that build the kernel programs.
 #[derive(Debug)]
 pub struct BpfToolchain {
     /// The compiler to call; it finds the source of its own standard library.
     pub rustc: PathBuf,
-    /// The compiler that `rustc` is or stands for; its `lib/` has the LLVM that the linker borrows.
+    /// The compiler that `rustc` is or stands for; the linker uses the LLVM in its `lib/`.
     pub compiler: Compiler,
     /// bpf-linker.
     pub linker: PathBuf,
 }
 
-/// The toolchain; installs what is missing.
+/// Returns the toolchain; installs missing parts.
 ///
 /// # Errors
-/// When something is missing and cannot be had here. The error names the commands that would help.
+/// Fails if a part is missing and cannot be installed here. The error names the commands that would help.
 pub fn ensure() -> Result<BpfToolchain> {
     let (rustc, compiler) = ensure_compiler()?;
     let linker = cache::kept("bpf-linker", linker::find, linker::install)?;
@@ -70,7 +70,7 @@ fn ensure_compiler() -> Result<(PathBuf, Compiler)> {
     }
     if find(&active, only_debian)?.is_none() {
         let cache = Cache::lock()?;
-        // Another process may have been faster while this one waited for the lock.
+        // Another process may have fetched it while this one waited for the lock.
         if !rust_src::is_fetched()? {
             let fetched = rust_src::fetch_from_debian(&cache);
             reasons.extend(fetched.err().map(|error| format!("Debian: {error:#}")));

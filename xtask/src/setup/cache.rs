@@ -1,5 +1,5 @@
-//! The user's cache of tools: one writer at a time, and nothing half-made under its final name.
-//! It does not know what is kept in it.
+//! The user's cache of tools: one writer at a time, and only complete entries under their final names.
+//! The content of entries is the caller's choice.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
@@ -10,22 +10,22 @@ use sha2::{Digest, Sha256};
 
 use crate::{progress, workspace};
 
-/// Directories with this prefix are being made, or were when a setup was interrupted.
+/// Directories with this prefix are under construction, or left over from an interrupted setup.
 const STAGING: &str = "tmp-";
 
-/// The cache, held by this process alone until dropped.
+/// The cache, locked by this process until dropped.
 #[derive(Debug)]
 pub(super) struct Cache {
     dir: PathBuf,
-    // The kernel gives the lock back when this process ends, whichever way it ends.
+    // The kernel releases the lock when this process ends, however it ends.
     _lock: File,
 }
 
 impl Cache {
-    /// Opens the cache, waits for whoever else is filling it, and removes what interrupted setups left.
+    /// Opens the cache, waits while another process fills it, and removes leftovers of interrupted setups.
     ///
     /// # Errors
-    /// When the directory cannot be made or locked.
+    /// Fails if the directory cannot be created or locked.
     pub(super) fn lock() -> Result<Self> {
         Self::lock_at(workspace::cache_dir()?)
     }
@@ -54,10 +54,11 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Makes `name` in the cache: `fill` works in an empty directory that takes the final name only when it succeeds.
+    /// Creates `name` in the cache: `fill` works in an empty directory, which gets the final name only if `fill`
+    /// succeeds.
     ///
     /// # Errors
-    /// Those of `fill`, and when directories cannot be made or renamed.
+    /// Returns the errors of `fill`. Also fails if directories cannot be created or renamed.
     pub(super) fn install(&self, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let staging = self.dir.join(format!("{STAGING}{name}"));
         fs::create_dir_all(&staging).with_context(|| format!("cannot make `{}`", staging.display()))?;
@@ -82,10 +83,10 @@ impl Cache {
     }
 }
 
-/// The SHA-256 of a file in lowercase hexadecimal.
+/// Returns the SHA-256 of a file in lowercase hexadecimal.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if the file cannot be read.
 pub(super) fn sha256_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
     let mut hash = Sha256::new();
@@ -108,8 +109,8 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// What `find` finds in the cache, installed there first if it is missing. Another process may be at it: only who has the lock
-/// installs, and looks again before.
+/// Returns the result of `find`; installs the missing part first. Another process may do the same, so the installation
+/// runs under the lock, after another look.
 pub(super) fn kept<T>(
     name: &str,
     find: impl Fn() -> Result<Option<T>>,

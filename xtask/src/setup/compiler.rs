@@ -1,4 +1,4 @@
-//! What the installed compilers are: version, LLVM, host, and whether their standard library's source is there.
+//! Facts about the installed compilers: version, LLVM, host, and the presence of their standard library's source.
 //! It installs nothing.
 
 use std::env;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{process, workspace};
 
-/// The compiler everything is built with; `rust-toolchain.toml` says the same, and a test holds them together.
+/// The compiler that everything is built with. `rust-toolchain.toml` names the same version, and a test compares them.
 pub(super) const RELEASE: &str = "1.95.0";
 
 const RUSTUP_LIMIT: Duration = Duration::from_secs(120);
@@ -22,17 +22,17 @@ pub struct Compiler {
     pub release: String,
     /// The machine it runs on, such as `x86_64-unknown-linux-gnu`.
     pub host: String,
-    /// The major version of its LLVM, which the BPF linker borrows.
+    /// The major version of its LLVM, which the BPF linker uses.
     pub llvm_major: u32,
-    /// Where it is installed: `bin/rustc` and `lib/` are below.
+    /// Directory of the installation, with `bin/rustc` and `lib/`.
     pub sysroot: PathBuf,
 }
 
 impl Compiler {
-    /// The compiler that cargo uses in the work tree.
+    /// Returns the compiler that cargo uses in the work tree.
     ///
     /// # Errors
-    /// When there is none, or it is not the pinned one.
+    /// Fails if there is none, or it is not the pinned one.
     pub fn active() -> Result<Self> {
         let rustc = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
         let compiler =
@@ -48,20 +48,20 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// Asks the program `rustc` what it is.
+    /// Queries the program `rustc` for its version and paths.
     ///
     /// # Errors
-    /// When it cannot be run or its answer is not understood.
+    /// Fails if the program cannot be run or its output cannot be parsed.
     pub fn ask(rustc: &Path) -> Result<Self> {
         let ask = |args: &[&str]| process::capture(Command::new(rustc).args(args).current_dir(workspace::root()));
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?);
         parse_version(&ask(&["-vV"])?, sysroot).with_context(|| format!("cannot understand `{} -vV`", rustc.display()))
     }
 
-    /// Adds a component by rustup.
+    /// Adds a component with rustup.
     ///
     /// # Errors
-    /// When the compiler is not rustup's, or rustup cannot get the component in time.
+    /// Fails if the compiler is not rustup's, or rustup cannot get the component in time.
     pub(super) fn add_component(&self, component: &str) -> Result<()> {
         let toolchain = match (self.sysroot.parent().and_then(Path::file_name), self.sysroot.file_name()) {
             (Some(parent), Some(name)) if parent == "toolchains" => name,
@@ -72,10 +72,11 @@ impl Compiler {
         process::run_shown(&format!("asking rustup for {component}"), &mut rustup, RUSTUP_LIMIT)
     }
 
-    /// llvm-profdata of its own LLVM, whose files others may not understand; installed if missing.
+    /// Returns the llvm-profdata of this compiler's LLVM, because other versions may not read its files; installs it if
+    /// missing.
     ///
     /// # Errors
-    /// When rustup cannot get it.
+    /// Fails if rustup cannot install it.
     pub fn profdata(&self) -> Result<PathBuf> {
         let program = self.sysroot.join("lib/rustlib").join(&self.host).join("bin/llvm-profdata");
         if !program.is_file() {
@@ -88,13 +89,13 @@ impl Compiler {
         Ok(program)
     }
 
-    /// Whether the source of the standard library is installed beside it.
+    /// Returns `true` if the source of the standard library is installed beside the compiler.
     pub fn has_source(&self) -> bool {
         self.sysroot.join("lib/rustlib/src/rust/library/core/Cargo.toml").is_file()
     }
 }
 
-/// The same release as `wanted`, with its source, under another name in rustup's home.
+/// Returns the same release as `wanted`, with its source, under another name in rustup's home.
 pub(super) fn rustup_twin(wanted: &Compiler) -> Option<Compiler> {
     let home = env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".rustup")))?;
     [&wanted.release, "stable"].into_iter().find_map(|name| {

@@ -1,5 +1,5 @@
-//! Helm and kustomize, by which the packaging is checked and installed, in the versions that `xtask/kubernetes/helm/go.mod`
-//! pins, built by Go into the cache.
+//! Helm and kustomize, which check and install the packaging, in the versions that `xtask/kubernetes/helm/go.mod` pins.
+//! Go builds them into the cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use super::cache::{Cache, sha256_file};
 use super::go;
 use crate::{process, workspace};
 
-/// Where the versions are pinned, seen from the work tree.
+/// Module that pins the versions, relative to the work tree.
 const MODULE: &str = "xtask/kubernetes/helm";
-/// Each program and the package it is built from.
+/// The programs, each with the package that it is built from.
 const PROGRAMS: [(&str, &str); 2] =
     [("helm", "helm.sh/helm/v4/cmd/helm"), ("kustomize", "sigs.k8s.io/kustomize/kustomize/v5")];
 /// About 200 CPU seconds; a slow or busy machine may need many times that.
@@ -28,10 +28,10 @@ pub struct Packagers {
     pub kustomize: PathBuf,
 }
 
-/// The programs, if they are in the cache.
+/// Returns the programs if they are in the cache.
 ///
 /// # Errors
-/// When there is no cache directory or the pinned versions cannot be read.
+/// Fails if there is no cache directory or the pinned versions cannot be read.
 pub(super) fn find() -> Result<Option<Packagers>> {
     let place = workspace::cache_dir()?.join(dir_name()?);
     let [helm, kustomize] = PROGRAMS.map(|(program, _)| place.join(program));
@@ -41,7 +41,7 @@ pub(super) fn find() -> Result<Option<Packagers>> {
 /// Builds the programs into the cache.
 ///
 /// # Errors
-/// When there is no Go, or it cannot fetch or build them.
+/// Fails if there is no Go, or it cannot fetch or build them.
 pub(super) fn install(cache: &Cache) -> Result<()> {
     let go = go::find("helm and kustomize")?;
     let place = cache.install(&dir_name()?, |staging| {
@@ -54,7 +54,7 @@ pub(super) fn install(cache: &Cache) -> Result<()> {
     place.map(drop)
 }
 
-/// A name that changes with the pinned versions, which the sums contain.
+/// Returns a name that changes with the pinned versions, which are part of the checksum file.
 fn dir_name() -> Result<String> {
     let pinned = workspace::root().join(MODULE);
     let text = fs::read_to_string(pinned.join("go.mod")).context("cannot read the pinned versions of helm")?;

@@ -1,5 +1,5 @@
 //! The source of the standard library for a compiler that lacks it: from rustup, else from Debian's package of the same
-//! version. It never pairs a compiler with the source of another one.
+//! version. It never combines a compiler with the source of another one.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,16 +16,16 @@ use crate::{process, progress, workspace};
 
 const PACKAGE: &str = "rust-src";
 const SUITE: &str = "trixie-backports";
-/// The package this was proven with.
+/// The version of the package that was tested.
 const VERSION: &str = "1.95.0+dfsg1-2~bpo13+1";
 const SHA256: &str = "7b76db5b880a77f9e52975d2baa6209d2f76d2c9c2789515c3088cb960e2c83b";
 
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 
-/// Adds the component `rust-src` to `compiler` by rustup.
+/// Adds the component `rust-src` to `compiler` with rustup.
 ///
 /// # Errors
-/// When the compiler is not rustup's, or rustup cannot get the component in time.
+/// Fails if the compiler is not rustup's, or rustup cannot get the component in time.
 pub(super) fn add_component(compiler: &Compiler) -> Result<()> {
     compiler.add_component("rust-src")?;
     if !compiler.has_source() {
@@ -37,7 +37,7 @@ pub(super) fn add_component(compiler: &Compiler) -> Result<()> {
 /// Fetches Debian's package and unpacks its `library` into the cache.
 ///
 /// # Errors
-/// When it cannot be had for this release, or is not the file that was recorded.
+/// Fails if the package is not available for this release, or its checksum is not the recorded one.
 pub(super) fn fetch_from_debian(cache: &Cache) -> Result<()> {
     cache.install(&dir_name(), |staging| {
         let work = staging.join("apt");
@@ -65,12 +65,12 @@ pub(super) fn fetch_from_debian(cache: &Cache) -> Result<()> {
     Ok(())
 }
 
-/// A sysroot that joins `compiler` with the source fetched from Debian, or `None` when that was not fetched.
+/// Creates a sysroot that joins `compiler` with the source fetched from Debian; `None` if that source was not fetched.
 ///
-/// Gives the compiler to call. It is a script, because a link to rustc would find its own sysroot again.
+/// Returns the compiler to call. It is a script, because a link to rustc would find its own sysroot again.
 ///
 /// # Errors
-/// When the sysroot cannot be written.
+/// Fails if the sysroot cannot be written.
 pub(super) fn private_sysroot(compiler: &Compiler) -> Result<Option<PathBuf>> {
     if compiler.release != RELEASE || !is_fetched()? {
         return Ok(None);
@@ -89,7 +89,7 @@ pub(super) fn private_sysroot(compiler: &Compiler) -> Result<Option<PathBuf>> {
     if complete {
         return Ok(Some(rustc));
     }
-    // Small and quick to make, so it is made anew under the lock whenever the compiler has moved.
+    // Small and quick to create, so it is created again under the lock whenever the compiler has moved.
     Cache::lock()?.install(&format!("sysroot-{RELEASE}"), |staging| {
         for dir in ["bin", "lib/rustlib/src/rust"] {
             fs::create_dir_all(staging.join(dir))?;
@@ -102,10 +102,10 @@ pub(super) fn private_sysroot(compiler: &Compiler) -> Result<Option<PathBuf>> {
     Ok(Some(rustc))
 }
 
-/// Whether Debian's source is in the cache.
+/// Returns `true` if Debian's source is in the cache.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub(super) fn is_fetched() -> Result<bool> {
     Ok(workspace::cache_dir()?.join(dir_name()).join("library/core/Cargo.toml").is_file())
 }
@@ -119,7 +119,7 @@ fn script(compiler: &Compiler, sysroot: &Path) -> String {
     format!("#!/bin/sh\nexec {} --sysroot {} \"$@\"\n", quote(&compiler.sysroot.join("bin/rustc")), quote(sysroot))
 }
 
-/// The recorded version, else the newest of the same compiler.
+/// Returns the recorded version, else the newest of the same compiler.
 fn choose(versions: &[String]) -> Result<String> {
     let same_compiler =
         |version: &&String| version.strip_prefix(RELEASE).is_some_and(|rest| rest.starts_with(['+', '-', '~']));

@@ -1,4 +1,4 @@
-//! The spell checker `typos`, from the wheel its authors publish, so that nothing has to be compiled.
+//! The spell checker `typos`, from the wheel that its authors publish, so that nothing has to be compiled.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ const SHA256: [&str; 2] = [
 ];
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The checker, if it is in the cache or on `PATH` in the right version.
+/// Returns the checker if it is in the cache, or on `PATH` in the right version.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub(super) fn find() -> Result<Option<PathBuf>> {
     let cached = workspace::cache_dir()?.join(dir_name()).join("bin/typos");
     if cached.is_file() {
@@ -38,7 +38,7 @@ pub(super) fn find() -> Result<Option<PathBuf>> {
 /// Installs the checker into the cache.
 ///
 /// # Errors
-/// When Python's package installer is missing or cannot get it.
+/// Fails if Python's package installer is missing or cannot fetch it.
 pub(super) fn install(cache: &Cache) -> Result<()> {
     if process::capture(Command::new("python3").args(["-m", "pip", "--version"])).is_err() {
         system::install(&["python3-pip"])?;

@@ -1,4 +1,4 @@
-//! The clients of the soak, and the laws that each run holds the product to.
+//! The clients of the soak, and the laws that the product must satisfy in each run.
 
 use std::{
     io::{Read, Write},
@@ -13,11 +13,11 @@ use tokio_tungstenite::tungstenite::Message;
 use super::{pod::TRICKLE, product::Product};
 use crate::lab::idle::{self, Kind};
 
-/// How much memory may grow within a stream: what the allocator keeps for a moment.
+/// Permitted growth of the memory within a stream, which covers temporary reserves of the allocator.
 const GROWTH: u64 = 2 << 20;
-/// Longest silence within a stream that never pauses for longer than a second.
+/// Longest silence in a stream that never pauses for longer than a second.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Targets of hardening.md, in bytes of a connection.
+/// Targets of hardening.md, in bytes per connection.
 pub(super) const IDLE: [(Kind, u64); 2] = [(Kind::Tls, 10_752), (Kind::Plain, 1229)];
 
 fn get(path: &str, host: &str) -> String {
@@ -28,7 +28,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Reads until `done` says that it was enough; `done` sees each piece.
+/// Reads until `done` returns `true`; `done` sees each piece.
 fn read_until(stream: &mut impl Read, mut done: impl FnMut(&[u8]) -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let mut bytes = vec![0; 256 << 10];
     loop {
@@ -40,7 +40,7 @@ fn read_until(stream: &mut impl Read, mut done: impl FnMut(&[u8]) -> anyhow::Res
     }
 }
 
-/// The least and the most memory since `begin`, looked at once a second.
+/// Minimum and maximum of the memory since the start, sampled once a second.
 struct Memory<'p> {
     product: &'p Product,
     next: Instant,
@@ -103,7 +103,7 @@ pub(super) fn trickle(product: &Product, time: Duration) -> anyhow::Result<()> {
         tail.drain(..tail.len().saturating_sub(7));
         Ok(tail.ends_with(b"\r\n0\r\n\r\n"))
     })?;
-    // An `x` is in the names of our own fields, too.
+    // The product's own header fields contain an `x`, too.
     let expect = TRICKLE * usize::try_from(time.as_secs())?;
     ensure!((expect..expect + 20).contains(&received), "{received} bytes of {expect}");
     memory.is_constant(&format!("trickle: {} s at {TRICKLE} bytes each second", began.elapsed().as_secs()))
@@ -124,7 +124,7 @@ pub(super) fn websockets(product: &Product, count: usize, changes: usize) -> any
     for change in 1..=changes {
         product.change(change)?;
         live(product.server.http, change)?;
-        // One in ten each time, so that each has its turn and the whole its end.
+        // A tenth of the sockets for each change, so that each gets a turn and the run ends in time.
         for (number, socket) in sockets.iter_mut().enumerate().skip(change % 10).step_by(10) {
             let said = Message::text(format!("{number} at {change}"));
             let answer = socket.send(said.clone()).and_then(|()| socket.read());

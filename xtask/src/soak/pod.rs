@@ -1,4 +1,4 @@
-//! The pod of the soak: endless bytes, a trickle, WebSockets that echo, and a short answer to anything else.
+//! The pod of the soak: endless bytes, a trickle, WebSockets that echo, and a short response to any other request.
 
 use std::{
     io::{Read, Write},
@@ -14,11 +14,11 @@ pub(super) struct Pod {
     pub(super) address: SocketAddr,
 }
 
-/// Bytes of each second of the trickle.
+/// Bytes per second of the trickle.
 pub(super) const TRICKLE: usize = 16_000;
 
 impl Pod {
-    /// One that serves as long as this process lives.
+    /// Starts a pod that serves as long as this process lives.
     pub(super) fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("no port for the pod")?;
         let address = listener.local_addr()?;
@@ -38,7 +38,7 @@ fn serve(mut stream: TcpStream) -> anyhow::Result<()> {
     let (mut buffer, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
         let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") else {
-            // Looked at only, so that a handshake is still there for who answers it.
+            // Peeks only, so that the handshake is still there for the code that responds to it.
             let count = stream.peek(&mut bytes)?;
             if count == 0 {
                 return Ok(());
@@ -73,7 +73,7 @@ fn endless(stream: &mut TcpStream, length: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As radio does, without a length.
+/// Sends like internet radio, without a length.
 fn trickle(stream: &mut TcpStream, seconds: u64) -> anyhow::Result<()> {
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\nTransfer-Encoding: chunked\r\n\r\n")?;
     let began = Instant::now();

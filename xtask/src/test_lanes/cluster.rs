@@ -1,5 +1,5 @@
-//! The lane `cluster`: makes the cluster, installs the product in it by the scripts that VMs use, and has cargo run the tests
-//! against it. It knows no test by name.
+//! The lane `cluster`: creates the cluster, installs the product with the scripts that VMs use, and lets cargo run the
+//! tests against it. Tests are selected by target, not by name.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,13 +12,13 @@ use crate::setup::{self, Purpose, kubernetes};
 use crate::summary::Outcome;
 use crate::{build, image, process, progress, workspace};
 
-/// Nodes of the cluster: as few as show what differs from node to node.
+/// Number of nodes: the fewest that show differences between nodes.
 const NODES: u8 = 2;
 
-/// Runs the lane; a cluster that ran before is used and stays, another is removed.
+/// Runs the lane. A cluster that was already running is reused and stays; a new one is removed afterwards.
 ///
 /// # Errors
-/// When something cannot be made or installed, or a test fails.
+/// Fails if a part cannot be created or installed, or a test fails.
 pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
     if !kubernetes::required_or_skip("cargo xtask test cluster")? {
         return Ok(Outcome::Skipped("Kubernetes cannot be run here, see above".to_owned()));
@@ -27,7 +27,7 @@ pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
     let images = image::make(Profile::Dev, &image::directory(), env!("CARGO_PKG_VERSION"))?;
     let ran_before = Cluster::running()?.is_some();
     if !ran_before && pass_on.is_empty() {
-        // What is made and removed there is the cluster itself.
+        // These tests create and remove the cluster itself.
         test(&["--package", "xtask", "--test", "cluster"], pass_on)?;
     }
     let cluster = Cluster::up(Plan::new(NODES, Services::Unrouted)?)?;
@@ -37,14 +37,14 @@ pub(super) fn run(pass_on: &[String]) -> Result<Outcome> {
         progress::note("the cluster ran before and stays; `cargo xtask cluster down` removes it");
     } else {
         let removed = Cluster::down();
-        // The tests' failure is the one to tell.
+        // A failure of the tests takes precedence over one of the removal.
         result?;
         return removed.map(|()| Outcome::Passed);
     }
     result.map(|()| Outcome::Passed)
 }
 
-/// The provisioning of the VMs, unchanged: what they are told by their environment is told by ours.
+/// Runs the provisioning of the VMs, unchanged: this environment replaces that of a VM.
 fn install(cluster: &Cluster, images: [&Path; 2]) -> Result<()> {
     let xtask = std::env::current_exe().context("cannot find the program that runs")?;
     let xtask = xtask.to_str().context("the program's path is not UTF-8")?;
@@ -64,7 +64,7 @@ fn install(cluster: &Cluster, images: [&Path; 2]) -> Result<()> {
     smoke
         .env("NODE_ADDRESSES", addresses.join(" "))
         .env("CURL", format!("ip netns exec {} curl", plan::CLIENT))
-        // This machine's counters, should there be any, are not the nodes'.
+        // Counters of this machine, if there are any, do not belong to the nodes.
         .env("BPFTOOL", "")
         .env("KUBECTL", format!("{xtask} cluster kubectl"));
     process::run(&mut smoke)
@@ -73,7 +73,7 @@ fn install(cluster: &Cluster, images: [&Path; 2]) -> Result<()> {
 fn test(selection: &[&str], pass_on: &[String]) -> Result<()> {
     let mut cargo = build::cargo();
     cargo.arg("test").args(selection);
-    // What the tests measured is printed also when they pass.
+    // Measurements of the tests are printed even if the tests pass.
     cargo.args(["--", "--show-output"]).args(pass_on);
     progress::note(&format!("$ {}", process::show(&cargo)));
     process::run(&mut cargo)

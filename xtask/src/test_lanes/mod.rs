@@ -1,5 +1,5 @@
-//! `cargo xtask test`: which of cargo's tests belong to which lane, and what each lane needs of the machine.
-//! It knows no test by name.
+//! `cargo xtask test`: assigns cargo's tests to lanes, and checks the requirements of each lane on the machine.
+//! Tests are selected by target, not by name.
 
 mod cluster;
 
@@ -11,7 +11,7 @@ use crate::setup::{self, Purpose};
 use crate::summary::{Outcome, Summary};
 use crate::{build, kernels, process, progress};
 
-/// What `test --help` says below the options.
+/// Text below the options in `test --help`.
 pub const AFTER_HELP: &str = "\
 Lanes:
   unit     library and binary tests of every package, and the golden translations; no privileges, no network
@@ -38,14 +38,14 @@ Examples:
 /// Run everything that can be tested on one machine, or some of its lanes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The lanes to run; all of them when none is named
+    /// The lanes to run; all of them if none is named
     lane: Vec<Lane>,
     /// Arguments for the test programs, such as a part of a test's name
     #[arg(last = true)]
     pass_on: Vec<String>,
 }
 
-/// A set of tests that need the same of the machine.
+/// A set of tests with the same requirements on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Lane {
     /// Libraries, binaries and golden translations
@@ -56,7 +56,7 @@ pub enum Lane {
     Kernel,
     /// A real Kubernetes
     Cluster,
-    /// Another kernel than this machine's
+    /// A kernel other than this machine's
     Kernels,
     /// Examples in the documentation
     Docs,
@@ -65,7 +65,7 @@ pub enum Lane {
 /// Runs `cargo xtask test`.
 ///
 /// # Errors
-/// When a test fails, does not compile, or a tool is missing.
+/// Fails if a test fails, does not compile, or a tool is missing.
 pub fn run(args: &Args) -> Result<()> {
     build::kernel_programs()?;
     let lanes = if args.lane.is_empty() { Lane::value_variants() } else { &args.lane };
@@ -118,10 +118,11 @@ impl Lane {
         Ok(Outcome::Passed)
     }
 
-    /// The arguments of each `cargo test` of this lane. A target that does not exist is an error of cargo's.
+    /// Returns the arguments of each `cargo test` of this lane. For a target that does not exist cargo reports an
+    /// error.
     fn selections(self) -> &'static [&'static [&'static str]] {
         match self {
-            // The workspace includes `ingress-ebpf`, whose pure parts are tested on the host.
+            // The workspace includes `ingress-ebpf`, which has its pure parts tested on the host.
             Self::Unit => {
                 &[&["--workspace", "--lib", "--bins"], &["--package", "ingress-userspace", "--test", "translate"]]
             }

@@ -1,9 +1,9 @@
-//! What TLS costs a server with each crypto provider: handshakes per second of CPU, and GB of bulk data per second of
+//! Cost of TLS for a server with each crypto provider: handshakes per second of CPU, and GB of bulk data per second of
 //! CPU.
 //!
 //! `cd ingress-userspace/benches/crypto && cargo run --release` prints the table of docs/adr/0020-crypto-provider.md.
-//! Both ends are in one thread without sockets, and only what the server does is measured, by the thread's CPU time. The
-//! client is the same for both. Rounds of all cases are interleaved; medians are shown.
+//! Both ends run in one thread without sockets, and only the server's part is measured, by the thread's CPU time. The
+//! client is the same for both. Rounds of all cases are interleaved; the table shows medians.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -18,9 +18,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Server
 
 const ROUNDS: usize = 9;
 const HANDSHAKES: u32 = 300;
-/// Bytes for each direction and round.
+/// Bytes per direction and round.
 const BULK: usize = 96 << 20;
-/// As much as one record holds.
+/// Capacity of one record.
 const RECORD: usize = 16 << 10;
 
 type Provider = fn() -> CryptoProvider;
@@ -107,13 +107,13 @@ fn main() {
     }
 }
 
-/// CPU time of this thread so far.
+/// Returns the CPU time of this thread so far.
 fn clock() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
-/// A server, and its certificate for clients to trust.
+/// Returns a server, and its certificate as a trust anchor for clients.
 fn server(
     provider: CryptoProvider,
     version: &'static SupportedProtocolVersion,
@@ -161,7 +161,7 @@ fn client(
     Arc::new(config)
 }
 
-/// How many per second of CPU; `None` if the provider cannot.
+/// Returns handshakes per second of CPU, or `None` if the provider lacks the group.
 fn handshakes(case: &Handshake, provider: Provider) -> Option<f64> {
     let provider = provider();
     if !provider.kx_groups.iter().any(|group| group.name() == case.group) {
@@ -174,7 +174,7 @@ fn handshakes(case: &Handshake, provider: Provider) -> Option<f64> {
         config.resumption = Resumption::disabled();
         Arc::new(config)
     };
-    // Warms up, and leaves the first ticket with the client.
+    // The warm-up also gives the client its first ticket.
     connect(&server, &client);
     let mut spent = Duration::ZERO;
     for _ in 0..HANDSHAKES {
@@ -185,7 +185,7 @@ fn handshakes(case: &Handshake, provider: Provider) -> Option<f64> {
     Some(f64::from(HANDSHAKES) / spent.as_secs_f64())
 }
 
-/// A connection, how it was made, and what that cost the server.
+/// Makes a connection. Returns both ends, the kind of handshake, and the server's CPU time.
 fn connect(
     server: &Arc<ServerConfig>,
     client: &Arc<ClientConfig>,
@@ -223,7 +223,7 @@ fn take(mut wire: &[u8], mut read: impl FnMut(&mut &[u8]) -> io::Result<usize>) 
     }
 }
 
-/// GB per second of CPU that the server sends, and receives.
+/// Returns the GB per second of CPU that the server sends and receives.
 fn bulk(cipher: rustls::CipherSuite, provider: Provider) -> (f64, f64) {
     let (server, trusted) = server(provider(), &TLS13, &rcgen::PKCS_ECDSA_P256_SHA256);
     let (mut server, mut client, ..) = connect(&server, &client(trusted, None, Some(cipher), &TLS13));
@@ -238,7 +238,7 @@ fn bulk(cipher: rustls::CipherSuite, provider: Provider) -> (f64, f64) {
             server.write_tls(&mut wire).expect("written");
         }
         sent += clock() - start;
-        // Nobody needs to open that; what the client sends is another direction, with keys of its own.
+        // The data need not be decrypted; the other direction has its own keys.
         wire.clear();
         io::Write::write_all(&mut client.writer(), &data).expect("written");
         while client.wants_write() {

@@ -1,5 +1,5 @@
-//! Tells the kernel part whom to drop: the networks that are let in nowhere, but for whoever may speak for others.
-//! Denials of operators and escalations are not its concern; they stay as they are.
+//! Programs the kernel deny list from `block-cidrs`, minus trusted proxies. Denials by operators and escalations are
+//! separate and not changed here.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use tracing::{info, warn};
 
 use super::limits::Limited;
 
-/// What the deny list follows from.
+/// Input of the deny list.
 #[derive(Clone, Debug, Eq)]
 pub(super) struct Denied {
     blocked: Option<Arc<Blocked>>,
-    /// Whose packets must come through, for the clients behind them are not to be told from here.
+    /// Networks of trusted proxies. Their packets must pass, because the clients behind them cannot be identified here.
     speakers: Networks,
-    /// Whether they must stand in the list even if nothing denies them, for clients are limited.
+    /// Whether the list must contain trusted proxies even without a denial, because clients are limited.
     are_limited: bool,
 }
 
@@ -42,7 +42,7 @@ impl Denied {
         self.blocked.iter().flat_map(|blocked| blocked.networks.iter())
     }
 
-    /// Says what became of the list; it, if the kernel has taken it.
+    /// Logs the result. Returns the list if the kernel accepted it.
     pub(super) fn told(self, result: Result<Applied, datapath::Error>) -> Option<Self> {
         match result {
             Ok(Applied { added, removed, left_out }) => {
@@ -68,18 +68,18 @@ impl Denied {
     }
 }
 
-/// By what the list follows from: of what is blocked, the rest is the proxy's alone.
+/// Compares only the input of the list: blocked header values are the concern of the proxy.
 impl PartialEq for Denied {
     fn eq(&self, other: &Self) -> bool {
         let Self { blocked, speakers, are_limited } = self;
-        // There may be many, and most snapshots have those of the one before.
+        // There may be many networks, and most snapshots share those of their predecessor.
         let are_same = blocked.as_ref().map(Arc::as_ptr) == other.blocked.as_ref().map(Arc::as_ptr);
         (are_same || self.networks().eq(other.networks()))
             && (speakers, are_limited) == (&other.speakers, &other.are_limited)
     }
 }
 
-/// Where those have their addresses who may speak for others.
+/// Returns the networks of peers that may speak for other clients.
 pub(super) fn speakers(snapshot: &Snapshot) -> Networks {
     let Settings { trust, .. } = &snapshot.settings;
     let proxied = trust.proxy_protocol || snapshot.streams.values().any(|service| service.accepts_proxy_protocol);

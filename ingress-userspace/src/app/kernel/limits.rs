@@ -1,4 +1,4 @@
-//! Tells the kernel part how much each client may send, but for whoever may speak for others.
+//! Programs the kernel's limits of clients, with an exemption for trusted proxies.
 
 use ingress_common::map::DENY_MAX;
 use ingress_userspace::{
@@ -10,16 +10,16 @@ use tracing::{info, warn};
 
 use super::deny::{Denied, speakers};
 
-/// What the limits of clients follow from.
+/// Input of the client limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limited {
     limits: ClientLimits,
-    /// There are more networks that speak for others than the kernel part could tell from clients, so nobody is
-    /// limited.
+    /// The networks of trusted proxies exceed the capacity of the kernel map. They could not be told from clients, so
+    /// limits are disabled.
     is_in_vain: bool,
 }
 
-/// What became of the deny list and of the limits; of the latter `None` if they wait for the former.
+/// Results for the deny list and for the limits. The latter is `None` if the limits still wait for the list.
 #[derive(Debug)]
 pub(super) struct Guarded {
     pub(super) denied: Result<Applied, datapath::Error>,
@@ -39,8 +39,8 @@ impl Limited {
         self.limits.is_on()
     }
 
-    /// Tells the kernel whom to drop. Limits end before those whom they spare leave the list, and begin when all of
-    /// them are in it.
+    /// Sets the deny list and the limits. Limits are removed before the exempt networks leave the list, and set after
+    /// all of them are in it.
     pub(super) fn guard(&self, denied: &Denied, datapath: &Datapath) -> Guarded {
         let set = || datapath.client_limits().set(self.limits);
         let ended = (!self.is_on()).then(set);
@@ -49,7 +49,7 @@ impl Limited {
         Guarded { denied, limited }
     }
 
-    /// Says what became of the limits; them, if the kernel has taken them.
+    /// Logs the result. Returns the limits if the kernel accepted them.
     pub(super) fn told(self, result: Option<Result<bool, datapath::Error>>) -> Option<Self> {
         let Self { limits, is_in_vain } = self;
         match result? {
@@ -81,7 +81,7 @@ impl Limited {
     }
 }
 
-/// `None` for any number.
+/// Converts a limit; `None` is unlimited.
 fn rate(limit: PacketLimit) -> Option<PacketRate> {
     let PacketLimit { per_second, burst } = limit;
     let per_second = per_second?;

@@ -1,5 +1,4 @@
-//! Tells the kernel part for which addresses and ports of the node connections are steered, and when it is told whom to
-//! drop.
+//! Writes the steered addresses and ports of the node to the kernel, and decides when to update the deny list.
 
 use std::net::IpAddr;
 
@@ -20,8 +19,8 @@ use super::{Denied, Kernel, Limited, STREAMS};
 use crate::node::Links;
 
 impl Kernel {
-    /// Brings the programs to interfaces that they have lost, and tells the kernel addresses and ports that it does not
-    /// know yet, if the node is ours.
+    /// Restores missing attachments, and writes changed addresses and ports to the kernel, if this process owns the
+    /// node.
     pub(super) fn refresh(&mut self, owner: &watch::Sender<bool>, shared: &Shared) {
         if !*owner.borrow() {
             return;
@@ -37,7 +36,7 @@ impl Kernel {
         }
     }
 
-    /// Tells the kernel which ports there are now and whom to drop; what fails is tried again with the next heartbeat.
+    /// Writes current ports and denials to the kernel. Failures are retried with the next heartbeat.
     fn renew(&mut self, shared: &Shared) {
         let ports = self.steered(shared);
         let are_other = ports != self.told;
@@ -47,11 +46,11 @@ impl Kernel {
             self.changed = false;
             return;
         }
-        // Slots and all, and under the same lock: a process that has just taken the node must not find our ports in
+        // Slots are included, under the same lock: a process that has just claimed the node must not find our ports in
         // place of its own.
         match self.claim(Claim::Ownerless, shared) {
             Ok(true) if are_other => info!(count = ports.len(), "the node's ports changed"),
-            // Where the node is another's, that is found out at the next look.
+            // If another process owns the node, the next check notices.
             Ok(_) => {}
             Err(error) => {
                 self.told.clear();
@@ -60,8 +59,8 @@ impl Kernel {
         }
     }
 
-    /// The ports that the current snapshot has. Those of UDP services are bound, and only counted here: an answer of
-    /// theirs would have to be known from what others send from the other port.
+    /// Returns the ports of the current snapshot. UDP ports are bound, and only counted here: responses of a bound
+    /// socket could not be told from other packets sent from the rewritten port.
     pub(super) fn steered(&mut self, shared: &Shared) -> Vec<SteeredPort> {
         let snapshot = shared.snapshot();
         let streams = snapshot.streams.keys().map(|StreamPort { transport, number }| match transport {
@@ -78,9 +77,9 @@ impl Kernel {
         let mut ports: Vec<_> = self.ports.iter().copied().chain(streams).collect();
         self.rewrite(&mut ports, |number| snapshot.has_tcp_service(number));
         let left_out = ports.split_off(fitting(&ports));
-        // They are asked for more than once for each change.
+        // The function is called more than once per change.
         if left_out != self.left_out && !left_out.is_empty() {
-            // Those of UDP are bound in any case.
+            // UDP ports are bound in any case.
             let unserved = left_out.iter().filter(|port| self.steers && port.proto == PROTO_TCP).count();
             warn!(
                 left_out = left_out.len(),
@@ -94,7 +93,7 @@ impl Kernel {
         ports
     }
 
-    /// Says which ports packets get in the place of these, if they do. One that can become no other stays as it is.
+    /// Sets the rewritten ports, if enabled. A port without a valid replacement stays as it is.
     fn rewrite(&mut self, ports: &mut [SteeredPort], is_served: impl Fn(u16) -> bool) {
         let Some(rewriting) = &self.rewriting else { return };
         let mut unfit = Vec::new();
@@ -104,14 +103,15 @@ impl Kernel {
                 Err(why) => unfit.push(why),
             }
         }
-        // They are asked for more than once for each change.
+        // The function is called more than once per change.
         for why in unfit.iter().filter(|why| !self.unfit.contains(why)) {
             warn!("serving this port without rewriting it, so that a DNAT rule for it comes first: {why}");
         }
         self.unfit = unfit;
     }
 
-    /// What cannot be read is read again after the next change; what is known goes on to hold.
+    /// Reads the node's addresses. After a failure, the known ones are kept until the next change triggers another
+    /// attempt.
     pub(super) async fn read_addresses(&mut self, links: &Links) {
         match self.node.addresses(links).await {
             Ok(addresses) if addresses != self.addresses => {
@@ -124,12 +124,13 @@ impl Kernel {
         }
     }
 
-    /// Tells the kernel the node's addresses; what fails is tried again with the next heartbeat.
+    /// Writes the node's addresses to the kernel. Failures are retried with the next heartbeat.
     pub(super) fn set_addresses(&mut self) {
         let mut addresses: Vec<_> = self.addresses.iter().map(|(address, index)| (*address, *index)).collect();
         let room = NODE_ADDRS_MAX as usize;
         if addresses.len() > room {
-            // Those that clients least likely use go first: a node with many pods has a link-local address for each.
+            // The addresses least likely used by clients are dropped first: a node with many pods has a link-local one
+            // for each.
             addresses.sort_by_key(|(address, _)| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()));
             addresses.truncate(room);
             warn!(
@@ -147,12 +148,12 @@ impl Kernel {
     }
 }
 
-/// A TCP port whose connections go to the slots of `group`.
+/// Returns a TCP port with connections steered to the slots of `group`.
 pub(super) fn steered(port: u16, group: u32, workers: u32) -> SteeredPort {
     SteeredPort { port, proto: PROTO_TCP, first_slot: group * SLOTS_PER_PORT, workers, flags: 0, rewritten: None }
 }
 
-/// For how many of the ports the kernel part has room.
+/// Returns the number of ports that fit in the kernel map.
 fn fitting(ports: &[SteeredPort]) -> usize {
     let mut taken = 0;
     let fits = |port: &&SteeredPort| {

@@ -1,4 +1,5 @@
-//! Which addresses statuses show, from what the operator said and what was read. It reads nothing itself.
+//! Selects the addresses that statuses show, from the operator's options and the objects read. This module reads
+//! nothing itself.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr};
 
@@ -7,19 +8,19 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use super::ObjectName;
 use crate::model::Host;
 
-/// Where the addresses come from.
+/// Source of the published addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publish {
-    /// These.
+    /// Exactly these addresses.
     Addresses(Vec<Address>),
-    /// Those of this Service: of its load balancer and its external IPs; else the name or cluster IPs that it stands
-    /// for.
+    /// The addresses of this Service: its load balancer's and its external IPs; else its external name or its cluster
+    /// IPs.
     Service(ObjectName),
-    /// Those of the Ready nodes that run a Ready pod of this controller. The default.
+    /// The addresses of the Ready nodes that run a Ready pod of this controller. The default.
     Nodes(NodeAddresses),
 }
 
-/// Which of a node's addresses; of the kind chosen all, of both families.
+/// Preferred kind of node address. All addresses of the chosen kind are published, of both families.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeAddresses {
     /// ExternalIP, else InternalIP.
@@ -29,19 +30,19 @@ pub enum NodeAddresses {
     Internal,
 }
 
-/// An address as a status shows it. IPv4 goes before IPv6, and IPs before names.
+/// An address as a status shows it. IPv4 sorts before IPv6, and IPs before names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Address {
     Ip(IpAddr),
     Name(String),
 }
 
-/// A text that is neither an IP address nor a DNS name.
+/// The text is neither an IP address nor a DNS name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither an IP address nor a DNS name; give it without port or brackets")]
 pub struct InvalidAddress(String);
 
-/// What matters of a node.
+/// The fields of a node that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
     pub(super) is_ready: bool,
@@ -49,17 +50,17 @@ pub(super) struct NodeFacts {
     pub(super) internal: Vec<Address>,
 }
 
-/// What matters of a pod.
+/// The fields of a pod that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PodFacts {
     pub(super) node: Option<String>,
     pub(super) is_ready: bool,
-    /// It has been deleted, or has ended.
+    /// The pod has been deleted, or has ended.
     pub(super) is_leaving: bool,
 }
 
-/// The addresses of the nodes that run a Ready pod. `None` if no node does: the leader itself is such a pod, so this
-/// says that the answer is not known, and what stands in statuses had better stay.
+/// Returns the addresses of the Ready nodes that run a Ready pod, or `None` if no node does. The leader itself is such
+/// a pod, so `None` means that the answer is not known, and that statuses should stay as they are.
 pub(super) fn of_nodes(
     nodes: &BTreeMap<String, NodeFacts>,
     pods: &BTreeMap<String, PodFacts>,
@@ -78,7 +79,7 @@ pub(super) fn of_nodes(
     (!addresses.is_empty()).then_some(addresses)
 }
 
-/// The addresses of a Service, which may have none yet.
+/// Returns the addresses of a Service, which may have none yet.
 pub(super) fn of_service(service: &Service) -> Vec<Address> {
     let spec = service.spec.clone().unwrap_or_default();
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
@@ -90,9 +91,9 @@ pub(super) fn of_service(service: &Service) -> Vec<Address> {
     }
     match spec.type_.as_deref() {
         Some("ExternalName") => ordered(parse(spec.external_name)),
-        // Its load balancer has no address yet, which is not known rather than none.
+        // A load balancer without an address is pending; its addresses are unknown rather than absent.
         Some("LoadBalancer") => Vec::new(),
-        // `None` of a headless Service is no address.
+        // A headless Service has the text `None` as its cluster IP, which is not an address.
         _ => ordered(parse(spec.cluster_ips.into_iter().flatten().filter(|ip| ip != "None"))),
     }
 }
@@ -219,7 +220,7 @@ mod tests {
             (vec![pod("one", "True", None), pod("two", "False", None)], external, Some(&["10.0.0.1"])),
             (vec![pod("one", "True", None), pod("two", "True", deleted)], external, Some(&["10.0.0.1"])),
             (vec![pod("one", "True", None), pod("away", "True", None)], external, Some(&["10.0.0.1"])),
-            // Nobody is ready, says the server to one that is: not an answer.
+            // `None`: a replica that is Ready itself asks, so "no Ready pod" cannot be a correct answer.
             (vec![pod("away", "True", None)], external, None),
             (vec![pod("nowhere", "True", None)], external, None),
             (vec![], external, None),

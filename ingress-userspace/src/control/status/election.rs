@@ -1,10 +1,11 @@
-//! Leader election by a Lease, without the requests: what to write for what was read, and how long one is in office.
+//! Leader election by a Lease, without the requests: which record to write after which was read, and how long a term
+//! lasts.
 //!
-//! The rules are those of client-go's `leaderelection`. Nobody's clock is trusted but one's own, and that only for
-//! durations: a Lease has expired when its record has not changed for its duration *since it was first seen so*. A
-//! holder counts its term from before it sent the renewal, and ends it at two thirds of the duration, so it has stopped
-//! writing before anybody can have seen its record unchanged for long enough. Two who try at the same time are told
-//! apart by `resourceVersion`.
+//! The rules are those of client-go's `leaderelection`. A candidate trusts no clock but its own, and that one only for
+//! durations. A Lease has expired when its record has not changed for its duration *since this candidate first saw it*.
+//! A holder counts its term from before it sent the renewal, and ends it at two thirds of the duration. So it has
+//! stopped writing before another candidate can have seen the record unchanged for long enough. `resourceVersion`
+//! decides between two candidates that write at the same time.
 
 use std::time::Duration;
 
@@ -17,20 +18,21 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::control::expiry;
 
-/// The times of an election, all from one.
+/// The durations of an election, all derived from `ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// How long a Lease holds for others after it was renewed.
+    /// How long a Lease is valid for other candidates after a renewal.
     pub(super) ttl: Duration,
-    /// How long a holder takes itself as such after it began to renew: two thirds.
+    /// How long a holder regards itself as the leader after the start of a renewal: two thirds of `ttl`.
     pub(super) office: Duration,
-    /// Between renewals, and between the looks of those who wait: a quarter.
+    /// Pause between renewals, and between reads by candidates that wait: a quarter of `ttl`.
     pub(super) retry: Duration,
-    /// For one request: a sixth, at most [`Self::LONGEST_REQUEST`]. With `office` it stays within `ttl`.
+    /// Time limit of one request: a sixth of `ttl`, at most [`Self::LONGEST_REQUEST`]. Together with `office` it stays
+    /// within `ttl`.
     pub(super) request: Duration,
 }
 
-/// Whether, and until when, this process is in office.
+/// Whether this process is the leader, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tenure {
     Out,
@@ -38,7 +40,7 @@ pub(super) enum Tenure {
     Always,
 }
 
-/// One candidate's view of the Lease.
+/// View of the Lease by one candidate.
 #[derive(Debug)]
 pub(super) struct Election {
     name: String,
@@ -48,20 +50,20 @@ pub(super) struct Election {
     held_until: Option<Instant>,
 }
 
-/// What was last read or written.
+/// The Lease as it was last read or written.
 #[derive(Clone, Debug)]
 struct Seen {
     lease: Lease,
-    /// When the record was first seen as it is.
+    /// When this record was first seen.
     since: Instant,
 }
 
-/// What to do about the Lease now.
+/// The next step towards the Lease.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Create(Lease),
     Replace(Lease),
-    /// It is another's.
+    /// Another candidate holds the Lease.
     Wait,
 }
 
@@ -94,7 +96,7 @@ impl Tenure {
     }
 }
 
-/// Resolves when the term has ended; a renewal prolongs it.
+/// Resolves when the term has ended; a renewal prolongs the term.
 pub(super) async fn out_of_office(tenure: &mut watch::Receiver<Tenure>) {
     loop {
         let current = *tenure.borrow_and_update();
@@ -123,7 +125,8 @@ impl Election {
         self.held_until.map_or(Tenure::Out, Tenure::Until)
     }
 
-    /// What to do when the Lease is as read, `None` if there is none. `wall` is written for people to read.
+    /// Returns the next step for the Lease as read, where `None` means that it does not exist. `wall` is written for
+    /// people to read and decides nothing.
     pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant, wall: Timestamp) -> Step {
         let Some(lease) = lease else {
             self.seen = None;
@@ -138,7 +141,7 @@ impl Election {
         self.seen = Some(Seen { lease: lease.clone(), since });
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
         if holder.is_some_and(|holder| holder != self.identity) {
-            // Whoever has it now, it is not us, whatever was true before.
+            // Another candidate holds the Lease, so an earlier term of this process is over.
             self.held_until = None;
             if now < since + self.duration_of(&spec) {
                 return Step::Wait;
@@ -147,13 +150,13 @@ impl Election {
         Step::Replace(Lease { spec: Some(self.record(Some(&spec), wall)), ..lease })
     }
 
-    /// The server has taken what was to be written; `sent` is when that was sent.
+    /// Records that the server accepted a write, which was sent at `sent`.
     pub(super) fn written(&mut self, lease: Lease, sent: Instant, now: Instant) {
         self.seen = Some(Seen { lease, since: now });
         self.held_until = Some(sent + self.terms.office);
     }
 
-    /// A renewal without reading first: most often nothing has changed since the last one.
+    /// Returns a renewal that needs no read first, since the Lease rarely changes between two renewals.
     pub(super) fn renewal(&self, now: Instant, wall: Timestamp) -> Option<Lease> {
         let Seen { lease, since: _ } = self.seen.as_ref()?;
         if !self.tenure().is_held(now) {
@@ -162,7 +165,8 @@ impl Election {
         Some(Lease { spec: Some(self.record(lease.spec.as_ref(), wall)), ..lease.clone() })
     }
 
-    /// What gives the Lease back, so that nobody has to wait; `None` if it is not ours. Ends the term.
+    /// Ends the term, and returns the record that gives the Lease back, so that no candidate has to wait for its
+    /// expiry. Returns `None` if this process does not hold the Lease.
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Lease> {
         let is_held = self.tenure().is_held(now);
         self.held_until = None;
@@ -171,7 +175,7 @@ impl Election {
         let renewed = Some(MicroTime(wall));
         let spec = LeaseSpec {
             holder_identity: None,
-            // The shortest there is: zero is invalid.
+            // The shortest valid duration; zero is invalid.
             lease_duration_seconds: Some(1),
             acquire_time: renewed.clone(),
             renew_time: renewed,
@@ -180,7 +184,7 @@ impl Election {
         Some(Lease { metadata: lease.metadata, spec: Some(spec) })
     }
 
-    /// The record with us as the holder, in succession of `before`.
+    /// Returns the record with this process as the holder, as the successor of `before`.
     fn record(&self, before: Option<&LeaseSpec>, wall: Timestamp) -> LeaseSpec {
         let now = Some(MicroTime(wall));
         let before = before.cloned().unwrap_or_default();
@@ -196,7 +200,7 @@ impl Election {
         }
     }
 
-    /// How long `spec` holds. A duration that another configuration gave it counts.
+    /// Returns the duration in `spec`, even where it differs from this process's configuration.
     fn duration_of(&self, spec: &LeaseSpec) -> Duration {
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(self.terms.ttl, Duration::from_secs)
@@ -220,7 +224,7 @@ mod tests {
         (spec.holder_identity.as_deref(), spec.lease_transitions)
     }
 
-    /// Elects `election` on what is there, and returns what the server then holds.
+    /// Runs one election step on `lease`, and returns the Lease as the server then holds it.
     fn elect(election: &mut Election, lease: Option<Lease>, now: Instant) -> Lease {
         match election.read(lease, now, Timestamp::UNIX_EPOCH) {
             Step::Create(lease) | Step::Replace(lease) => {
@@ -259,7 +263,7 @@ mod tests {
         let taken = elect(&mut b, Some(lease), late + TTL);
         assert_eq!(holder(&taken), (Some("b"), Some(2)));
         assert!(b.tenure().is_held(late + TTL));
-        // The old holder comes back to life.
+        // The former holder comes back.
         assert_eq!(a.read(Some(taken), late + TTL, Timestamp::UNIX_EPOCH), Step::Wait);
     }
 

@@ -1,9 +1,9 @@
-//! Decides which events to write, and when. Pure: it is told the time, and writes nothing.
+//! Decides which events to write, and when. The module is pure: it takes the time as an argument, and writes nothing.
 //!
-//! Every problem is told when it appears and then, as long as it stands, so often that the server does not forget it;
-//! one that was resolved and comes back is told again. Problems that come and go by themselves must stand for a while
-//! first. What may not be written yet, for there were too many, is not queued: it is looked for again in what stands
-//! then.
+//! A problem is reported when it appears, and again at intervals while it persists, so that the server does not forget
+//! the event. A problem that was resolved and comes back is reported again. Problems that tend to appear and vanish by
+//! themselves must persist for a while first. Events above the rate limit are not queued; a later look takes them from
+//! the problems that persist by then.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,34 +21,35 @@ use tokio::time::Instant;
 use super::facts::Problem;
 use crate::control::outcome::Reason;
 
-/// A problem that stands is told again after this time. Half of what the API server keeps events for (`--event-ttl`, 1
-/// h), so that `kubectl describe` shows it as long as it stands.
+/// Interval at which a persistent problem is reported again. It is half of the API server's event lifetime
+/// (`--event-ttl`, 1 h), so that `kubectl describe` shows the problem as long as it persists.
 pub(super) const REPEAT: Duration = Duration::from_secs(30 * 60);
 /// How long endpoints must be missing: a rolling update may leave none for a moment.
 pub(super) const ENDPOINTS_MISSING: Duration = Duration::from_secs(5);
-/// Problems of one object that are followed; the log has them all.
+/// Maximum number of problems tracked per object; the log has all of them.
 const MAX_OF_OBJECT: usize = 100;
 
-/// Problems that are followed; more of them are counted and not told. Some hundred bytes each.
+/// Maximum number of problems tracked. Further ones are counted and not reported. Each takes a few hundred bytes.
 pub(super) const MAX_STANDING: usize = 10_000;
 
-/// For one object, as client-go's spam filter: 25 at once, then one in five minutes.
+/// Rate for one object, as in client-go's spam filter: 25 at once, then one every five minutes.
 const PER_OBJECT: Rate = Rate { burst: 25, every: Duration::from_secs(300) };
-/// For all together: a thousand broken Ingresses are told within minutes, at a rate that no API server minds.
+/// Rate for all objects together. A thousand broken Ingresses are reported within minutes, at a rate that an API server
+/// sustains easily.
 const OVERALL: Rate = Rate { burst: 50, every: Duration::from_millis(200) };
 
-/// The action that all events name: what was being done when the problem was found.
+/// The action that all events name: the operation that found the problem.
 const ACTION: &str = "Translate";
 /// Limits of the API (k/k pkg/apis/core/validation/events.go).
 const MAX_NOTE: usize = 1024;
 const MAX_INSTANCE: usize = 128;
 const MAX_NAME: usize = 253;
 
-/// The problems that stand, and what was told of them.
+/// The persistent problems, and when each was reported.
 #[derive(Debug)]
 pub(super) struct Chronicle {
     standing: BTreeMap<Problem, Told>,
-    /// By the UID of the object.
+    /// Keyed by the UID of the object.
     objects: BTreeMap<Arc<str>, Bucket>,
     overall: Bucket,
 }
@@ -56,18 +57,18 @@ pub(super) struct Chronicle {
 #[derive(Clone, Copy, Debug)]
 struct Told {
     since: Instant,
-    /// When it was told last, and how often so far.
+    /// When the problem was last reported, and how often so far.
     last: Option<(Instant, i32)>,
-    /// Set when it could not be told.
+    /// Set when the problem could not be reported.
     not_before: Option<Instant>,
 }
 
-/// What to do now.
+/// The next step of the recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Tell this problem; it was told so often before.
+    /// Report this problem, which was reported this often before.
     Tell(Problem, i32),
-    /// Nothing before this time, unless something changes.
+    /// Wait until this time, unless an input changes.
     Wait(Option<Instant>),
 }
 
@@ -77,23 +78,23 @@ struct Rate {
     every: Duration,
 }
 
-/// A token bucket, kept as the time at which it is full again.
+/// A token bucket, stored as the time at which it is full again.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: Rate,
     full_at: Instant,
 }
 
-/// The event that tells `problem` for the first time.
+/// Builds the event that reports `problem` for the first time.
 ///
-/// Its name follows from what it says, so that another leader, or this one after a restart, finds it instead of
-/// repeating it.
+/// The name is derived from the content, so that another leader, or this one after a restart, finds the event instead
+/// of repeating it.
 pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: Timestamp) -> Event {
     let Problem { kind: _, name, uid, reason, message } = problem;
     let hash = fnv([uid.as_bytes(), reason.as_str().as_bytes(), message.as_bytes()].join(&0).as_slice());
     let suffix = format!(".{hash:016x}");
     let stem = truncated(&name.name, MAX_NAME - suffix.len()).trim_end_matches(['-', '.']);
-    // The namespace of events about objects outside namespaces, by convention.
+    // By convention, events about objects without a namespace go to this one.
     let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
     Event {
         metadata: ObjectMeta {
@@ -106,7 +107,8 @@ pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: T
         action: Some(ACTION.into()),
         note: Some(truncated(message, MAX_NOTE).into()),
         regarding: Some(problem.regarding()),
-        // A qualified name has one slash (apimachinery, `IsQualifiedName`), the controller of a class may have several.
+        // A qualified name has one slash (apimachinery, `IsQualifiedName`), while the controller of a class may have
+        // several.
         reporting_controller: Some(qualified(controller)),
         reporting_instance: Some(truncated(instance, MAX_INSTANCE).into()),
         event_time: Some(MicroTime(wall)),
@@ -114,12 +116,12 @@ pub(super) fn event(problem: &Problem, controller: &str, instance: &str, wall: T
     }
 }
 
-/// The 64-bit FNV-1a hash, which is the same in all versions of this program.
+/// Returns the 64-bit FNV-1a hash, which is the same in all versions of this program.
 pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A controller with one slash, as a reporter must have it.
+/// Returns the controller with only its first slash, as the API requires of a reporter.
 fn qualified(controller: &str) -> String {
     match controller.split_once('/') {
         Some((domain, rest)) => format!("{domain}/{}", rest.replace('/', "-")),
@@ -127,7 +129,7 @@ fn qualified(controller: &str) -> String {
     }
 }
 
-/// The longest beginning of `text` that fits.
+/// Returns the longest prefix of `text` that fits into `bytes`.
 fn truncated(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
@@ -143,7 +145,8 @@ impl Chronicle {
         Self { standing: BTreeMap::new(), objects: BTreeMap::new(), overall: Bucket::new(OVERALL, now) }
     }
 
-    /// Takes `problems` as those that stand now; returns how many are not followed, for there are too many.
+    /// Replaces the set of persistent problems by `problems`. Returns how many of them are not tracked because of the
+    /// limits.
     pub(super) fn observe(&mut self, problems: &BTreeSet<Problem>, now: Instant) -> u64 {
         self.standing.retain(|problem, _| problems.contains(problem));
         self.objects.retain(|_, bucket| !bucket.is_full(now));
@@ -155,7 +158,7 @@ impl Chronicle {
             if self.standing.contains_key(problem) {
                 continue;
             }
-            // One object must not take the room of all others.
+            // One object must not use up the room of all others.
             if *number <= MAX_OF_OBJECT && self.standing.len() < MAX_STANDING {
                 self.standing.insert(problem.clone(), Told { since: now, last: None, not_before: None });
             } else {
@@ -165,7 +168,7 @@ impl Chronicle {
         dropped
     }
 
-    /// The next problem to tell, or when there may be one.
+    /// Returns the next problem to report, or the earliest time at which one may be due.
     pub(super) fn next(&self, now: Instant) -> Next {
         let mut wait: Option<Instant> = None;
         let overall = self.overall.ready_at(now);
@@ -182,14 +185,14 @@ impl Chronicle {
         Next::Wait(wait)
     }
 
-    /// Puts a problem that could not be told behind the others.
+    /// Delays a problem that could not be reported, so that others come first.
     pub(super) fn put_off(&mut self, problem: &Problem, until: Instant) {
         if let Some(told) = self.standing.get_mut(problem) {
             told.not_before = Some(until);
         }
     }
 
-    /// Notes that `problem` was told, `count` times by now; zero if it cannot be told as things are.
+    /// Records that `problem` has been reported `count` times by now; zero means that the server refuses it as it is.
     pub(super) fn told(&mut self, problem: &Problem, count: i32, now: Instant) {
         if let Some(told) = self.standing.get_mut(problem) {
             (told.last, told.not_before) = (Some((now, count)), None);
@@ -211,7 +214,7 @@ impl Bucket {
         self.full_at <= now
     }
 
-    /// When there is a token: now, or later.
+    /// Returns when a token is available: now, or later.
     fn ready_at(&self, now: Instant) -> Instant {
         let Rate { burst, every } = self.rate;
         let slack = every * (burst - 1);
@@ -238,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Tells all that is due, and returns it with the time of what comes next.
+    /// Reports all problems that are due. Returns them with the time at which the next one is due.
     fn tell(chronicle: &mut Chronicle, now: Instant) -> (Vec<(Problem, i32)>, Option<Instant>) {
         let mut told = Vec::new();
         loop {
@@ -330,7 +333,7 @@ mod tests {
         standing.insert(problem("z", Reason::InvalidPath, "x"));
         assert_eq!(chronicle.observe(&standing, start), 7);
         assert_eq!(chronicle.standing.len(), MAX_OF_OBJECT + 1);
-        // Those that are followed stay so, and some of the others are when there is room.
+        // Tracked problems stay tracked, and others join them as room becomes free.
         assert_eq!(chronicle.observe(&standing, start), 7);
         standing.retain(|problem| &*problem.message >= "010");
         assert_eq!(chronicle.observe(&standing, start), 0);
@@ -348,7 +351,7 @@ mod tests {
         chronicle.put_off(&a, until);
         assert_eq!(tell(&mut chronicle, start), (vec![(b, 0)], Some(until)));
         assert_eq!(tell(&mut chronicle, until).0, [(a.clone(), 0)]);
-        // Having been told, it is not put off any more.
+        // After the report it is not delayed any more.
         assert_eq!(tell(&mut chronicle, until + REPEAT).0.len(), 2);
     }
 

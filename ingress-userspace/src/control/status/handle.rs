@@ -1,17 +1,18 @@
-//! What the process shares with the status task: its figures, and the word to leave. Writes nothing to the cluster.
+//! State shared between the process and the status task: its counters, and the signal to leave. This module writes
+//! nothing to the cluster.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::watch;
 
-/// Shared between the status task, the metrics, and whoever ends the process.
+/// Shared between the status task, the metrics, and the shutdown sequence.
 #[derive(Debug)]
 pub struct Handle {
     stats: Stats,
     leaving: watch::Sender<bool>,
 }
 
-/// Figures of the status task, of all terms of this process together.
+/// Counters of the status task, over all terms of this process.
 #[derive(Debug, Default)]
 pub struct Stats {
     status: [AtomicU64; WriteResult::ALL.len()],
@@ -19,22 +20,23 @@ pub struct Stats {
     leader: AtomicBool,
 }
 
-/// Numbers by result, in the order of [`WriteResult::ALL`].
+/// Counts by result, in the order of [`WriteResult::ALL`].
 pub type Results = [u64; WriteResult::ALL.len()];
 
-/// What became of something that was to be written.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteResult {
     Written,
-    /// The object is gone, is another by now, or was refused as it stood; tried again when it changes, or later.
+    /// The object is gone, was replaced, or was refused as it is. The write is tried again when the object changes, or
+    /// later.
     Conflict,
-    /// Our role lacks a verb.
+    /// The controller's role lacks a verb.
     Forbidden,
-    /// No answer in time.
+    /// No response within the time limit.
     Timeout,
-    /// Any other error, tried again.
+    /// Any other error; the write is tried again.
     Error,
-    /// Never tried, for there is too much of it.
+    /// The write was never tried, because there were too many.
     Dropped,
 }
 
@@ -52,13 +54,13 @@ impl Handle {
         &self.stats
     }
 
-    /// Gives leadership up for good, as the first step of a shutdown; what was read and routed goes on.
+    /// Gives up leadership for good, as the first step of a shutdown. Reading and routing continue.
     pub fn leave(&self) {
         self.leaving.send_replace(true);
     }
 
     pub(super) async fn left(&self) {
-        // The sender is in `self`, so this ends only by the word.
+        // The sender is in `self`, so this returns only once `leave` was called.
         let _closed = self.leaving.subscribe().wait_for(|leaving| *leaving).await.is_err();
     }
 }
@@ -66,19 +68,19 @@ impl Handle {
 // === impl Stats ===
 
 impl Stats {
-    /// Writes of statuses by result.
+    /// Returns status writes by result.
     #[must_use]
     pub fn status_writes(&self) -> Results {
         self.status.each_ref().map(|count| count.load(Relaxed))
     }
 
-    /// Events by result.
+    /// Returns events by result.
     #[must_use]
     pub fn events(&self) -> Results {
         self.events.each_ref().map(|count| count.load(Relaxed))
     }
 
-    /// Whether this process writes statuses and events now.
+    /// Returns `true` while this process writes statuses and events.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.leader.load(Relaxed)
@@ -102,11 +104,11 @@ impl Stats {
 // === impl WriteResult ===
 
 impl WriteResult {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their discriminants.
     pub const ALL: [Self; 6] =
         [Self::Written, Self::Conflict, Self::Forbidden, Self::Timeout, Self::Error, Self::Dropped];
 
-    /// The value of the metrics' label.
+    /// Returns the value of the metrics' label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

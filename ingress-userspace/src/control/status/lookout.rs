@@ -1,5 +1,5 @@
-//! Watches what addresses are read from: the Service to publish, or nodes and pods. Only the leader does. What the
-//! addresses are is for [`super::addresses`] to say.
+//! Watches the objects that addresses are read from: the Service to publish, or nodes and pods. Only the leader runs
+//! it. [`super::addresses`] selects the addresses.
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
@@ -24,13 +24,13 @@ use super::{
     replicas,
 };
 
-/// Changes that come this close together are shown as one: a rollout touches every pod and node …
+/// Changes this close together are shown as one: a rollout touches every pod and node …
 const SETTLE: Duration = Duration::from_secs(1);
-/// … but a stream of changes without a pause is shown after this time.
+/// … but a continuous stream of changes is shown after this time.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 
-/// Sends the addresses as they change, until it is dropped. Nothing is sent before everything has been read once, nor
-/// while the answer is not known.
+/// Sends the addresses as they change, until the future is dropped. It sends nothing before the first complete list,
+/// nor while the addresses are not known.
 pub(super) async fn follow(client: &Client, options: &Options, addresses: &watch::Sender<Option<Vec<Address>>>) {
     match &options.publish {
         Publish::Addresses(explicit) => {
@@ -87,7 +87,7 @@ enum Either {
     Pod(Event<PodFacts>),
 }
 
-/// What a watch tells, with what matters of each object.
+/// An event of a watch, with the relevant fields of each object.
 enum Event<T> {
     ListBegins,
     Listed(String, T),
@@ -96,7 +96,7 @@ enum Event<T> {
     Deleted(String),
 }
 
-/// The objects of a watch as they are now.
+/// The current objects of a watch.
 #[derive(Debug)]
 struct Mirror<T> {
     objects: BTreeMap<String, T>,
@@ -104,7 +104,7 @@ struct Mirror<T> {
     is_complete: bool,
 }
 
-/// Sends what `read` makes of the events: the first at once, later ones when they have settled.
+/// Sends the result of `read` for the events: the first at once, later ones when they have settled.
 async fn follow_events<E>(
     mut events: impl Stream<Item = E> + Unpin,
     addresses: &watch::Sender<Option<Vec<Address>>>,
@@ -136,7 +136,7 @@ async fn follow_events<E>(
     }
 }
 
-/// Shows `found`, if it is known and news.
+/// Sends `found` if it is known and differs from the addresses shown.
 fn show(addresses: &watch::Sender<Option<Vec<Address>>>, found: Option<&[Address]>) {
     let Some(found) = found else { return };
     addresses.send_if_modified(|shown| {
@@ -150,7 +150,7 @@ fn show(addresses: &watch::Sender<Option<Vec<Address>>>, found: Option<&[Address
     });
 }
 
-/// The events of one watch. After an error it begins again with a list: there are few objects, and few errors.
+/// Returns the events of one watch. After an error the watch starts again with a list; objects and errors are both few.
 fn events<K, T>(
     api: Api<K>,
     config: watcher::Config,
@@ -210,7 +210,7 @@ impl<T> Default for Mirror<T> {
 }
 
 impl<T> Mirror<T> {
-    /// All objects, once a complete list was told.
+    /// Returns all objects, or `None` before the first complete list.
     fn known(&self) -> Option<&BTreeMap<String, T>> {
         self.is_complete.then_some(&self.objects)
     }

@@ -1,4 +1,4 @@
-//! The other replicas of this controller, by the label of their pods.
+//! Finds the other replicas of this controller by the label of their pods.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::ListParams};
@@ -10,11 +10,11 @@ use super::{
     request_timeout,
 };
 
-/// The label by which pods of this controller are known; the manifests in `deploy` set it.
+/// The label of this controller's pods; the manifests in `deploy` set it.
 pub(super) const LABEL: &str = "app.kubernetes.io/name=xdp-ingress";
 
-/// Whether no other replica runs or is about to. If that cannot be learnt, it is not the last: an address that leads
-/// nowhere for a while is better than names that vanish from the DNS.
+/// Returns `true` if no other replica runs or is about to. If the list cannot be read, the answer is `false`: an
+/// address that leads nowhere for a while is better than names that vanish from the DNS.
 pub(super) async fn is_last(client: &Client, options: &Options) -> bool {
     let lost = "statuses stay as they are when the last replica leaves";
     let mut trouble = Trouble::new(Access { verb: "list", resource: "pods", lost });

@@ -1,5 +1,5 @@
-//! Further names of the hosts of one Ingress: those that its rules serve, too, and those that are sent to a host. It
-//! does not know who else claims them.
+//! Further names of the hosts of one Ingress: names with the same rules, and names that redirect to a host. Claims of
+//! other Ingresses are not known here.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::{
     model::{Action, Host, HostPattern, PathMatch, Redirect, Rule, Template},
 };
 
-/// Adds to `claims` what `builder`'s Ingress asks for by `server-alias` and `from-to-www-redirect`. Names that it has
-/// rules for stay as they are.
+/// Adds to `claims` the names that `builder`'s Ingress asks for by `server-alias` and `from-to-www-redirect`. Names
+/// with rules in the same Ingress stay as they are.
 ///
 /// Aliases are further names of `first`, the first host that its rules name.
 pub(super) fn add(
@@ -45,7 +45,7 @@ pub(super) fn add(
     }
 }
 
-/// Claims `name` as one more of the host `of`.
+/// Claims `name` as a further name of the host `of`.
 fn insert(
     claims: &mut BTreeMap<HostPattern, HostClaim>,
     name: &Host,
@@ -64,17 +64,17 @@ fn insert(
     known.alias = Some(Box::new(AliasClaim { kind, rules, has_tls, certificate }));
 }
 
-/// The name with `www.` for one without, and the other way round.
+/// Returns the name with `www.` added or removed.
 fn counterpart(host: &Host) -> Option<Host> {
     let name = match host.as_str().strip_prefix("www.") {
         Some(rest) => rest.to_owned(),
         None => format!("www.{host}"),
     };
-    // One that would be too long is none.
+    // A name that would be too long is left out.
     Host::parse(&name).ok()
 }
 
-/// The rule that sends everything to `host`, by the scheme it came by.
+/// Returns the rule that redirects every request to `host`, with the scheme of the request.
 fn redirect(host: &Host, builder: &Builder<'_, '_>) -> Option<Rule> {
     let status = builder.context.globals.redirect_status;
     let location = Template::parse(&format!("$scheme://{host}$request_uri")).ok()?;

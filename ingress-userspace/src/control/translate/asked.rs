@@ -1,5 +1,4 @@
-//! What annotations, or the settings that are their defaults, ask for: values as they are read, not yet brought
-//! together.
+//! Parsed annotations, or the settings that are their defaults: values as they are read, before they are combined.
 
 use std::sync::Arc;
 
@@ -16,15 +15,15 @@ use crate::model::{
     ProxyVersion, SessionCookie, Template, TraceRule,
 };
 
-/// How much one client may ask of an Ingress; 0 for any number.
+/// Limits for one client of an Ingress; 0 means unlimited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) per_second: u32,
     pub(super) per_minute: u32,
-    /// As many times as many may come before their time. Default 5.
+    /// Burst size as a multiple of the rate. Default 5.
     pub(super) burst_multiplier: u32,
     pub(super) in_flight: u32,
-    /// Whether they are shared by all nodes that are ready. Default false.
+    /// Whether all Ready nodes share the limits. Default false.
     pub(super) of_cluster: bool,
     pub(super) exempt: Networks,
     /// Default 503.
@@ -33,20 +32,20 @@ pub(super) struct Limits {
     pub(super) in_flight_status: u16,
 }
 
-/// Everything that can be asked for one Ingress.
+/// All values that can be set for one Ingress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     /// Whether hosts with TLS are redirected to it. Default true.
     pub(super) ssl_redirect: bool,
     /// Whether all hosts are redirected to TLS. Default false.
     pub(super) force_ssl_redirect: bool,
-    /// Whether connections over TLS are passed on to pods. Default false.
+    /// Whether TLS connections are passed through to pods. Default false.
     pub(super) passthrough: bool,
     pub(super) protocol: Wanted,
     pub(super) through_service: bool,
     pub(super) upstream_tls: AskedTls,
     pub(super) upkeep: AskedUpkeep,
-    /// In which version pods are told whose a connection is. Default not.
+    /// Version of the PROXY protocol header sent to pods. Default none.
     pub(super) introduction: Option<ProxyVersion>,
     /// Whether requests are traced. Default false.
     pub(super) traced: bool,
@@ -68,14 +67,14 @@ pub(super) struct Asked {
     /// `Host` for the pods.
     pub(super) upstream_host: Option<HeaderValue>,
     pub(super) forwarding: Forwarding,
-    /// Goes before `forwarding.balance`.
+    /// Takes precedence over `forwarding.balance`.
     pub(super) hash_by: Option<Template>,
     pub(super) has_affinity: bool,
     pub(super) affinity: Affinity,
     pub(super) cookie_expires: Option<u64>,
     pub(super) access: Access,
     pub(super) is_canary: bool,
-    /// Without what its header must say.
+    /// Without the required value of its header.
     pub(super) canary: CanaryRule,
     pub(super) canary_header: Option<HeaderName>,
     pub(super) canary_value: Option<HeaderValue>,

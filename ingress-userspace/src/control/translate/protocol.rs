@@ -1,4 +1,4 @@
-//! Reads which protocol the endpoints of a port speak. It does not speak it.
+//! Determines the protocol of the endpoints of a port. It does not implement it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     model::{Protocol, ProxyVersion, Upkeep},
 };
 
-/// What `appProtocol` of a port stands for (KEP-1435, KEP-3726); what it does not know is served as HTTP/1.1, with a
+/// Returns the protocol for `appProtocol` of a port (KEP-1435, KEP-3726). Unknown values are served as HTTP/1.1, with a
 /// note on `service`.
 pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, context: &mut Context<'_>) -> Protocol {
     let Some(name) = app_protocol.filter(|name| !name.is_empty()) else { return Protocol::Http1 };
@@ -31,10 +31,10 @@ pub(super) fn of_port(app_protocol: Option<&str>, service: &ObjectRef, context: 
     }
 }
 
-/// What the annotation `backend-protocol` of an Ingress asks for.
+/// The value of annotation `backend-protocol` of an Ingress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Nothing: the port says.
+    /// Not set: the port decides.
     #[default]
     OfPort,
     This(Protocol),
@@ -42,29 +42,29 @@ pub(super) enum Wanted {
     Unsupported,
 }
 
-/// How an Ingress wants its pods spoken to.
+/// How an Ingress wants to reach its pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speech<'p> {
     pub(super) protocol: Wanted,
     pub(super) through: Through,
-    /// Where that is over TLS.
+    /// TLS settings, for protocols over TLS.
     pub(super) terms: Option<&'p AskedTls>,
-    /// How they are looked after, if not as all are.
+    /// Health policy, if it differs from the default.
     pub(super) upkeep: Option<&'p Arc<Upkeep>>,
-    /// In which version they are told whose a connection is, if they are.
+    /// Version of the PROXY protocol header sent to pods, if any.
     pub(super) introduction: Option<ProxyVersion>,
-    /// Who asks them, if these are not requests of clients.
+    /// The sender, if these are not requests of clients.
     pub(super) asker: Option<&'p Asker>,
 }
 
 impl Speech<'_> {
-    /// Straight to pods, with nothing else that an Ingress may want.
+    /// Returns a direct path to pods, without any other wishes of an Ingress.
     pub(super) const fn plain(protocol: Wanted) -> Self {
         Self { protocol, through: Through::Pods, terms: None, upkeep: None, introduction: None, asker: None }
     }
 }
 
-/// The meaning of a value of `backend-protocol`; `None` if it has none.
+/// Returns the meaning of a value of `backend-protocol`; `None` if it has none.
 pub(super) fn of_annotation(value: &str) -> Option<Wanted> {
     match value.to_ascii_uppercase().as_str() {
         "HTTP" => Some(Wanted::This(Protocol::Http1)),

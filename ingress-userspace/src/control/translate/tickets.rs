@@ -1,4 +1,4 @@
-//! Reads the Secret whose keys seal tickets of TLS sessions. It seals none.
+//! Reads the Secret with the keys that seal tickets of TLS sessions. It seals none.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,7 +13,8 @@ use crate::{
     model::{TicketKey, TicketKeys},
 };
 
-/// The keys in Secret `name`; `None` if there are none, which is reported on it, as is each that cannot be used.
+/// Returns the keys in Secret `name`, or `None` if there are none. The latter is reported on the Secret, as is each
+/// unusable key.
 pub(super) fn keys(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<TicketKeys>> {
     const ALONE: &str = "sessions are resumed by this process alone meanwhile";
     let Some(stored) = context.secret(name) else {
@@ -42,7 +43,7 @@ pub(super) fn keys(name: &ObjectName, context: &mut Context<'_>) -> Option<Arc<T
     Some(Arc::new(TicketKeys { origin: name.to_string().into(), keys }))
 }
 
-/// The names of fields that are to hold keys, in order.
+/// Returns the names of fields for keys, in order.
 fn fields(secret: &Secret) -> BTreeSet<&str> {
     let Secret { data, string_data, .. } = secret;
     let names = data.iter().flat_map(|data| data.keys()).chain(string_data.iter().flat_map(|data| data.keys()));

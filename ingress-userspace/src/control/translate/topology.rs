@@ -1,8 +1,8 @@
-//! Chooses the endpoints that topology hints mean for this node. It neither writes hints nor reads conditions.
+//! Chooses the endpoints that topology hints assign to this node. It neither writes hints nor reads conditions.
 //!
-//! The rule is kube-proxy's (KEP-2433, KEP-3015; k/k pkg/proxy/topology.go): hints count only if every ready endpoint
-//! has them and at least one names this node, or else its zone; hints for nodes go before those for zones. Where one
-//! hint is missing the set is about to change, and an incomplete set would leave all requests to a few endpoints.
+//! The rule is kube-proxy's (KEP-2433, KEP-3015; k/k pkg/proxy/topology.go). Hints count only if every ready endpoint
+//! has them and at least one names this node, or else its zone; hints for nodes come before those for zones. A missing
+//! hint means that the set is about to change, and an incomplete set would send all requests to a few endpoints.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,14 @@ use crate::{
     model::Endpoint,
 };
 
-/// Where this process runs, as far as it is known.
+/// Node and zone of this process, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place<'c> {
     node: Option<&'c str>,
     zone: Option<&'c str>,
 }
 
-/// A ready endpoint and whom it is meant for.
+/// A ready endpoint and its hints.
 pub(super) type Hinted<'c> = (Endpoint, Option<&'c EndpointHints>);
 
 /// Label of a node that names its zone (k8s.io/api/core/v1, `LabelTopologyZone`).
@@ -36,14 +36,14 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 // === impl Place ===
 
 impl<'c> Place<'c> {
-    /// The node that `options` name, and its zone if the cluster knows the node.
+    /// Returns the node that `options` name, and its zone if the cluster knows the node.
     pub(super) fn of(options: &'c Options, cluster: &'c Cluster) -> Self {
         let node = options.node.as_deref();
         let stored = node.and_then(|node| cluster.nodes.get(&ObjectName::new("", node)));
         Self { node, zone: stored.and_then(|Stored { object, origin: _ }| zone(object)) }
     }
 
-    /// Those of `ready` that are meant for this place; all, if hints do not count.
+    /// Returns the endpoints of `ready` with hints for this place; all, if hints do not count.
     pub(super) fn nearest(self, ready: &[Hinted<'_>]) -> BTreeSet<Endpoint> {
         let Self { node, zone } = self;
         only(ready, node, nodes_of)
@@ -52,7 +52,7 @@ impl<'c> Place<'c> {
     }
 }
 
-/// The endpoints that are meant for `place`, if all say for whom they are meant and one at least is meant for it.
+/// Returns the endpoints with hints for `place`, if all endpoints have hints and at least one names it.
 fn only(
     ready: &[Hinted<'_>],
     place: Option<&str>,

@@ -1,4 +1,4 @@
-//! Reads values of annotations and settings: text in, value out. It reports nothing; an error is what to write instead.
+//! Reads values of annotations and settings: text in, value out. It reports nothing; an error describes valid values.
 
 use std::{
     borrow::Cow, collections::BTreeSet, num::NonZeroU32, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration,
@@ -6,7 +6,7 @@ use std::{
 
 use crate::model::{Balance, Networks, Retry, Template, Variable};
 
-/// What should have been written.
+/// Description of valid values.
 pub(super) type Expected = Cow<'static, str>;
 
 pub(super) type Read<T = ()> = Result<T, Expected>;
@@ -29,7 +29,7 @@ pub(super) fn switch(value: &str, field: &mut bool) -> Read {
     Ok(())
 }
 
-/// Whether a limit is that of the cluster.
+/// Reads whether a limit holds for the whole cluster.
 pub(super) fn limit_scope(value: &str, field: &mut bool) -> Read {
     *field = match value {
         "node" => false,
@@ -39,13 +39,13 @@ pub(super) fn limit_scope(value: &str, field: &mut bool) -> Read {
     Ok(())
 }
 
-/// The name of a Secret, as it is written.
+/// Reads the name of a Secret, as it is written.
 pub(super) fn secret(value: &str, field: &mut Option<String>) -> Read {
     *field = Some(value.to_owned()).filter(|name| !name.is_empty());
     field.is_some().then_some(()).ok_or_else(|| "a Secret".into())
 }
 
-/// A number of seconds, up to a week; 0 has a meaning of its own for some keys of nginx, which none has here.
+/// Reads a number of seconds, up to a week. The special meaning of 0 for several keys of nginx does not exist here.
 pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     let mut seconds = 0;
     number(value.strip_suffix('s').unwrap_or(value), 1..=604_800, &mut seconds)
@@ -54,7 +54,7 @@ pub(super) fn seconds(value: &str, field: &mut Duration) -> Read {
     Ok(())
 }
 
-/// A time up to a week: a number of seconds, or one with `ms`, `s`, `m`, `h` or `d` behind it.
+/// Reads a time up to a week: a number of seconds, or one with `ms`, `s`, `m`, `h` or `d` behind it.
 pub(super) fn time(value: &str) -> Read<Duration> {
     let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
     let milliseconds = match unit {
@@ -70,7 +70,7 @@ pub(super) fn time(value: &str) -> Read<Duration> {
     time.map(Duration::from_millis).ok_or_else(|| "a time up to a week, as `30s`, `10m` or `1h`".into())
 }
 
-/// A time from a millisecond to a day.
+/// Reads a time from a millisecond to a day.
 pub(super) fn span(value: &str, field: &mut Duration) -> Read {
     let day = Duration::from_millis(1)..=Duration::from_secs(86_400);
     *field =
@@ -78,14 +78,14 @@ pub(super) fn span(value: &str, field: &mut Duration) -> Read {
     Ok(())
 }
 
-/// A time from a second to a day.
+/// Reads a time from a second to a day.
 pub(super) fn slow_span(value: &str, field: &mut Duration) -> Read {
     let day = Duration::from_secs(1)..=Duration::from_secs(86_400);
     *field = time(value).ok().filter(|time| day.contains(time)).ok_or("a time from `1s` to a day, as `10s` or `2m`")?;
     Ok(())
 }
 
-/// A text with variables, where no regular expression has groups; `None` if it is empty.
+/// Reads a text with variables, without groups of regular expressions; `None` if it is empty.
 pub(super) fn text(value: &str) -> Read<Option<Template>> {
     let template = Template::parse(value).map_err(|error| format!("a text with variables ({error})"))?;
     if template.variables().any(|variable| matches!(variable, Variable::Group(_))) {
@@ -94,7 +94,7 @@ pub(super) fn text(value: &str) -> Read<Option<Template>> {
     Ok(Some(template).filter(|_| !value.is_empty()))
 }
 
-/// A number of bytes, with `k`, `m` or `g` behind it for powers of 1024.
+/// Reads a number of bytes, with `k`, `m` or `g` behind it for powers of 1024.
 pub(super) fn bytes(value: &str) -> Read<u64> {
     let (digits, unit) = match value.char_indices().next_back() {
         Some((at, 'b' | 'B')) => (&value[..at], 1),
@@ -108,13 +108,13 @@ pub(super) fn bytes(value: &str) -> Read<u64> {
     count.ok_or_else(|| "a number of bytes, as `512`, `8k`, `20m` or `1g`".into())
 }
 
-/// A limit in bytes; 0 is none.
+/// Reads a limit in bytes; 0 means unlimited.
 pub(super) fn limit(value: &str, field: &mut Option<u64>) -> Read {
     *field = Some(bytes(value)?).filter(|limit| *limit != 0);
     Ok(())
 }
 
-/// A number up to `max`; 0 is none.
+/// Reads a number up to `max`; 0 means none.
 pub(super) fn count(value: &str, max: u32, field: &mut Option<NonZeroU32>) -> Read {
     let mut count = 0;
     number(value, 0..=max, &mut count).ok_or_else(|| format!("a number up to {max}"))?;
@@ -127,7 +127,7 @@ pub(super) fn networks(value: &str, field: &mut Networks) -> Read {
     Ok(())
 }
 
-/// Names of namespaces (RFC 1123 labels), separated by commas.
+/// Reads names of namespaces (RFC 1123 labels), separated by commas.
 pub(super) fn namespaces(value: &str) -> Read<BTreeSet<Arc<str>>> {
     let is_label = |name: &str| {
         let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -141,7 +141,7 @@ pub(super) fn namespaces(value: &str) -> Read<BTreeSet<Arc<str>>> {
     }
 }
 
-/// A URI with variables, or a path.
+/// Reads a URI with variables, or a path.
 pub(super) fn location(value: &str) -> Read<Template> {
     let template = Template::parse(value).map_err(|error| format!("a URI ({error})"))?;
     let is_uri = ["http://", "https://", "/", "$"].iter().any(|start| value.starts_with(start));
@@ -152,7 +152,7 @@ pub(super) fn location(value: &str) -> Read<Template> {
     }
 }
 
-/// The status of a redirect.
+/// Reads the status of a redirect.
 pub(super) fn status(value: &str, field: &mut u16) -> Read {
     *field = match value {
         "301" => 301,
@@ -165,13 +165,13 @@ pub(super) fn status(value: &str, field: &mut u16) -> Read {
     Ok(())
 }
 
-/// The name of a cookie, or what one of its attributes says; `None` for nothing.
+/// Reads the name of a cookie, or the value of one of its attributes; `None` if it is empty.
 pub(super) fn cookie_text(value: &str) -> Read<Option<Box<str>>> {
     let is_text = value.bytes().all(|b| b.is_ascii_graphic() && b != b';');
     if is_text { Ok(Some(value.into()).filter(|_| !value.is_empty())) } else { Err("text without `;`".into()) }
 }
 
-/// `round_robin`, `ewma` or `least_request`.
+/// Reads `round_robin`, `ewma` or `least_request`.
 pub(super) fn balance(value: &str) -> Read<Balance> {
     Ok(match value {
         "round_robin" => Balance::RoundRobin,
@@ -181,7 +181,7 @@ pub(super) fn balance(value: &str) -> Read<Balance> {
     })
 }
 
-/// What `proxy-next-upstream` lists.
+/// Reads the words of `proxy-next-upstream`.
 pub(super) fn retry_when(value: &str, retry: &mut Retry) -> Read {
     let mut wanted = Retry { error: false, statuses: Vec::new(), ..retry.clone() };
     (wanted.timeout, wanted.invalid_header) = (false, false);
@@ -206,7 +206,7 @@ pub(super) fn retry_when(value: &str, retry: &mut Retry) -> Read {
     Ok(())
 }
 
-/// Seconds after which no other pod is tried.
+/// Reads the seconds after which no other pod is tried.
 pub(super) fn retry_within(value: &str, retry: &mut Retry) -> Read {
     let mut seconds = 0;
     number(value, 0..=604_800, &mut seconds).ok_or("a number of seconds up to 604800")?;
@@ -214,7 +214,7 @@ pub(super) fn retry_within(value: &str, retry: &mut Retry) -> Read {
     Ok(())
 }
 
-/// How many pods are tried.
+/// Reads the number of pods to try.
 pub(super) fn retry_tries(value: &str, retry: &mut Retry) -> Read {
     let mut tries = 0;
     number(value, 0..=1000, &mut tries).ok_or("a number up to 10")?;

@@ -1,18 +1,18 @@
-//! When what has changed is published: at once where nothing else is going on, or with what comes right behind it.
-//! Pure: it is told the time.
+//! Decides when changes are published: at once if nothing else is going on, or together with the changes right behind
+//! them. The module is pure: it takes the time as an argument.
 //!
 //! ```text
 //! change ──┬── nothing was published for 1 ms, nothing in doubt ──> at once
 //!          └── else ──> after 1 ms without a change, at the latest 20 ms after the first
 //! ```
 //!
-//! So a change does not wait for others that may never come, and a stream of them leads to no more snapshots than if
-//! the first had waited, too, but for one.
+//! So a change does not wait for others that may never come. A stream of changes leads to at most one snapshot more
+//! than if the first had waited, too.
 //!
-//! What belongs together comes one after the other: an API server tells of each kind over a watch of its own, in no
-//! order among them, and files are written singly. A translation that finds something missing which was not missing
-//! before, or has lost a host, is *in doubt*, because what is missing is often under way, and what is gone may have
-//! moved to another object; requests must not see a state that nobody has meant.
+//! Related changes arrive one after the other. An API server reports each kind over a watch of its own, without an
+//! order among them, and files are written singly. A translation is *in doubt* if it has a warning that the last one
+//! did not have, such as a missing object, or if it has lost a host. A missing object is often on its way, and a host
+//! that is gone may have moved to another object. Requests must not see such an unintended state in between.
 
 use std::time::Duration;
 
@@ -23,27 +23,27 @@ use crate::{
     model::tree::Difference,
 };
 
-/// Changes that come this close together are published together …
+/// Changes this close together are published together …
 pub(super) const QUIET: Duration = Duration::from_millis(1);
 
-/// … but those that come without a pause after this time.
+/// … but a stream of changes without a pause is published after this time.
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Debounce {
-    /// When something was published last.
+    /// Time of the last publication.
     published: Option<Instant>,
     waiting: Option<Waiting>,
 }
 
-/// When the first and the last change came that is not published.
+/// Times of the first and the last change that is not published yet.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     first: Instant,
     last: Instant,
 }
 
-/// Whether `new` is without a host that `published` has, or says of anything that it is wrong and `published` does not.
+/// Returns `true` if `new` lacks a host that `published` has, or has a warning that `published` does not have.
 pub(super) fn is_in_doubt(published: &Translation, new: &Translation) -> bool {
     let hosts = published.table.hosts.differences(&new.table.hosts);
     let outcomes = published.outcomes.differences(&new.outcomes);
@@ -56,34 +56,35 @@ pub(super) fn is_in_doubt(published: &Translation, new: &Translation) -> bool {
 // === impl Debounce ===
 
 impl Debounce {
-    /// Notes that something has changed.
+    /// Records a change.
     pub(super) fn change(&mut self, now: Instant) {
         self.waiting.get_or_insert(Waiting { first: now, last: now }).last = now;
     }
 
-    /// When what waits is published, if nothing else comes; `None` if nothing waits.
+    /// Returns when the pending changes are published if no more arrive; `None` if there are none.
     pub(super) fn due(&self) -> Option<Instant> {
         self.waiting.map(|Waiting { first, last }| (last + QUIET).min(first + MAX_DELAY))
     }
 
-    /// Whether what waits is published now even if it is in doubt.
+    /// Returns `true` if the pending changes are published now even if the translation is in doubt.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.due().is_some_and(|due| due <= now)
     }
 
-    /// Whether something waits, and is published now unless it is in doubt.
+    /// Returns `true` if there are pending changes that are published now unless the translation is in doubt.
     pub(super) fn is_open(&self, now: Instant) -> bool {
-        // Asked of the first: a stream of changes must not be let through as soon as the last snapshot is old enough.
+        // This compares the first change. Otherwise a stream of changes would be let through as soon as the last
+        // snapshot is old enough.
         let is_apart = |first: Instant| self.published.is_none_or(|published| published + QUIET <= first);
         self.waiting.is_some_and(|Waiting { first, last: _ }| is_apart(first)) || self.is_due(now)
     }
 
-    /// Notes that what waited is published.
+    /// Records that the pending changes are published.
     pub(super) fn publish(&mut self, now: Instant) {
         *self = Self { published: Some(now), waiting: None };
     }
 
-    /// Notes that what waited makes no difference.
+    /// Records that the pending changes make no difference.
     pub(super) fn dismiss(&mut self) {
         self.waiting = None;
     }
@@ -93,8 +94,7 @@ impl Debounce {
 mod tests {
     use super::*;
 
-    /// Publishes whatever may be published, as soon as it may be, and says when that was, in tenths of a millisecond
-    /// after the first change.
+    /// Publishes at the earliest time each, and returns the times, in tenths of a millisecond after the first change.
     fn times(changes: &[u64], is_in_doubt: bool) -> Vec<u64> {
         let began = Instant::now();
         let at = |tenths: u64| began + Duration::from_micros(tenths * 100);
@@ -120,7 +120,7 @@ mod tests {
         let stream: Vec<u64> = (0..500).collect();
         for (changes, expect) in [
             (&[0][..], &[0][..]),
-            // A pause, however short, and it is the first again.
+            // After a pause, however short, the next change is a first one again.
             (&[0, 10, 20], &[0, 10, 20]),
             (&[0, 3], &[0, 13]),
             (&[0, 3, 9, 15], &[0, 25]),

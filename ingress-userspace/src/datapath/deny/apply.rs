@@ -1,5 +1,5 @@
-//! Makes the tries of the deny list what follows from the configuration and the denials that are pinned, whoever has
-//! changed which of them, and however far another process had come that died meanwhile.
+//! Brings the tries of the deny list in line with the pinned configuration and denials. The starting point may be any
+//! state, including that of a process that died halfway.
 //!
 //! ```text
 //! deny_config ─┐
@@ -28,25 +28,25 @@ use super::{
 /// The deny list after [`apply`].
 #[derive(Debug)]
 pub(super) struct State {
-    /// What the tries hold.
+    /// Entries of the tries.
     pub(super) entries: Present,
-    /// What stands.
+    /// Denials in force.
     pub(super) denials: Vec<Entry>,
-    /// Networks that only an escalation denies.
+    /// Networks denied only by an escalation.
     pub(super) escalated: BTreeSet<IpNet>,
     pub(super) applied: Applied,
 }
 
-/// Ends the denials whose time is over, and brings the tries up to what is wanted then. What is denied before and after
-/// is denied at all times, and so passes what passes before and after, unless a family's trie is full: then what is new
-/// waits for room, hops first. A prefix keeps its rule as long as it is listed.
+/// Ends expired denials, and updates the tries to the wanted state. A network denied before and after stays denied
+/// throughout, and one that passes before and after keeps passing. The exception is a full trie: new entries then wait
+/// for room, trusted proxies first. A prefix keeps its rule as long as it is listed.
 ///
-/// Reads the whole list, and changes what differs: one system call for each entry. At its end the programs forget what
-/// they remember of the list; until then they may follow the list of before. To be called under the lock of the pins:
-/// two that change the list at one time would leave a mixture.
+/// Reads the whole list, and changes only differences, with one system call per entry. At the end, the programs drop
+/// their cached results; until then they may still use the previous list. The caller must hold the lock of the pins:
+/// two concurrent updates would leave a mixture.
 ///
 /// # Errors
-/// [`Error::Kernel`], after which some of the changes are made; the next call makes the others.
+/// Fails with [`Error::Kernel`] after some of the changes; the next call makes the others.
 pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
     let denials = denials::end(maps, sys::now_ns())?;
     let config = DenyConfig::read(maps)?;
@@ -54,7 +54,7 @@ pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
     let passing = if config.spares() { Passing::All } else { Passing::Denied };
     let wanted = DenyEntries::new(passing, denied, config.trusted());
     let changed = bring_up_to(maps, &wanted);
-    // Also where nothing has changed, or not everything has: another process may have died before it came here.
+    // Also after a failure or without any change: another process may have died before this step.
     maps.deny_changed.set(&DENY_CHANGED_ALL, &sys::now_ns())?;
     let (entries, applied) = changed?;
     let of = |origin| denials.iter().filter(move |entry| entry.origin == origin).map(|entry| entry.network);
@@ -64,7 +64,7 @@ pub(super) fn apply(maps: &Maps) -> Result<State, Error> {
     Ok(State { entries, denials, escalated, applied })
 }
 
-/// The tries' entries then, and what was done.
+/// Returns the resulting entries of the tries, and the changes.
 fn bring_up_to(maps: &Maps, wanted: &DenyEntries) -> Result<(Present, Applied), Error> {
     let capacity = usize::try_from(DENY_MAX).unwrap_or(usize::MAX);
     let (wanted, mut left_out) = wanted.fitting(capacity);
@@ -73,7 +73,7 @@ fn bring_up_to(maps: &Maps, wanted: &DenyEntries) -> Result<(Present, Applied), 
     begin_counts(maps, &additions)?;
     let mut postponed = VecDeque::new();
     for &entry in &additions {
-        // What passes until now goes on to, until the hops within it have found room.
+        // A prefix that still passes keeps passing until the trusted proxies within it have found room.
         let is_to_wait = entry.rule.is_some() && !postponed.is_empty() && present.contains_key(&entry.prefix);
         if is_to_wait || !add(maps, entry, &mut present)? {
             postponed.push_back(entry);
@@ -85,7 +85,7 @@ fn bring_up_to(maps: &Maps, wanted: &DenyEntries) -> Result<(Present, Applied), 
     for prefix in &removals {
         remove(maps, *prefix)?;
         present.remove(prefix);
-        // What goes makes room, and first of all for hops: those that pass until now go last.
+        // Each removal makes room, first of all for trusted proxies; prefixes that still pass come last.
         while let Some(&entry) = postponed.front()
             && add(maps, entry, &mut present)?
         {
@@ -105,12 +105,12 @@ fn bring_up_to(maps: &Maps, wanted: &DenyEntries) -> Result<(Present, Applied), 
     Ok((present, Applied { added, removed: removals.len(), left_out }))
 }
 
-/// Has the programs look into the list, or not. A list that begins is complete when they do.
+/// Switches the lookup in the list on or off. When it is switched on, the list is complete.
 fn enforce(maps: &Maps, is_enforced: bool) -> Result<(), Error> {
     flags::write(&maps.ports, PORT_DENIES, if is_enforced { PORT_DENIES } else { 0 })
 }
 
-/// Sets the counters of rules to zero that are about to be given to other prefixes than before.
+/// Resets the counters of rules that are about to be assigned to other prefixes.
 fn begin_counts(maps: &Maps, additions: &[DenyEntry]) -> Result<(), Error> {
     let given = additions.iter().filter_map(|entry| entry.rule).filter(|rule| *rule != DENY_OTHERS);
     let given: Vec<_> = given.collect();
@@ -126,11 +126,11 @@ fn begin_counts(maps: &Maps, additions: &[DenyEntry]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether there was room.
+/// Adds an entry. Returns whether there was room.
 fn add(maps: &Maps, entry: DenyEntry, present: &mut Present) -> Result<bool, Error> {
     let DenyEntry { prefix, rule } = entry;
     let value = rule.unwrap_or(DENY_PASS);
-    // Before Linux 6.13 a full trie takes no other value for a prefix that it has, either.
+    // Before Linux 6.13, a full trie also refuses a new value for an existing prefix.
     let is_set = write(maps, prefix, value)?
         || (present.remove(&prefix).is_some() && remove(maps, prefix)? && write(maps, prefix, value)?);
     if is_set {
@@ -139,7 +139,7 @@ fn add(maps: &Maps, entry: DenyEntry, present: &mut Present) -> Result<bool, Err
     Ok(is_set)
 }
 
-/// Whether there was room.
+/// Writes an entry. Returns whether there was room.
 fn write(maps: &Maps, prefix: IpNet, value: DenyRule) -> Result<bool, Error> {
     match prefix {
         IpNet::V4(net) => maps.deny4.set(&key4(net), &value),

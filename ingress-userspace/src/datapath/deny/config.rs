@@ -1,5 +1,5 @@
-//! What the configuration says of the deny list, as it is pinned for whoever changes the list beside the process: whom
-//! to deny, and who may speak for others. It decides nothing.
+//! The configured part of the deny list: networks to deny, and networks of trusted proxies. The pins also make it
+//! available to editors outside the process. No decisions are made here.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use super::{
     prefix,
 };
 
-/// Networks that the configuration denies, and those of peers that may speak for others, which are never denied.
-/// Networks of either kind may hold one another.
+/// Networks denied by the configuration, and networks of trusted proxies, which are never denied. Networks of both
+/// kinds may contain each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DenyConfig(BTreeMap<IpNet, u32>);
 
@@ -25,8 +25,8 @@ impl DenyConfig {
         Self::of_bits(denied, trusted, CONFIG_TRUSTS)
     }
 
-    /// As [`DenyConfig::new`], for a node that limits its clients: whoever is in a network of `trusted` has an entry by
-    /// which his packets pass even where nothing would drop them, and so is not limited either
+    /// Same as [`DenyConfig::new`], for a node that limits its clients. Networks in `trusted` get an entry in any case,
+    /// even if no denial covers them. The entry also exempts their packets from the limits
     /// ([`super::super::ClientLimiter`]).
     #[must_use]
     pub fn sparing(denied: impl IntoIterator<Item = IpNet>, trusted: impl IntoIterator<Item = IpNet>) -> Self {
@@ -44,14 +44,14 @@ impl DenyConfig {
         Self(networks)
     }
 
-    /// Whether it denies exactly this network.
+    /// Returns whether the configuration denies exactly this network.
     #[must_use]
     pub fn denies(&self, network: IpNet) -> bool {
         self.0.get(&network).is_some_and(|bits| bits & CONFIG_DENIES != 0)
     }
 
-    /// Whether all that are trusted need an entry. Of a change that was not finished, some say so: an entry too many
-    /// drops nobody.
+    /// Returns whether all trusted networks need an entry. After an incomplete update, some entries already have the
+    /// flag: an additional entry drops no packets.
     pub(super) fn spares(&self) -> bool {
         self.of(CONFIG_SPARES).next().is_some()
     }
@@ -75,9 +75,9 @@ impl DenyConfig {
         Ok(Self(networks.collect()))
     }
 
-    /// Pins it in place of what is pinned, by differences. How many networks to be denied found no room.
+    /// Replaces the pinned configuration by differences. Returns the number of denied networks that did not fit.
     ///
-    /// To be called under the lock of the pins.
+    /// The caller must hold the lock of the pins.
     pub(super) fn write(&self, maps: &Maps) -> Result<usize, Error> {
         let Self(present) = Self::read(maps)?;
         let set = |network: IpNet, bits: u32| {
@@ -85,7 +85,7 @@ impl DenyConfig {
             maps.deny_config.set(&DenyKey6 { prefix_len, addr }, &bits)
         };
         let is_trusted = |(_, bits): &(IpNet, u32)| bits & CONFIG_TRUSTS != 0;
-        // Trust comes first and goes last: whoever applies a half of this must not find a hop denied.
+        // Trust is added first and removed last: a partially written configuration must not deny a trusted proxy.
         let changed = self.0.iter().filter(|(network, bits)| present.get(*network) != Some(*bits));
         let mut changed: Vec<_> = changed.map(|(&network, &bits)| (network, bits)).collect();
         changed.sort_by_key(|entry| !is_trusted(entry));
@@ -101,7 +101,7 @@ impl DenyConfig {
             let (prefix_len, addr) = prefix::mapped(network);
             maps.deny_config.remove(&DenyKey6 { prefix_len, addr })?;
         }
-        // Room for a network that is trusted is made, or a hop could be denied.
+        // Trusted networks displace others, because a trusted proxy might be denied otherwise.
         let mut left_out = 0;
         for (network, bits) in postponed {
             if set(network, bits)? {

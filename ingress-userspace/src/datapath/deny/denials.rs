@@ -1,5 +1,5 @@
-//! Denials beside those of the configuration: who asks for them, and when they end. Who is dropped because of them,
-//! `apply` finds out.
+//! Denials in addition to those of the configuration, with origin and expiry. `apply` derives the dropped networks from
+//! them.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use super::{
     prefix,
 };
 
-/// Who asks for a denial.
+/// Origin of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Somebody, by `xdp-ingress deny add`.
+    /// An operator, through `xdp-ingress deny add`.
     Operator,
-    /// A process, because of what its proxy had to refuse.
+    /// A process, after repeated refusals by its proxy.
     Escalation,
 }
 
-/// A network that is denied for some time, or until that is taken back.
+/// A network that is denied for some time, or until the denial is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     pub network: IpNet,
     pub origin: Origin,
-    /// From now on; `None` until it is removed. Of one that is read, what is left of it.
+    /// Duration from now on, or the remaining time of a denial read from the map. `None` lasts until removal.
     pub lasts: Option<Duration>,
     pub reason: Reason,
 }
 
-/// Why a denial is not entered.
+/// Reason why a denial is not entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     #[error(
@@ -47,12 +47,12 @@ pub enum Rejection {
     Full,
 }
 
-/// An entry as it is pinned.
+/// A pinned entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) network: IpNet,
     pub(super) origin: Origin,
-    /// `None` until it is removed.
+    /// Expiry, or `None` if the entry lasts until removal.
     expires_ns: Option<u64>,
     reason: Reason,
 }
@@ -62,7 +62,7 @@ pub(super) struct Entry {
 impl Origin {
     pub const ALL: [Self; 2] = [Self::Operator, Self::Escalation];
 
-    /// A word for tools.
+    /// Returns the name for tools.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl Origin {
 // === impl Entry ===
 
 impl Entry {
-    /// An entry for what begins at `now_ns`.
+    /// Creates an entry for a denial that begins at `now_ns`.
     pub(super) fn begin(denial: &Denial, now_ns: u64) -> Self {
         let Denial { network, origin, lasts, reason } = *denial;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -110,11 +110,11 @@ impl Entry {
     }
 
     fn value(&self) -> denial::Denial {
-        // 0 has a meaning of its own.
+        // The value 0 means no expiry.
         denial::Denial { expires_ns: self.expires_ns.map_or(0, |expires| expires.max(1)), reason: self.reason }
     }
 
-    /// `None` for what another version may have entered.
+    /// Returns `None` for entries of unknown versions.
     fn of(key: DenialKey, value: denial::Denial) -> Option<Self> {
         let DenialKey { origin, prefix_len, addr } = key;
         let denial::Denial { expires_ns, reason } = value;
@@ -126,7 +126,7 @@ impl Entry {
         })
     }
 
-    /// Enters it, in place of one of the same origin; `false` if there is no room.
+    /// Writes the entry, replacing one of the same origin. Returns `false` if there is no room.
     pub(super) fn set(&self, maps: &Maps) -> Result<bool, Error> {
         maps.denials.set_if_room(&self.key(), &self.value())
     }
@@ -136,7 +136,7 @@ impl Entry {
     }
 }
 
-/// Every entry, those among them that have ended.
+/// Returns all entries, including expired ones.
 pub(super) fn entries(maps: &Maps) -> Result<Vec<Entry>, Error> {
     let entries = maps.denials.entries()?.into_iter().filter_map(|(key, value)| Entry::of(key, value));
     let mut entries: Vec<_> = entries.collect();
@@ -144,14 +144,14 @@ pub(super) fn entries(maps: &Maps) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
-/// Removes those whose time is over; the others, as [`entries`].
+/// Removes expired entries, and returns the others in the order of [`entries`].
 pub(super) fn end(maps: &Maps, now_ns: u64) -> Result<Vec<Entry>, Error> {
     let (ended, standing): (Vec<_>, Vec<_>) = entries(maps)?.into_iter().partition(|entry| entry.has_ended(now_ns));
     ended.iter().try_for_each(|entry| entry.remove(maps).map(drop))?;
     Ok(standing)
 }
 
-/// What [`super::super::Maps::denials`] shows.
+/// Returns the result of [`super::super::Maps::denials`].
 pub(in crate::datapath) fn read(maps: &Maps) -> Result<Vec<Denial>, Error> {
     let now_ns = sys::now_ns();
     Ok(entries(maps)?.into_iter().map(|entry| entry.denial(now_ns)).collect())

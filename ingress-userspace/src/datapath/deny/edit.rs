@@ -1,5 +1,5 @@
-//! Enters and removes denials, for a process or beside one. Both do the same, so that it makes no difference who
-//! serves.
+//! Adds and removes denials, from a serving process or from outside. Both use the same code, so the result does not
+//! depend on the caller.
 
 use std::path::Path;
 
@@ -19,52 +19,52 @@ use super::{
     prefix,
 };
 
-/// Changes the denials of a node from outside, whether or not a process serves.
+/// Editor for the denials of a node from outside, independent of a serving process.
 #[derive(Debug)]
 pub struct DenyEditor {
     pins: Pins,
     maps: Maps,
 }
 
-/// What became of a denial.
+/// Result of adding a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// It holds from now on.
+    /// The denial is in force.
     Enforced,
-    /// It stands, but the trie has no room for it: nobody is dropped because of it until there is some.
+    /// The denial is recorded, but does not fit in the trie: no packets are dropped until there is room.
     LeftOut,
     Rejected(Rejection),
 }
 
-/// What [`DenyEditor::remove`] found.
+/// Result of [`DenyEditor::remove`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// As the list shows it.
+    /// The network in canonical form, as shown in the list.
     pub network: IpNet,
-    /// Whose denials of exactly this network were there; those are gone.
+    /// Origins of the removed denials of exactly this network.
     pub origins: Vec<Origin>,
-    /// Whether the configuration denies exactly this network, too.
+    /// Whether the configuration also denies exactly this network.
     pub is_configured: bool,
-    /// The longest prefix that goes on denying it, itself or one around it.
+    /// The longest prefix that still denies the network: itself, or one that contains it.
     pub still_denied_by: Option<IpNet>,
 }
 
 // === impl DenyEditor ===
 
 impl DenyEditor {
-    /// Opens what is pinned below `bpffs` for writing.
+    /// Opens the pins below `bpffs` for writing.
     ///
     /// # Errors
-    /// As [`super::super::Pinned::open`].
+    /// Fails like [`super::super::Pinned::open`].
     pub fn open(bpffs: &Path) -> Result<Self, Error> {
         let (pins, maps) = pinned::open(bpffs, Access::Write)?;
         Ok(Self { pins, maps })
     }
 
-    /// Enters a denial, in place of one of the same origin.
+    /// Adds a denial, replacing one of the same origin.
     ///
     /// # Errors
-    /// [`Error::Kernel`].
+    /// Fails with [`Error::Kernel`].
     pub fn add(&self, denial: &Denial) -> Result<Entered, Error> {
         let _exclusive = self.pins.lock()?;
         let (entered, _state) = enter(&self.maps, std::slice::from_ref(denial))?;
@@ -74,7 +74,7 @@ impl DenyEditor {
     /// Removes all denials of exactly this network.
     ///
     /// # Errors
-    /// [`Error::Kernel`].
+    /// Fails with [`Error::Kernel`].
     pub fn remove(&self, network: IpNet) -> Result<Removed, Error> {
         let network = prefix::canonical(network);
         let _exclusive = self.pins.lock()?;
@@ -92,13 +92,12 @@ impl DenyEditor {
     }
 }
 
-/// Enters denials, each in place of one of the same origin, and has the programs heed them. What became of each, and
-/// the list.
+/// Adds denials, each replacing one of the same origin, and applies them. Returns the result for each, and the list.
 ///
-/// To be called under the lock of the pins.
+/// The caller must hold the lock of the pins.
 pub(super) fn enter(maps: &Maps, denials: &[Denial]) -> Result<(Vec<Entered>, State), Error> {
     let (trusted, now_ns) = (DenyConfig::read(maps)?.trusted().collect::<Vec<_>>(), sys::now_ns());
-    // They would be in the way of others.
+    // Expired entries might take the room of new ones.
     denials::end(maps, now_ns)?;
     let mut rejected = Vec::with_capacity(denials.len());
     for denial in denials {

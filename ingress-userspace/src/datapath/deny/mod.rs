@@ -1,5 +1,5 @@
-//! The deny list in the kernel: makes it what it should be, whatever process has left it as it is, and tells what it
-//! has dropped. Whom to deny is the caller's to know: the configuration (`config`), an operator or an escalation
+//! The deny list in the kernel: brings it to the wanted state, regardless of the process that left it, and reports its
+//! dropped packets. The networks come from the caller: from the configuration (`config`), an operator or an escalation
 //! (`denials`).
 
 mod apply;
@@ -31,61 +31,61 @@ pub use denials::{Denial, Origin, Rejection};
 pub use edit::{DenyEditor, Entered, Removed};
 use plan::Present;
 
-/// The deny list of this node, which outlasts processes as all maps do.
+/// The deny list of this node. Like all maps, it outlives processes.
 #[derive(Debug)]
 pub struct DenyList {
     shared: Arc<Shared>,
-    /// Whether the programs look into it: [`PORT_DENIES`].
+    /// Whether the programs look into the list: [`PORT_DENIES`].
     flags: PortFlags,
     known: Mutex<Known>,
 }
 
-/// The list as this process knows it, for whoever asks what it has dropped.
+/// The list as known to this process, for reports of dropped packets.
 #[derive(Debug, Default)]
 struct Known {
-    /// Without those that only an escalation denies: there would be as many as there are attackers.
+    /// Rules, except for networks denied only by an escalation: attackers could create any number of those.
     rules: Vec<(DenyRule, IpNet)>,
-    /// Whether a prefix has no rule of its own.
+    /// Whether some prefix has no rule of its own.
     has_others: bool,
     left_out: usize,
     denials: Vec<Entry>,
-    /// Denials that have gone, and that no [`DenyList::sweep`] has told of yet.
+    /// Ended denials not yet returned by [`DenyList::sweep`].
     gone: Vec<(IpNet, Origin)>,
 }
 
-/// An entry as the kernel has it.
+/// An entry in the kernel map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenyEntry {
     pub prefix: IpNet,
-    /// `None` if what comes from there passes.
+    /// `None` if packets from the prefix pass.
     pub rule: Option<DenyRule>,
 }
 
-/// What [`DenyList::set`] did.
+/// Result of [`DenyList::set`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Entries that are new, or have another effect.
+    /// Number of new entries, and of entries with another effect.
     pub added: usize,
     pub removed: usize,
-    /// Prefixes to be denied for which there was no room: what comes from there passes.
+    /// Number of denied prefixes that did not fit: their packets pass.
     pub left_out: usize,
 }
 
-/// What the deny list has dropped.
+/// Packets dropped by the deny list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DenyView {
-    /// Every rule of the list, but for those of networks that only an escalation denies.
+    /// Every rule of the list, except for networks denied only by an escalation.
     pub rules: Vec<DenyCount>,
     /// See [`Applied::left_out`].
     pub left_out: usize,
-    /// Denials that stand, in the order of [`Origin::ALL`].
+    /// Number of denials in force, in the order of [`Origin::ALL`].
     pub denials: [usize; Origin::ALL.len()],
 }
 
-/// What one rule has dropped, since its prefix is listed.
+/// Packets dropped by one rule since its prefix was listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenyCount {
-    /// `None` for all prefixes without a rule of their own together ([`DENY_OTHERS`]), since there are maps.
+    /// `None` for the sum over all prefixes without their own rule ([`DENY_OTHERS`]), since the maps were created.
     pub prefix: Option<IpNet>,
     pub dropped: Traffic,
 }
@@ -93,26 +93,27 @@ pub struct DenyCount {
 // === impl DenyList ===
 
 impl DenyList {
-    /// Takes the list as it is. The programs go on to look into it if there is anything.
+    /// Reads the existing list. The programs keep using it if it has entries.
     pub(super) fn read(shared: Arc<Shared>) -> Result<Self, Error> {
         let present = present(&shared.maps)?;
         let denials = denials::entries(&shared.maps)?;
         let flags = PortFlags::new(PORT_DENIES, flags(&present));
-        // Which of them only an escalation denies turns out with the first change.
+        // The first change reveals which of them are only denied by an escalation.
         let known = Mutex::new(Known::of(&present, &BTreeSet::new(), denials, 0));
         Ok(Self { shared, flags, known })
     }
 
-    /// Makes the list hold what the configuration wants, beside the denials that stand, as far as there is room. What
-    /// is denied before and after is denied at all times, and so passes what passes before and after, unless a family's
-    /// list is full: then what is new waits for room, hops first. A prefix keeps its rule as long as it is listed.
+    /// Updates the list to the configuration plus the denials in force, as far as there is room. A network denied
+    /// before and after stays denied throughout, and one that passes before and after keeps passing. The exception is a
+    /// full list of a family: new entries then wait for room, trusted proxies first. A prefix keeps its rule as long as
+    /// it is listed.
     ///
-    /// Reads the whole list, and changes what differs: one system call for each entry. To be called by the owner of the
-    /// node, under the lock that [`super::Datapath::take_over_with`] holds.
+    /// Reads the whole list, and changes only differences, with one system call per entry. Must be called by the owner
+    /// of the node, under the lock held by [`super::Datapath::take_over_with`].
     ///
     /// # Errors
-    /// [`Error::TooMany`] if there is no room for all networks that are trusted, and [`Error::Kernel`], after which
-    /// some of the changes are made.
+    /// Fails with [`Error::TooMany`] if there is no room for all trusted networks, and with [`Error::Kernel`] after
+    /// some of the changes.
     pub fn set(&self, config: &DenyConfig) -> Result<Applied, Error> {
         let left_out = config.write(&self.shared.maps)?;
         let mut state = apply(&self.shared.maps)?;
@@ -122,11 +123,11 @@ impl DenyList {
         Ok(applied)
     }
 
-    /// Enters denials, each in place of one of the same network and origin, until they end or are removed, and has the
-    /// programs heed them. What became of each. Takes the lock of the pins, and reads the whole list.
+    /// Adds denials, each replacing one of the same network and origin, and applies them. They last until they expire
+    /// or are removed. Returns the result for each. Takes the lock of the pins, and reads the whole list.
     ///
     /// # Errors
-    /// [`Error::Kernel`], after which some of them may hold.
+    /// Fails with [`Error::Kernel`], after which some of them may be in force.
     pub fn deny(&self, denials: &[Denial]) -> Result<Vec<Entered>, Error> {
         let _exclusive = self.shared.pins.lock()?;
         let (entered, state) = edit::enter(&self.shared.maps, denials)?;
@@ -134,12 +135,12 @@ impl DenyList {
         Ok(entered)
     }
 
-    /// Ends the denials whose time is over, and learns of those that others have entered or removed: to be called each
-    /// second. Those that this process knew of and that are no more, whatever the reason. Takes the lock of the pins
-    /// only if there is something to do.
+    /// Ends expired denials, and notices those that others have added or removed. Must be called every second. Returns
+    /// the denials known to this process that no longer exist, for any reason. Takes the lock of the pins only if there
+    /// is a change.
     ///
     /// # Errors
-    /// [`Error::Kernel`].
+    /// Fails with [`Error::Kernel`].
     pub fn sweep(&self) -> Result<Vec<(IpNet, Origin)>, Error> {
         let maps = &self.shared.maps;
         let (now_ns, standing) = (sys::now_ns(), denials::entries(maps)?);
@@ -150,14 +151,14 @@ impl DenyList {
         Ok(std::mem::take(&mut self.known().gone))
     }
 
-    /// What the list has dropped, as far as this process knows it: that of the owner is the node's.
+    /// Returns the packets dropped by the list as known to this process; the owner's list is that of the node.
     ///
     /// # Errors
-    /// If the kernel refuses the read.
+    /// Fails if the kernel refuses the read.
     pub fn view(&self) -> Result<DenyView, Error> {
         let known = self.known();
         let Known { rules, has_others, left_out, denials, gone: _ } = &*known;
-        // Most nodes have no list, and a read is one of thousands of counters on each CPU.
+        // Most nodes have an empty list, and a read returns thousands of counters per CPU.
         let is_empty = rules.is_empty() && !has_others;
         let hits = if is_empty { Vec::new() } else { self.shared.maps.deny_hits()? };
         let dropped = |rule: DenyRule| hits.get(rule as usize).copied().unwrap_or_default();
@@ -167,7 +168,7 @@ impl DenyList {
         Ok(DenyView { rules: own.chain(others).collect(), left_out: *left_out, denials })
     }
 
-    /// The flags of a port, with what the list says of it.
+    /// Adds the flags for the list to those of a port.
     pub(super) fn flags(&self, flags: u16) -> u16 {
         self.flags.apply(flags)
     }
@@ -183,7 +184,7 @@ impl DenyList {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Changed in one step, so a panic elsewhere leaves it whole.
+        // Each update is a single assignment, so a panic elsewhere cannot leave it inconsistent.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -205,7 +206,7 @@ impl Known {
 // === impl DenyEntry ===
 
 impl DenyEntry {
-    /// The one of `entries` that decides about packets from `addr`: the longest prefix that holds it.
+    /// Returns the entry that decides about packets from `addr`: the longest prefix that contains it.
     #[must_use]
     pub fn deciding(entries: &[Self], addr: IpAddr) -> Option<Self> {
         let addr = addr.to_canonical();
@@ -213,13 +214,13 @@ impl DenyEntry {
         holding.max_by_key(|entry| entry.prefix.prefix_len()).copied()
     }
 
-    /// `None` for a prefix longer than there are; the kernel has none.
+    /// Returns `None` for an invalid prefix length, which the kernel never has.
     pub(super) fn v4(DenyKey4 { prefix_len, addr }: DenyKey4, value: DenyRule) -> Option<Self> {
         let prefix = Ipv4Net::new(Ipv4Addr::from(addr), u8::try_from(prefix_len).ok()?).ok()?;
         Some(Self { prefix: IpNet::V4(prefix), rule: rule(value) })
     }
 
-    /// As [`DenyEntry::v4`].
+    /// Same as [`DenyEntry::v4`].
     pub(super) fn v6(DenyKey6 { prefix_len, addr }: DenyKey6, value: DenyRule) -> Option<Self> {
         let prefix = Ipv6Net::new(Ipv6Addr::from(addr), u8::try_from(prefix_len).ok()?).ok()?;
         Some(Self { prefix: IpNet::V6(prefix), rule: rule(value) })
@@ -230,7 +231,7 @@ fn present(maps: &Maps) -> Result<Present, Error> {
     Ok(maps.deny_entries()?.into_iter().map(|DenyEntry { prefix, rule }| (prefix, rule)).collect())
 }
 
-/// What the list wants of the ports: an empty one costs nothing.
+/// Returns the port flags for the list: an empty list costs nothing.
 fn flags(present: &Present) -> u16 {
     if present.is_empty() { 0 } else { PORT_DENIES }
 }

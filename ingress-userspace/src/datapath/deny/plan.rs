@@ -1,4 +1,4 @@
-//! What the deny list should hold, and the steps to it from what it holds. Pure.
+//! The wanted content of the deny list, and the steps to reach it from the current content. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,46 +7,46 @@ use ipnet::IpNet;
 
 use super::DenyEntry;
 
-/// What becomes of packets from a prefix.
+/// Effect on packets from a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DenyEffect {
-    /// They go on, although a shorter prefix is denied.
+    /// The packets pass, although a shorter prefix is denied.
     Pass,
-    /// They are dropped.
+    /// The packets are dropped.
     Deny,
 }
 
-/// What the deny list should hold. Of the entries that hold a sender, the one with the longest prefix decides.
+/// The wanted content of the deny list. Of all entries that contain a sender, the longest prefix decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DenyEntries(BTreeMap<IpNet, DenyEffect>);
 
-/// The entries that the kernel has, as prefixes and the rules of those that are denied.
+/// The entries in the kernel: prefixes, with the rules of denied ones.
 pub(super) type Present = BTreeMap<IpNet, Option<DenyRule>>;
 
-/// Which of those that are trusted have an entry.
+/// Selection of trusted networks that get an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passing {
-    /// Those that would be denied without one.
+    /// Only those that would be denied otherwise.
     Denied,
-    /// Each, also those that nothing would drop: whoever passes by an entry is not limited either
+    /// All of them, even if no denial covers them: an entry also exempts from the limits
     /// ([`super::super::ClientLimiter`]).
     All,
 }
 
-/// The steps from what the kernel has to what it should have, each in this order.
+/// The steps from the current to the wanted entries, each list in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Those that pass first, so that no hop is dropped by an entry that is there before its own.
+    /// Passing entries first, so that no trusted proxy is dropped by an entry that comes before its own.
     pub(super) additions: Vec<DenyEntry>,
-    /// After the additions, so that what stays denied is denied meanwhile; those that pass last.
+    /// Removals follow the additions, so that networks stay denied meanwhile. Passing entries are last.
     pub(super) removals: Vec<IpNet>,
 }
 
 // === impl DenyEntries ===
 
 impl DenyEntries {
-    /// Denies `denied`, but nobody of `trusted`, who speak for others: of whom, only the proxy finds out. Prefixes of
-    /// either list may hold one another.
+    /// Denies `denied` except for `trusted`: only the proxy can identify the clients behind a trusted proxy. Prefixes
+    /// of both lists may contain each other.
     pub(super) fn new(
         passing: Passing,
         denied: impl IntoIterator<Item = IpNet>,
@@ -54,15 +54,15 @@ impl DenyEntries {
     ) -> Self {
         let denied = denied.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Deny));
         let trusted = trusted.into_iter().map(|prefix| (prefix.trunc(), DenyEffect::Pass));
-        // Each prefix stands behind those that hold it, and trust before denial of the same.
+        // Each prefix comes after those that contain it, and trust before denial of the same prefix.
         let all: BTreeSet<_> = denied.chain(trusted).collect();
         let (mut entries, mut around) = (BTreeMap::new(), Vec::<(IpNet, DenyEffect)>::new());
         for (prefix, effect) in all {
             while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
             match (around.last().map(|(_, effect)| *effect), effect) {
-                // Trust goes before what is denied within it.
+                // Trust takes precedence over denials within it.
                 (Some(DenyEffect::Pass), _) => continue,
-                // Nothing would drop it.
+                // No denial covers the prefix.
                 (None, DenyEffect::Pass) if passing == Passing::Denied => {}
                 (None | Some(DenyEffect::Deny), _) => {
                     entries.insert(prefix, effect);
@@ -73,7 +73,7 @@ impl DenyEntries {
         Self(entries)
     }
 
-    /// What finds room in tries of `capacity` entries, and how many prefixes that should be denied do not.
+    /// Returns the entries that fit in tries with `capacity` entries, and the number of denied prefixes that do not.
     pub(super) fn fitting(&self, capacity: usize) -> (BTreeMap<IpNet, DenyEffect>, usize) {
         let (v4, v6): (Vec<_>, Vec<_>) =
             self.0.iter().map(|(prefix, effect)| (*prefix, *effect)).partition(|(prefix, _)| is_v4(*prefix));
@@ -81,7 +81,7 @@ impl DenyEntries {
         for family in [v4, v6] {
             let (passed, denied): (Vec<_>, Vec<_>) =
                 family.into_iter().partition(|(_, effect)| *effect == DenyEffect::Pass);
-            // Without room for each that passes, what holds it must not be denied, and so nothing is.
+            // If some passing prefix does not fit, its denied parent must not be denied either, so nothing is.
             let room = capacity.saturating_sub(passed.len());
             left_out += denied.len().saturating_sub(room);
             if room > 0 {
@@ -135,7 +135,7 @@ mod tests {
         text.split_whitespace().map(|net| net.parse().expect("a network")).collect()
     }
 
-    /// Entries as text, those that pass with a `+`.
+    /// Formats entries as text, with a `+` for passing ones.
     fn shown(entries: &BTreeMap<IpNet, DenyEffect>) -> String {
         let shown = entries.iter().map(|(prefix, effect)| match effect {
             DenyEffect::Pass => format!("+{prefix}"),
@@ -162,7 +162,7 @@ mod tests {
             ("10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8 +10.1.0.0/16"),
             ("10.1.0.0/16", "10.0.0.0/8", ""),
             ("10.0.0.0/8", "10.0.0.0/8", ""),
-            // Trusted inside, and denied inside of that: the proxy finds out who it is.
+            // A trusted network with a denied one inside: the proxy identifies the clients.
             ("10.0.0.0/8 10.1.2.0/24", "10.1.0.0/16", "10.0.0.0/8 +10.1.0.0/16"),
             ("10.0.0.0/8 10.1.0.0/16", "10.1.0.0/16 10.1.2.0/24", "10.0.0.0/8 +10.1.0.0/16"),
             ("10.0.0.0/8 10.1.0.0/16", "10.1.2.3/32", "10.0.0.0/8 10.1.0.0/16 +10.1.2.3/32"),
@@ -181,7 +181,7 @@ mod tests {
             ("", "", ""),
             ("", "10.0.0.0/8 2001:db8::/32", "+10.0.0.0/8 +2001:db8::/32"),
             ("10.0.0.0/8", "10.1.0.0/16 192.0.2.0/24", "10.0.0.0/8 +10.1.0.0/16 +192.0.2.0/24"),
-            // One within another, and what is denied within one, as ever.
+            // Nested networks, and a denied one inside a trusted one, as before.
             ("10.1.2.0/24", "10.0.0.0/8 10.1.0.0/16", "+10.0.0.0/8"),
             ("192.0.2.0/24", "0.0.0.0/0 ::/0", "+0.0.0.0/0 +::/0"),
         ];

@@ -1,14 +1,14 @@
-//! Networks as the maps hold them: in one space of 128 bits, IPv4 v4-mapped. Pure.
+//! Networks in the form of the maps: one space of 128 bits, with IPv4 as v4-mapped addresses. Pure.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ingress_common::flow::{self, v4_mapped};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Bits of a v4-mapped address before those of IPv4.
+/// Length of the v4-mapped prefix before the bits of IPv4.
 const MAPPED: u8 = 96;
 
-/// The one way to write a network: no bits behind the prefix, and IPv4 as such.
+/// Returns the canonical form of a network: no bits behind the prefix, and mapped IPv4 as IPv4.
 pub(super) fn canonical(network: IpNet) -> IpNet {
     let network = network.trunc();
     match network {
@@ -19,7 +19,7 @@ pub(super) fn canonical(network: IpNet) -> IpNet {
     }
 }
 
-/// Length and address of a canonical network.
+/// Returns length and address of a canonical network in the maps.
 pub(super) fn mapped(network: IpNet) -> (u32, [u8; 16]) {
     match network {
         IpNet::V4(v4) => (u32::from(v4.prefix_len() + MAPPED), v4_mapped(v4.network().octets())),
@@ -27,7 +27,7 @@ pub(super) fn mapped(network: IpNet) -> (u32, [u8; 16]) {
     }
 }
 
-/// The inverse of [`mapped`]; `None` for a prefix that is longer than there are.
+/// Inverts [`mapped`]; `None` for an invalid prefix length.
 pub(super) fn unmapped(prefix_len: u32, addr: [u8; 16]) -> Option<IpNet> {
     let network = Ipv6Net::new(Ipv6Addr::from(addr), u8::try_from(prefix_len).ok()?).ok()?;
     Some(canonical(IpNet::V6(network)))
@@ -50,7 +50,7 @@ mod tests {
             ("::ffff:192.0.2.7/128", 128, "192.0.2.7/32"),
             ("::ffff:0:0/96", 96, "0.0.0.0/0"),
             ("::/0", 0, "::/0"),
-            // It holds more than IPv4.
+            // A prefix that contains more than IPv4.
             ("::ffff:0:0/95", 95, "::fffe:0:0/95"),
             ("2001:db8::1/64", 64, "2001:db8::/64"),
         ] {

@@ -1,5 +1,5 @@
-//! What `xdp-ingress status` says of a node: whose it is, what its links are attached to, how full its maps are, what
-//! was counted, and what of all that needs attention. Pure but for [`State::read`].
+//! Output of `xdp-ingress status`: the owner of a node, its links with their attachments, the fill level of its maps,
+//! its totals, and problems. Pure except for [`State::read`].
 
 mod attention;
 
@@ -22,21 +22,20 @@ use crate::{clients, counters};
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// Where the pins are.
+    /// Directory of the pins.
     pins: String,
     processes: Vec<Process>,
     links: Vec<PinnedLink>,
-    /// Indices of interfaces whose packets a filter of clsact sees, which has no link.
+    /// Indices of interfaces with a clsact filter on received packets, which has no link.
     filters: Vec<u32>,
-    /// Indices of interfaces with programs for what they receive and not for what they send, so that no port is
-    /// rewritten there.
+    /// Indices of interfaces with programs on received but not on sent packets, so that no port is rewritten there.
     one_way: Vec<u32>,
     ports: Vec<Port>,
-    /// Address and index of the interface that has it.
+    /// Addresses, each with the index of its interface.
     addresses: Vec<(String, u32)>,
     fills: Vec<Fill>,
     limits: ClientLimits,
-    /// Clients that have sent more than they may within [`LATELY`].
+    /// Clients that exceeded their limits within [`LATELY`].
     limited: Vec<LimitedClient>,
     totals: Vec<Counted>,
 }
@@ -46,13 +45,13 @@ pub(super) struct State {
 struct Port {
     number: u16,
     proto: &'static str,
-    /// Slots of listeners; with none of them packets are counted and not steered.
+    /// Slots of listeners; an empty range means that packets are counted but not steered.
     slots: Range<u32>,
-    /// The port that its packets get on this node.
+    /// Rewritten port of the packets on this node.
     rewritten: Option<u16>,
 }
 
-/// So long ago clients may have sent too much to need attention.
+/// Time after which clients above their limits are no longer reported.
 const LATELY: Duration = Duration::from_mins(1);
 
 // === impl State ===
@@ -63,7 +62,7 @@ impl State {
         let mut ports: Vec<_> = maps
             .ports()?
             .into_iter()
-            // What stands for another is shown with that.
+            // A replacement port is shown with its public port.
             .filter(|(_, rule)| rule.public().is_none())
             .map(|(key, rule)| Port {
                 number: u16::from_be(key.port_be),
@@ -109,7 +108,7 @@ impl State {
         })
     }
 
-    /// A line for each thing, which begins with what it is.
+    /// Formats the state, one item per line after a label.
     pub(super) fn text(&self) -> String {
         let Self { pins, processes, links, filters, one_way: _, ports, addresses, fills, limits, limited: _, totals } =
             self;
@@ -222,7 +221,7 @@ impl State {
     }
 }
 
-/// Lines of a label and what it says.
+/// Builder for labelled lines.
 #[derive(Debug, Default)]
 struct Lines(String);
 

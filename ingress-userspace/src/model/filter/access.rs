@@ -1,19 +1,19 @@
-//! Who may come in, by address.
+//! Access control by client address.
 
 use std::{fmt, net::IpAddr};
 
 use crate::model::Networks;
 
-/// Lists of networks. An address that both name stays out.
+/// Allowed and denied networks. The deny list takes precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// If not empty, whoever is not in it is refused.
+    /// Clients outside of these networks are refused, unless the list is empty.
     pub allow: Networks,
     pub deny: Networks,
 }
 
 impl Access {
-    /// Whether it keeps nobody out.
+    /// Returns whether every client is admitted.
     #[must_use]
     pub fn is_open(&self) -> bool {
         let Self { allow, deny } = self;

@@ -1,4 +1,4 @@
-//! Who may come in, by who they are. It verifies nothing.
+//! Authentication requirements of a rule. Credentials are not verified here.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 use super::{Access, External, Token, Users};
 
-/// What a client must show. It is never empty: whoever makes one asks for something.
+/// Required credentials. At least one of the methods is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authentication {
     pub basic: Option<Basic>,
@@ -15,22 +15,22 @@ pub struct Authentication {
     pub satisfy: Satisfy,
 }
 
-/// How several conditions go together.
+/// Combination of several conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Satisfy {
-    /// Each must be met. Lists of networks are a filter of their own then.
+    /// All conditions must be met. Network lists are then a separate filter.
     #[default]
     All,
-    /// One is enough. To be on the list of allowed networks is one.
+    /// One condition is enough, and an address in the allowed networks is one.
     Any(Access),
 }
 
-/// A name and a password (RFC 7617).
+/// Basic authentication by name and password (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basic {
-    /// `WWW-Authenticate` of a 401.
+    /// `WWW-Authenticate` header of the 401 response.
     pub challenge: HeaderValue,
-    /// Of the rule. Those who wait for hashes are taken in turn by it.
+    /// Namespace of the rule. Requests waiting for a password hash are scheduled round-robin by namespace.
     pub namespace: Arc<str>,
     pub users: Arc<Users>,
 }
@@ -38,19 +38,20 @@ pub struct Basic {
 // === impl Authentication ===
 
 impl Authentication {
-    /// Whether a client of this address comes in without being asked.
+    /// Returns whether a client with this address is admitted without credentials.
     #[must_use]
     pub fn is_met_by(&self, client: std::net::IpAddr) -> bool {
         match &self.satisfy {
             Satisfy::All => false,
-            // A list of denied networks alone lets nobody in.
+            // A deny list alone admits no client.
             Satisfy::Any(access) => !access.allow.is_empty() && access.admits(client),
         }
     }
 }
 
 impl Basic {
-    /// Asks for a user of `realm`, for a rule of `namespace`; `None` if that holds characters that no field may have.
+    /// Requires a user of `realm`, for a rule of `namespace`. Returns `None` if `realm` has characters not allowed in a
+    /// field value.
     #[must_use]
     pub fn new(realm: &str, namespace: &str, users: Arc<Users>) -> Option<Self> {
         let realm = realm.replace('\\', r"\\").replace('"', r#"\""#);
@@ -59,7 +60,7 @@ impl Basic {
     }
 }
 
-/// Says how many users there are, and nothing of them.
+/// Shows the number of users, but no data about them.
 impl fmt::Display for Authentication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { basic, token, external, satisfy } = self;

@@ -1,51 +1,51 @@
-//! How responses are compressed on their way to the client: which codings, of what, and how well.
+//! Compression of responses to the client: the codings, their levels and the content types.
 
 use std::{fmt, sync::Arc};
 
 use super::super::Pattern;
 
-/// How responses of a rule are compressed.
+/// Compression policy of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compression {
-    /// Of those that a client likes alike, it gets the first.
+    /// Offered codings. If the client prefers several equally, the first is used.
     pub offers: Vec<Offer>,
-    /// Clients that cannot read gzip, whatever they say, by `User-Agent`. Default none.
+    /// Clients, by `User-Agent`, that cannot decode gzip even if they accept it. Default none.
     pub without_gzip: Option<Pattern>,
 }
 
-/// A coding, and what it is for.
+/// A coding with its level, and the responses it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     pub coding: Coding,
-    /// The more, the smaller and the slower: 1 to 9 for gzip, 0 to 11 for brotli, 1 to 12 for zstd.
+    /// Compression level; higher is smaller and slower: 1 to 9 for gzip, 0 to 11 for brotli, 1 to 12 for zstd.
     pub level: u8,
-    /// Shorter responses stay as they are, in bytes; those of unknown length do not.
+    /// Minimum length of a response in bytes; shorter ones are not compressed. Responses of unknown length are.
     pub min_length: u64,
     pub types: Arc<MediaTypes>,
 }
 
-/// A content coding (IANA's registry of HTTP content codings).
+/// Content coding (IANA registry of HTTP content codings).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Coding {
-    /// RFC 8878.
+    /// Zstandard, RFC 8878.
     Zstd,
-    /// RFC 7932.
+    /// Brotli, RFC 7932.
     Brotli,
-    /// RFC 1952.
+    /// Gzip, RFC 1952.
     Gzip,
 }
 
-/// Types of content, in lower case; `text/html` always is among them.
+/// Media types in lower case; `text/html` is always included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaTypes(Vec<Box<str>>);
 
 // === impl Coding ===
 
 impl Coding {
-    /// In the order of preference.
+    /// All codings in order of preference.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
-    /// As fields of HTTP name it.
+    /// Returns the name used in HTTP fields.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,13 +59,13 @@ impl Coding {
 // === impl MediaTypes ===
 
 impl MediaTypes {
-    /// What ingress-nginx compresses.
+    /// Types that ingress-nginx compresses by default.
     pub const DEFAULT: &str = "application/atom+xml application/javascript application/x-javascript application/json \
         application/rss+xml application/vnd.ms-fontobject application/x-font-ttf application/x-web-app-manifest+json \
         application/xhtml+xml application/xml font/opentype image/svg+xml image/x-icon text/css text/javascript text/plain \
         text/x-component";
 
-    /// Reads types, separated by spaces; `*` stands for all.
+    /// Parses media types separated by spaces; `*` stands for all. Returns `None` if a word is not a media type.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_type = |word: &str| {
@@ -79,7 +79,7 @@ impl MediaTypes {
         words.clone().all(is_type).then(|| Self(words.map(|word| word.to_ascii_lowercase().into()).collect()))
     }
 
-    /// Whether content of the type that `value`, a `Content-Type` field, names is among them.
+    /// Returns whether the media type of `value`, a `Content-Type` field, is in the list.
     #[must_use]
     pub fn hold(&self, value: &str) -> bool {
         let essence = value.split_once(';').map_or(value, |(essence, _)| essence).trim();
@@ -94,7 +94,7 @@ impl Default for MediaTypes {
     }
 }
 
-/// `zstd(3) gzip(1)`.
+/// Formats the offers, such as `zstd(3) gzip(1)`.
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, Offer { coding, level, min_length: _, types: _ }) in self.offers.iter().enumerate() {

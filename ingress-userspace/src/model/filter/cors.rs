@@ -1,22 +1,22 @@
-//! Cross-origin resource sharing (Fetch standard, 3.2): which other sites' pages may use a rule.
+//! Cross-origin resource sharing (Fetch standard, 3.2): which origins may use a rule from their pages.
 
 use std::fmt;
 
 use http::HeaderValue;
 
-/// What is told to browsers.
+/// The CORS policy sent to browsers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     pub origins: Origins,
-    /// `Access-Control-Allow-Methods`.
+    /// Value of `Access-Control-Allow-Methods`.
     pub methods: HeaderValue,
-    /// `Access-Control-Allow-Headers`.
+    /// Value of `Access-Control-Allow-Headers`.
     pub headers: HeaderValue,
-    /// `Access-Control-Expose-Headers`; none if absent.
+    /// Value of `Access-Control-Expose-Headers`; omitted if absent.
     pub expose: Option<HeaderValue>,
-    /// `Access-Control-Allow-Credentials: true`.
+    /// Whether to send `Access-Control-Allow-Credentials: true`.
     pub credentials: bool,
-    /// `Access-Control-Max-Age`, in seconds.
+    /// Value of `Access-Control-Max-Age`, in seconds.
     pub max_age: u32,
 }
 
@@ -26,13 +26,13 @@ pub enum Origins {
     These(Vec<Origin>),
 }
 
-/// An origin, or all whose host has one more label: `https://*.a.test`.
+/// An origin, or all origins one label below a host: `https://*.a.test`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Up to and with `://`.
+    /// Scheme with the trailing `://`.
     scheme: Box<str>,
     has_wildcard: bool,
-    /// Host and port; what follows `*` if there is a wildcard.
+    /// Host and port, or the part after `*` if there is a wildcard.
     rest: Box<str>,
 }
 
@@ -46,7 +46,7 @@ impl Origins {
     /// Parses origins separated by commas; `*` among them is every origin.
     ///
     /// # Errors
-    /// If a part is no origin.
+    /// Fails if a part is not an origin.
     pub fn parse(text: &str) -> Result<Self, OriginError> {
         let parts: Vec<_> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         if parts.contains(&"*") {
@@ -77,7 +77,7 @@ impl Origin {
         Ok(Self { scheme, has_wildcard, rest: rest.to_ascii_lowercase().into() })
     }
 
-    /// Whether `origin`, as a browser sends it, is one of these.
+    /// Returns whether `origin`, as sent by a browser, matches.
     #[must_use]
     pub fn matches(&self, origin: &str) -> bool {
         let Self { scheme, has_wildcard, rest } = self;

@@ -1,31 +1,31 @@
-//! What stands in for pods that err, or that are not there.
+//! Custom error pages in place of responses from failing or missing pods.
 
 use std::{fmt, sync::Arc};
 
 use super::super::UpstreamKey;
 
-/// Who answers where the pods of a rule do not, or not well.
+/// Source of error pages for the pods of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPages {
-    /// Whose rules they are, as `namespace/name`.
+    /// Ingress that owns the rule, as `namespace/name`.
     pub owner: Arc<str>,
-    /// Responses of pods with these are replaced, and the status stays. Sorted.
+    /// Statuses of pods' responses to replace. The status itself is kept. Sorted.
     pub statuses: Arc<[u16]>,
-    /// What is asked for a page.
+    /// Service that renders the pages.
     pub backend: UpstreamKey,
-    /// Whether it gets the requests themselves, too, as long as the rule's service has no endpoints.
+    /// Whether this service also gets the original requests while the rule's own service has no endpoints.
     pub stands_in: bool,
 }
 
 impl ErrorPages {
-    /// Whether a response of this status is replaced.
+    /// Returns whether responses with this status are replaced.
     #[must_use]
     pub fn replace(&self, status: u16) -> bool {
         self.statuses.binary_search(&status).is_ok()
     }
 }
 
-/// `404 503 by default/errors:80`.
+/// Formats the rule, such as `404 503 by default/errors:80`.
 impl fmt::Display for ErrorPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { owner: _, statuses, backend, stands_in } = self;

@@ -1,4 +1,5 @@
-//! Asking a service whether a client may come in. It asks nobody.
+//! External authorization (`auth-url`): the policy for asking a service whether to admit a request. No request is sent
+//! here.
 
 use std::{fmt, time::Duration};
 
@@ -6,44 +7,44 @@ use http::{HeaderName, HeaderValue, Method};
 
 use crate::model::{HeaderEdits, Template, UpstreamKey};
 
-/// How a service is asked, and what becomes of what it says: 2xx lets a request through, 401 and 403 are passed on, and
-/// anything else is an error.
+/// Request to the service, and use of its response: 2xx admits a request, 401 and 403 are passed on to the client, and
+/// any other status is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
     pub service: AuthService,
-    /// Path and query that it is asked for.
+    /// Path and query of the request to the service.
     pub target: Template,
     pub method: Method,
-    /// Where a 401 sends the client instead.
+    /// URL to which the client is redirected in place of a 401.
     pub sign_in: Option<Template>,
-    /// Fields of the answer that the pod gets, instead of the client's.
+    /// Fields copied from the response to the pod's request; they replace fields sent by the client.
     pub response_headers: Box<[HeaderName]>,
-    /// `X-Auth-Request-Redirect`.
+    /// Value of `X-Auth-Request-Redirect`.
     pub request_redirect: Template,
-    /// Whether cookies of the answer reach the client with errors, too.
+    /// Whether cookies from the response are also sent to the client with errors.
     pub always_set_cookie: bool,
-    /// Fields that the service gets.
+    /// Additional fields for the service.
     pub headers: HeaderEdits,
     pub cache: Option<AuthCache>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthService {
-    /// Its endpoints, and the `Host` that they are told.
+    /// An upstream, and the value of `Host` for it.
     Upstream { key: UpstreamKey, host: HeaderValue },
-    /// What the rules have for the target on the host of the request itself.
+    /// The target is resolved by the rules of the request's own host.
     SameHost,
 }
 
-/// How long answers stand for later requests.
+/// Caching of responses for later requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthCache {
-    /// What requests have in common that get one answer.
+    /// Cache key: requests with the same text share a response.
     pub key: Template,
     pub times: CacheTimes,
 }
 
-/// Statuses with the time for which they are kept; the first that fits counts.
+/// Statuses with their caching times; the first match applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheTimes(Box<[(Box<[u16]>, Duration)]>);
 
@@ -54,10 +55,10 @@ pub struct CacheTimesError(String);
 // === impl CacheTimes ===
 
 impl CacheTimes {
-    /// Parses `200 202 401 5m, 403 30s`; a time without statuses is that of 200.
+    /// Parses `200 202 401 5m, 403 30s`; a time without statuses applies to 200.
     ///
     /// # Errors
-    /// If a part has no time from a second to a day, or more than one.
+    /// Fails if a part does not have exactly one time, from a second to a day.
     pub fn parse(text: &str) -> Result<Self, CacheTimesError> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let time = |part: &str| {

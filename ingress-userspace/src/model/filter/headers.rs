@@ -1,4 +1,4 @@
-//! Changes of header fields.
+//! Edits of header fields.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use http::{HeaderName, HeaderValue};
 
 use crate::model::{Template, TemplateError, Variable};
 
-/// Changes, in the order in which they are made.
+/// A list of edits, applied in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderEdits(Vec<HeaderEdit>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
-    /// One field of this value instead of all of the name.
+    /// Replaces all fields of the name by one with this value.
     Set(HeaderName, HeaderText),
-    /// One more field.
+    /// Adds a field.
     Add(HeaderName, HeaderText),
-    /// None of the name.
+    /// Removes all fields of the name.
     Remove(HeaderName),
 }
 
-/// The value of a field.
+/// Value of a field, constant or with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderText {
     Fixed(HeaderValue),
@@ -43,7 +43,7 @@ pub enum HeaderEditError {
     Group(HeaderName),
 }
 
-/// Fields that say how the message is framed or what becomes of the connection, which no configuration may say.
+/// Fields that control message framing or the connection, which configuration must not change.
 const RESERVED: [&str; 14] = [
     "connection",
     "content-length",
@@ -64,19 +64,19 @@ const RESERVED: [&str; 14] = [
 // === impl HeaderEdits ===
 
 impl HeaderEdits {
-    /// Parses one change a line: `Name: value` sets, `+Name: value` adds, `-Name` removes.
+    /// Parses one edit per line: `Name: value` sets, `+Name: value` adds, `-Name` removes.
     ///
     /// # Errors
-    /// If a line is no change that may be made.
+    /// Fails if a line is not a valid edit, or names a reserved field.
     pub fn parse(text: &str) -> Result<Self, HeaderEditError> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.map(HeaderEdit::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Changes that set each of `fields`; those with an empty value are removed.
+    /// Builds edits that set each of `fields`; a field with an empty value is removed.
     ///
     /// # Errors
-    /// If a field may not be set.
+    /// Fails if a field must not be set.
     pub fn setting<'f>(fields: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, HeaderEditError> {
         let edit = |(field, value): (&str, &str)| {
             let name = name(field)?;
@@ -136,7 +136,7 @@ impl HeaderEdit {
         }
     }
 
-    /// Whether fields of the name that are there already go.
+    /// Returns whether the edit removes existing fields of the name.
     #[must_use]
     pub fn replaces(&self) -> bool {
         match self {
@@ -153,7 +153,7 @@ fn name(text: &str) -> Result<HeaderName, HeaderEditError> {
 
 impl HeaderText {
     fn parse(name: &HeaderName, value: &str) -> Result<Self, HeaderEditError> {
-        // What is beside the variables must be fit for a value by itself.
+        // The text around the variables must be a valid field value by itself.
         let fixed = HeaderValue::from_str(value).map_err(|_invalid| HeaderEditError::Value(name.clone()))?;
         let template =
             Template::parse(value).map_err(|error| HeaderEditError::Template { name: name.clone(), error })?;

@@ -1,37 +1,37 @@
-//! How much one client may ask of one Ingress.
+//! Request limits of a client at an Ingress.
 
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 use crate::model::Networks;
 
-/// Limits of each client, which is one IPv4 address or one /64 of IPv6; on each node by itself.
+/// Limits per client, which is one IPv4 address or one /64 of IPv6. Each node counts by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Under whose name requests are counted, `namespace/name`: those of all rules with the same one count together,
-    /// and go on to count when anything else of the limit changes.
+    /// Name of the counters, `namespace/name`: rules with the same owner share them. The counts survive changes of
+    /// other fields of the limit.
     pub owner: Arc<str>,
     pub per_second: Option<Rate>,
     pub per_minute: Option<Rate>,
-    /// Most requests in flight at one time.
+    /// Maximum number of concurrent requests.
     pub in_flight: Option<NonZeroU32>,
-    /// Clients that have no limits.
+    /// Clients without limits.
     pub exempt: Networks,
-    /// Answer to a request above a rate, and above `in_flight`: from 400 to 599.
+    /// Status for requests above a rate, and above `in_flight`: from 400 to 599.
     pub rate_status: u16,
     pub in_flight_status: u16,
 }
 
-/// So many requests per time, spaced evenly but for a burst.
+/// A rate of requests, spaced evenly apart from a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub requests: NonZeroU32,
     pub per: Duration,
-    /// How many requests may come before their time.
+    /// Number of requests that may come early.
     pub burst: u32,
 }
 
 impl Limit {
-    /// Whether nobody is kept from anything.
+    /// Returns whether no limit is set.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.per_second.is_none() && self.per_minute.is_none() && self.in_flight.is_none()
@@ -39,7 +39,7 @@ impl Limit {
 }
 
 impl Rate {
-    /// From one request to the next, in the long run.
+    /// Returns the average interval between two requests.
     #[must_use]
     pub fn interval(self) -> Duration {
         self.per / self.requests.get()

@@ -1,4 +1,4 @@
-//! Where requests are sent a second time.
+//! Mirroring of requests to a second upstream.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use http::HeaderValue;
 
 use super::super::{Template, UpstreamKey};
 
-/// A second receiver of requests, whose answers nobody waits for.
+/// A second receiver of requests. Its responses are discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
     pub upstream: UpstreamKey,
-    /// `Host` that it is told.
+    /// Value of `Host` for the mirror.
     pub host: HeaderValue,
-    /// Path and query that it is asked for.
+    /// Path and query of mirrored requests.
     pub target: Template,
-    /// Whether it gets the body, too.
+    /// Whether the body is mirrored, too.
     pub body: bool,
 }
 
-/// `default/shadow:80/$request_uri`.
+/// Formats the mirror, such as `default/shadow:80/$request_uri`.
 impl fmt::Display for Mirror {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { upstream, host: _, target, body } = self;

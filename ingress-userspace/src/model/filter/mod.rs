@@ -1,6 +1,6 @@
-//! Filters: what happens to a request between its match and its action, and to the response on its way back.
+//! Filters: steps applied to a request between its match and its action, and to the response on its way back.
 //!
-//! They are plain data, parsed once; [`crate::route::filter`] applies them.
+//! Filters are plain data, parsed once; [`crate::route::filter`] applies them.
 
 use std::sync::Arc;
 
@@ -36,39 +36,39 @@ use super::{ClientCertificates, PathMatch};
 
 /// A step between match and action.
 ///
-/// A rule has them in the order of this list, which is the order in which they are applied: addresses are checked
-/// before anything is told about what is behind them, limits hold before anything is worked for, a preflight is
-/// answered before anybody is asked who they are, as it carries no credentials, and what is changed is changed last.
+/// A rule lists its filters in the order of the variants below, which is the order of their application. Addresses are
+/// checked before anything behind them is revealed, and limits apply before any costly work. A preflight is answered
+/// before authentication, as it carries no credentials. Edits come last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Answers a request that came over plain HTTP with a redirect to HTTPS (308 keeps the method, RFC 9110, 15.4.9),
-    /// except below `/.well-known/acme-challenge` (RFC 8555, 8.3), which a certificate authority asks for over HTTP,
-    /// and for paths that one of `except` matches.
+    /// Redirects requests over plain HTTP to HTTPS (308 keeps the method, RFC 9110, 15.4.9). Paths below
+    /// `/.well-known/acme-challenge` are exempt, because certificate authorities request them over HTTP (RFC 8555,
+    /// 8.3), and so are paths that match `except`.
     RedirectHttps { status: u16, except: Arc<[PathMatch]> },
-    /// Answers 403 to requests that came over plain HTTP, and 400 to those without the certificate that is asked for.
+    /// Answers 403 to requests over plain HTTP, and 400 to those without the required certificate.
     ClientCertificate(Arc<ClientCertificates>),
-    /// Answers 403 to clients of some networks.
+    /// Answers 403 to clients outside the allowed networks, or inside the denied ones.
     Access(Arc<Access>),
-    /// Answers for clients that ask for too much.
+    /// Refuses requests of clients above their limits.
     Limit(Arc<Limit>),
     /// Answers preflights, and adds fields to every response.
     Cors(Arc<Cors>),
-    /// Asks clients who they are.
+    /// Authenticates clients.
     Authentication(Arc<Authentication>),
     /// Changes path and query.
     Rewrite(Arc<Rewrite>),
-    /// Tells the pod this `Host` instead of the client's.
+    /// Replaces the client's `Host` in the request to the pod.
     UpstreamHost(HeaderValue),
-    /// Changes fields of the request.
+    /// Edits fields of the request.
     RequestHeaders(Arc<HeaderEdits>),
-    /// Sends the request a second time, elsewhere.
+    /// Sends a copy of the request to another upstream.
     Mirror(Arc<Mirror>),
-    /// Has somebody else answer where pods do not, or not well.
+    /// Replaces error responses, and responses of missing pods, by custom pages.
     ErrorPages(Arc<ErrorPages>),
-    /// Changes fields of the response, whoever made it.
+    /// Edits fields of the response, including responses made here.
     ResponseHeaders(Arc<HeaderEdits>),
     /// Compresses the body of the response.
     Compression(Arc<Compression>),
-    /// Tells browsers to come over TLS from now on (RFC 6797), where they have done so.
+    /// Adds `Strict-Transport-Security` (RFC 6797) to responses over TLS.
     StrictTransportSecurity(HeaderValue),
 }

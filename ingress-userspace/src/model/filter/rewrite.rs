@@ -1,15 +1,15 @@
-//! Another path than the client's for the pods.
+//! Rewriting of request paths for pods.
 
 use std::fmt;
 
 use crate::model::{Pattern, Template, TemplateError, Variable};
 
-/// What becomes of the path of a request. Its query stays, behind that of the new target if that has one.
+/// New path of a request. The query is kept, appended to that of the target if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// The rule's path as a regular expression, for its groups; `None` if it is another kind of path, which has none.
+    /// The rule's path as a regular expression, for its groups; `None` if the path is of another kind, without groups.
     pub pattern: Option<Pattern>,
-    /// The new path, and the beginning of its query if there is a `?`. A group that is not there is empty.
+    /// The new path, and the beginning of its query if there is a `?`. Groups that did not participate are empty.
     pub target: Template,
 }
 
@@ -26,20 +26,20 @@ pub enum RewriteError {
 }
 
 impl Rewrite {
-    /// Parses a new target without knowing the path that it is for.
+    /// Parses a target without knowing the path of its rule.
     ///
     /// # Errors
-    /// If it could not be the target of a request, or names what no target can hold.
+    /// Fails if the text is not a valid request target, or uses variables other than groups.
     pub fn parse(text: &str) -> Result<Template, RewriteError> {
         let template = Template::parse(text)?;
-        // Anything else is for clients to choose, and need not be fit for a path.
+        // Other variables are under the control of clients, and need not be valid in a path.
         if let Some(other) = template.variables().find(|variable| !matches!(variable, Variable::Group(_))) {
             return Err(RewriteError::Variable(format!("{other:?}")));
         }
         if !text.starts_with(['/', '$']) {
             return Err(RewriteError::NotAbsolute(text.to_owned()));
         }
-        // What a target is made of (RFC 3986, 3.3 and 3.4), and the signs of variables.
+        // Characters of a target (RFC 3986, 3.3 and 3.4), and of variables.
         let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@%/?{}".contains(&b);
         if !text.bytes().all(is_allowed) {
             return Err(RewriteError::Character(text.to_owned()));

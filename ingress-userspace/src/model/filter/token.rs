@@ -1,5 +1,5 @@
-//! A JSON Web Token that clients must show (RFC 7519). It verifies none, and fetches no keys. Key sets never show in
-//! `Debug`, as keys may be secret, nor do queries of URLs.
+//! Requirements on JSON Web Tokens (RFC 7519) of clients. Tokens are not verified here, and keys not fetched. `Debug`
+//! output never shows key sets, which may be secret, nor queries of URLs.
 
 use std::{fmt, sync::Arc};
 
@@ -7,78 +7,78 @@ use http::HeaderName;
 
 use crate::model::UpstreamKey;
 
-/// What a token must be like, and what becomes of what it says.
+/// Requirements on a token, and the claims to pass on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub keys: KeySource,
-    /// One of these must be `iss`; any if there are none.
+    /// Accepted values of `iss`; empty accepts any.
     pub issuers: Box<[Box<str>]>,
-    /// One of these must be in `aud`; any if there are none.
+    /// Accepted values in `aud`; empty accepts any.
     pub audiences: Box<[Box<str>]>,
     pub place: TokenPlace,
-    /// All of them must be met.
+    /// Required claims; all of them must match.
     pub demands: Box<[Demanded]>,
-    /// Fields that the pod gets, never the client's, each with the claim that it holds.
+    /// Fields for the pod, each with its claim. Fields of the same name from the client are removed.
     pub passed: Box<[(HeaderName, ClaimPath)]>,
 }
 
-/// Where a token is. What is elsewhere is not looked at.
+/// Place of the token in a request. Other places are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TokenPlace {
     /// `Authorization: Bearer TOKEN` (RFC 6750).
     #[default]
     Bearer,
-    /// A field by itself.
+    /// A separate header field.
     Field(HeaderName),
     Cookie(Box<str>),
 }
 
-/// Where the keys are that sign tokens.
+/// Source of the keys that verify tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     Secret(Arc<KeySet>),
     Server(Arc<KeyServer>),
 }
 
-/// What publishes a JSON Web Key Set. Two are the same if they are asked for the same in the same way.
+/// A JWKS endpoint (JSON Web Key Set). Two are equal if the same request goes to the same upstream.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyServer {
-    /// For people: its URL without the query.
+    /// Display name: the URL without its query.
     pub origin: Arc<str>,
     pub upstream: UpstreamKey,
-    /// `Host` that it is told.
+    /// Value of `Host` in requests.
     pub host: Box<str>,
-    /// Path and query that it is asked for.
+    /// Path and query of requests.
     pub target: Box<str>,
 }
 
-/// The text of a JSON Web Key Set (RFC 7517, 5).
+/// Text of a JSON Web Key Set (RFC 7517, 5).
 #[derive(PartialEq, Eq)]
 pub struct KeySet {
-    /// Where it came from, for people: `namespace/secret`.
+    /// Display name: `namespace/secret`.
     pub origin: Arc<str>,
     pub json: Box<str>,
 }
 
-/// A claim: its name, or those on the way to it, with dots between.
+/// Name of a claim, or the names on the path to a nested one, separated by dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath(pub Box<str>);
 
-/// A claim that must be there.
+/// A required claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demanded {
     pub claim: ClaimPath,
-    /// One of these must be its value, or in it; any if there are none.
+    /// Accepted values of the claim, or of its elements; empty accepts any.
     pub values: Box<[Box<str>]>,
 }
 
 impl KeySet {
-    /// The field of a Secret that holds one.
+    /// Field of a Secret that contains a key set.
     pub const FIELD: &str = "jwks";
 }
 
 impl KeySource {
-    /// For people: where the keys come from.
+    /// Returns the display name of the source.
     #[must_use]
     pub fn origin(&self) -> &str {
         match self {
@@ -87,7 +87,7 @@ impl KeySource {
         }
     }
 
-    /// What is asked for them.
+    /// Returns the upstream of the JWKS endpoint, if the keys come from one.
     #[must_use]
     pub fn upstream(&self) -> Option<&UpstreamKey> {
         match self {

@@ -1,42 +1,42 @@
-//! Users and the hashes of their passwords, as htpasswd files have them. It computes no hash.
+//! Users with their password hashes, as in htpasswd files. No hash is computed here.
 
 use std::{
     fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-/// The users of one Secret. `Debug` tells how many there are.
+/// The users of one Secret. `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Users {
     /// Sorted by name, without duplicates.
     users: Box<[(Box<str>, PasswordHash)]>,
-    /// Of names and hashes.
+    /// Hash over names and password hashes.
     fingerprint: u64,
 }
 
-/// What is kept of a password. Neither `Debug` nor an error shows any of it.
+/// A password hash. Neither `Debug` nor an error shows any part of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash {
     scheme: Scheme,
     text: Box<str>,
 }
 
-/// How a hash was made.
+/// Hash algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// `$2a$`, `$2b$`, `$2y$`.
+    /// Prefixes `$2a$`, `$2b$`, `$2y$`.
     Bcrypt,
-    /// `$5$` and `$6$`.
+    /// Prefixes `$5$` and `$6$`.
     ShaCrypt,
-    /// `$apr1$` and `$1$`.
+    /// Prefixes `$apr1$` and `$1$`.
     Md5Crypt,
-    /// `{SHA}`: SHA-1 of the password.
+    /// Prefix `{SHA}`: SHA-1 of the password.
     Sha1,
-    /// `{SSHA}`: SHA-1 of the password and a salt.
+    /// Prefix `{SSHA}`: SHA-1 of the password and a salt.
     SaltedSha1,
 }
 
-/// Why a text is no hash. It quotes nothing, as the text may be a password.
+/// Reason why a text is not a password hash. The message quotes no input, as that may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HashError {
     #[error("there is no `:` between name and hash")]
@@ -53,17 +53,17 @@ pub enum HashError {
     Expensive,
 }
 
-/// About 0.7 s of one core.
+/// Takes about 0.7 s of one core.
 const MAX_BCRYPT_COST: u32 = 13;
-/// About 0.5 s of one core.
+/// Takes about 0.5 s of one core.
 const MAX_SHA_ROUNDS: u32 = 500_000;
 
 // === impl Users ===
 
 impl Users {
-    /// Reads `name:hash` lines, with a comment behind a further `:`; empty ones and those that begin with `#` are none.
-    /// Returns the lines that cannot be read, from 1, beside the users of the others. Of several lines for one name,
-    /// the first counts.
+    /// Parses lines of the form `name:hash`, optionally with a comment after another `:`. Empty lines and lines that
+    /// begin with `#` are ignored. Returns the users, and the numbers of invalid lines (from 1). If several lines have
+    /// the same name, the first counts.
     #[must_use]
     pub fn of_file(text: &str) -> (Self, Vec<(usize, HashError)>) {
         let (mut users, mut problems) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ impl Users {
         (Self::of(users), problems)
     }
 
-    /// Users with a hash each. Returns the names whose hash cannot be read beside the others.
+    /// Builds a list from names with one hash each. Also returns the names with an invalid hash.
     #[must_use]
     pub fn of_entries<'e>(entries: impl Iterator<Item = (&'e str, &'e str)>) -> (Self, Vec<(&'e str, HashError)>) {
         let (mut users, mut problems) = (Vec::new(), Vec::new());
@@ -109,8 +109,8 @@ impl Users {
         Some(&self.users[at].1)
     }
 
-    /// The hash of somebody else, the same one every time, for a name that is nobody's: to compute it takes the time
-    /// that it would take if there were such a user. `None` if there are no users.
+    /// Returns the hash of another user for an unknown name, always the same one. Verifying it takes as long as for an
+    /// existing user, so response times do not reveal user names. Returns `None` if there are no users.
     #[must_use]
     pub fn decoy(&self, name: &str) -> Option<&PasswordHash> {
         let mut hasher = DefaultHasher::new();
@@ -120,7 +120,7 @@ impl Users {
         self.users.get(at).map(|(_, hash)| hash)
     }
 
-    /// Tells different users apart, where it matters little if it does not.
+    /// Returns a value that differs between lists of users. A collision does little harm.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -155,10 +155,10 @@ impl fmt::Debug for Users {
 // === impl PasswordHash ===
 
 impl PasswordHash {
-    /// Reads a hash as `crypt` or `htpasswd` write it.
+    /// Parses a hash in the format of `crypt` or `htpasswd`.
     ///
     /// # Errors
-    /// If it is none that can be verified in a bounded time.
+    /// Fails if the hash is of an unknown kind, or cannot be verified in bounded time.
     pub fn parse(text: &str) -> Result<Self, HashError> {
         let scheme = Scheme::of(text).ok_or(HashError::Unknown)?;
         let is_whole = match scheme {
@@ -182,7 +182,7 @@ impl PasswordHash {
         self.scheme
     }
 
-    /// As it is written.
+    /// Returns the text as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -213,7 +213,7 @@ impl Scheme {
     }
 }
 
-/// `$2y$CC$`, and salt and hash of 53 characters.
+/// Checks `$2y$CC$` followed by salt and hash of 53 characters.
 fn bcrypt(text: &str) -> Result<bool, HashError> {
     let Some((cost, rest)) = text[4..].split_once('$') else { return Ok(false) };
     if cost.len() != 2 || !is_crypt(rest, 53) {
@@ -223,7 +223,7 @@ fn bcrypt(text: &str) -> Result<bool, HashError> {
     if cost > MAX_BCRYPT_COST { Err(HashError::Expensive) } else { Ok(cost >= 4) }
 }
 
-/// `$5$` or `$6$`, with or without `rounds=N$`, and salt and hash.
+/// Checks `$5$` or `$6$`, optionally `rounds=N$`, followed by salt and hash.
 fn sha_crypt(text: &str) -> Result<bool, HashError> {
     let (length, rest) = (if text.starts_with("$5$") { 43 } else { 86 }, &text[3..]);
     let rest = match rest.strip_prefix("rounds=") {
@@ -241,7 +241,7 @@ fn sha_crypt(text: &str) -> Result<bool, HashError> {
     Ok(salt.len() <= 16 && salt.is_ascii() && is_crypt(hash, length))
 }
 
-/// Whether `text` consists of `length` digits of `crypt`.
+/// Returns whether `text` consists of `length` digits of the `crypt` alphabet.
 fn is_crypt(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'/')
 }

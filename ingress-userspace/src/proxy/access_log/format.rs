@@ -1,4 +1,4 @@
-//! Entries as lines. Pure.
+//! Formats access log entries as lines. Pure.
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,7 @@ use crate::{
     proxy::{Authority, client::push_address, fields::Field},
 };
 
-/// The fields of a line of JSON, in this order: what each begins with, what it says, and what it ends with.
+/// The fields of a JSON line in order: the text before the value, the field, and the text after it.
 const JSON: [(&str, LogField, &str); 19] = [
     (r#""time":""#, LogField::TimeIso, QUOTE),
     (r#""remote_addr":""#, LogField::ClientAddress, QUOTE),
@@ -46,14 +46,14 @@ const JSON: [(&str, LogField, &str); 19] = [
 
 const QUOTE: &str = "\"";
 
-/// Times to the second.
+/// Formats times with a precision of seconds.
 const TIME: DateTimePrinter = DateTimePrinter::new().precision(Some(0));
 
-/// What there is to say in one place of a line.
+/// The value of one field in a line.
 enum Value<'e> {
-    /// May have in it what is to be escaped.
+    /// Text that may need escaping.
     Text(Cow<'e, str>),
-    /// As of the first line of a request: what the client chose is in the middle.
+    /// The request line. The client chose the target in its middle.
     Request {
         method: &'e str,
         target: &'e str,
@@ -62,13 +62,13 @@ enum Value<'e> {
     Address(IpAddr),
     Socket(SocketAddr),
     Number(u64),
-    /// Seconds, to the millisecond.
+    /// Seconds with three decimals.
     Seconds(Duration),
-    /// RFC 3339.
+    /// A timestamp in RFC 3339 format.
     Time(Timestamp),
 }
 
-/// Appends the line of a request that took so long until `now`.
+/// Appends the line of a request that took `took` and ended at `now`.
 pub(super) fn line(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
     match &entry.log.format {
         LogFormat::Json => json(line, entry, took, now),
@@ -99,7 +99,7 @@ fn json(line: &mut String, entry: &Entry, took: Duration, now: Timestamp) {
     line.push('}');
 }
 
-/// What there is to say; `None` if nothing.
+/// Returns the value of `field`, or `None` if the request has none.
 fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp) -> Option<Value<'e>> {
     let Entry { log: _, request, client, secure, begun: _, notes, status, sent } = entry;
     let Notes { owner, upstream, answer, request_id, received } = notes;
@@ -112,7 +112,7 @@ fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp)
         LogField::User => Value::Text(user(&request.headers)?.into()),
         LogField::TimeCommon => Value::Text(strtime::format("%d/%b/%Y:%H:%M:%S +0000", now).ok()?.into()),
         LogField::TimeIso => Value::Time(now),
-        // As long as a millisecond lasts, like the times to the second.
+        // Truncated to whole seconds like the other times, then printed with milliseconds.
         LogField::TimeUnix => Value::Seconds(Duration::from_millis(now.as_millisecond().unsigned_abs())),
         LogField::Request => {
             Value::Request { method: request.method.as_str(), target: target(), version: version(request.version) }
@@ -142,7 +142,7 @@ fn value<'e>(field: &LogField, entry: &'e Entry, took: Duration, now: Timestamp)
 }
 
 impl Value<'_> {
-    /// Appends it. A string takes all that it is given.
+    /// Appends the value. Writing to a `String` cannot fail.
     fn push(&self, line: &mut String, escape: LogEscape) {
         match self {
             Self::Text(text) => push(line, text, escape),
@@ -160,10 +160,10 @@ impl Value<'_> {
             }
             Self::Number(number) => push_number(line, *number),
             Self::Seconds(time) => {
-                // Rounded: most of these are some hundred microseconds.
+                // Rounds to milliseconds; most of these times are a few hundred microseconds.
                 let time = time.saturating_add(Duration::from_micros(500));
                 push_number(line, time.as_secs());
-                // With the zeros that it begins with.
+                // Prints the fraction with its leading zeros: prints 1000 more, then replaces the `1` by the point.
                 let mark = line.len();
                 push_number(line, u64::from(1000 + time.subsec_millis()));
                 line.replace_range(mark..=mark, ".");
@@ -185,7 +185,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// The user of `Authorization: Basic` (RFC 7617, 2), without the password.
+/// Returns the user of `Authorization: Basic` (RFC 7617, section 2), without the password.
 fn user(headers: &HeaderMap) -> Option<String> {
     let (scheme, credentials) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let decoded = BASE64_STANDARD.decode(credentials.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
@@ -193,9 +193,9 @@ fn user(headers: &HeaderMap) -> Option<String> {
     Some(String::from_utf8_lossy(&decoded[..end]).into_owned()).filter(|user| !user.is_empty())
 }
 
-/// Appends a value so that nothing in it ends what it stands in.
+/// Appends a value so that no character in it can end the enclosing string or line.
 fn push(line: &mut String, value: &str, escape: LogEscape) {
-    // Nearly every value has nothing to escape. What needs it is one byte of ASCII, or part of another character.
+    // Fast path: nearly no value needs escaping. The bytes to escape are ASCII, or part of a multi-byte character.
     let is_plain = |byte: u8| match escape {
         LogEscape::Json => !matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f),
         LogEscape::Default => !matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f..),

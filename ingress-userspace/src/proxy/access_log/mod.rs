@@ -1,4 +1,4 @@
-//! The access log: one line for each request, when its response has ended.
+//! The access log: one line for each request, written when its response has ended.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,7 +20,7 @@ mod sink;
 pub(super) use sink::Lines;
 pub use sink::{Sink, SinkGuard};
 
-/// What there is to say of a request.
+/// The data of an access log line.
 struct Entry {
     log: Arc<AccessLog>,
     request: Parts,
@@ -32,24 +32,24 @@ struct Entry {
     sent: u64,
 }
 
-/// The line of a request that is under way, filled in when its response begins. Where it is not, nothing is written.
+/// The pending line of a request, filled in when the response begins. A line never filled in is not written.
 #[derive(Clone, Default)]
 pub(super) struct Line(Rc<RefCell<Option<Entry>>>);
 
-/// A request that is served. One that is dropped before its response begins is told as nginx tells it, under a status
-/// of its own: the client has left.
+/// A request being served. If it is dropped before the response begins, the client has disconnected; it is logged with
+/// status 499, as in nginx.
 pub(super) struct Telling<'c> {
     conn: &'c Conn,
     trust: &'c Trust,
     pub(super) request: &'c mut Parts,
-    /// Boxed, so that requests that are not told do not carry its size.
+    /// Boxed so that requests that are not logged do not carry its size.
     pub(super) teller: Option<Box<Teller>>,
 }
 
-/// Of requests whose client has left, as nginx has it; no client ever sees it.
+/// The status of requests that the client abandoned, as in nginx; it is only logged and never sent.
 const LEFT: u16 = 499;
 
-/// Notes what there is to say of a request while it is served.
+/// Collects the data of the log entry while a request is served.
 pub(super) struct Teller {
     log: Arc<AccessLog>,
     line: Line,
@@ -57,15 +57,15 @@ pub(super) struct Teller {
     notes: Notes,
 }
 
-/// What is found out on the way.
+/// Data found while the request is served.
 #[derive(Debug, Default)]
 struct Notes {
-    /// `namespace/name` of the Ingress.
+    /// The Ingress, as `namespace/name`.
     owner: Option<Arc<str>>,
     upstream: Option<UpstreamKey>,
     answer: Option<UpstreamAnswer>,
     request_id: Option<RequestId>,
-    /// Bytes of the request's body, as they come.
+    /// Bytes of the request body received so far.
     received: Option<Rc<Cell<u64>>>,
 }
 
@@ -84,7 +84,7 @@ impl<'c> Telling<'c> {
         Self { conn, trust: &snapshot.settings.trust, request, teller: Teller::of(conn, snapshot) }
     }
 
-    /// The response begins, with the status that the client gets.
+    /// Records that the response begins, with the status that is sent to the client.
     pub(super) fn answered(&mut self, status: u16) {
         self.fill(status);
     }
@@ -109,13 +109,13 @@ impl Drop for Telling<'_> {
 // === impl Teller ===
 
 impl Teller {
-    /// One for a request that begins now, if it is to be told.
+    /// Returns a teller for a request that begins now, if the access log is enabled.
     fn of(conn: &Conn, snapshot: &Snapshot) -> Option<Box<Self>> {
         let log = snapshot.settings.access_log.clone().filter(|_| conn.worker.shared.sink.get().is_some())?;
         Some(Box::new(Self { log, line: Line::default(), begun: Instant::now(), notes: Notes::default() }))
     }
 
-    /// A rule of `owner` was found; `None` if that does not want it told.
+    /// Records that a rule of `owner` matched. Drops the teller if that rule has logging disabled.
     pub(super) fn matched(teller: &mut Option<Box<Self>>, owner: &Arc<str>, logged: bool) {
         match teller {
             Some(teller) if logged => teller.notes.owner = Some(Arc::clone(owner)),
@@ -123,7 +123,7 @@ impl Teller {
         }
     }
 
-    /// `None` if nothing is told of requests for this target.
+    /// Drops the teller if requests for this target are excluded from the access log.
     pub(super) fn skip(teller: &mut Option<Box<Self>>, target: &str) {
         let Some(known) = teller else { return };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
@@ -132,19 +132,19 @@ impl Teller {
         }
     }
 
-    /// It is about to be forwarded. Returns what counts its body.
+    /// Records that the request is about to be forwarded. Returns the counter for the bytes of its body.
     pub(super) fn forwarded(&mut self, request_id: &RequestId, upstream: &UpstreamKey) -> Rc<Cell<u64>> {
         self.notes.request_id = Some(request_id.clone());
         self.notes.upstream = Some(upstream.clone());
         Rc::clone(self.notes.received.get_or_insert_default())
     }
 
-    /// An endpoint has answered.
+    /// Records the response of an endpoint.
     pub(super) fn answered(&mut self, address: SocketAddr, status: u16) {
         self.notes.answer = Some(UpstreamAnswer { address, status, took: self.begun.elapsed() });
     }
 
-    /// The line that it fills in.
+    /// Returns the line that this teller fills in.
     pub(super) fn line(&self) -> Line {
         self.line.clone()
     }
@@ -159,14 +159,14 @@ impl Teller {
 // === impl Line ===
 
 impl Line {
-    /// Bytes of the response's body went out.
+    /// Adds `count` bytes of the response body that were sent.
     pub(super) fn sent(&self, count: usize) {
         if let Some(entry) = &mut *self.0.borrow_mut() {
             entry.sent += count as u64;
         }
     }
 
-    /// The response has ended, or the client has gone: it is one of `lines` now.
+    /// Adds the line to `lines`: the response has ended, or the client has disconnected.
     pub(super) fn finish(self, lines: &Lines) {
         if let Some(entry) = self.0.take() {
             lines.add(|line| format::line(line, &entry, entry.begun.elapsed(), jiff::Timestamp::now()));

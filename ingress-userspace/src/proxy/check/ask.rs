@@ -1,4 +1,4 @@
-//! One question to one endpoint, over a connection of its own. It draws no conclusion from the answer.
+//! Sends one health check to one endpoint, over a connection of its own. Other code draws conclusions from the result.
 
 use std::net::SocketAddr;
 
@@ -17,10 +17,10 @@ use crate::{
     },
 };
 
-/// Longest body of an answer that is read.
+/// Longest response body that is read, in bytes.
 const BODY_MAX: usize = 64 * 1024;
 
-/// What comes of one check of `checked`, after its time-out at the latest.
+/// Runs one check of `checked` and returns its result, within the check's timeout.
 pub(super) async fn ask(checked: &Checked) -> CheckResult {
     match timeout(checked.check.timeout, answered(checked)).await {
         Ok(Some(true)) => CheckResult::Passed,
@@ -29,15 +29,16 @@ pub(super) async fn ask(checked: &Checked) -> CheckResult {
     }
 }
 
-/// Whether it is a good answer; `None` if there is none.
+/// Returns whether the response passes the check, or `None` if there was no response.
 async fn answered(checked: &Checked) -> Option<bool> {
     let Check { question, port, timeout, .. } = &*checked.check;
     let address = port.map_or(checked.address, |port| SocketAddr::new(checked.address.ip(), port));
-    // Nobody is spoken for. Another port, which is for checks alone, is not one whose connections begin with a header.
+    // The PROXY protocol header is `LOCAL`, because no client is involved. It is sent only to the endpoint's own port:
+    // a separate port for checks does not expect one.
     let version = checked.introduction.filter(|_| address == checked.address);
     let introduction = version.map(|version| Introduction { version, header: Header::Local });
     let target = Target { address, transport: checked.transport(), introduction: introduction.as_ref() };
-    // Nothing is kept: that a connection can be made is a part of the question.
+    // No connection is reused: each check also tests that a connection can be made.
     let pool = Pool::new(PoolOptions { idle_per_endpoint: 0, ..PoolOptions::default() });
     let limits = Limits { connect_timeout: *timeout, read_timeout: *timeout, ..Limits::default() };
     match (question, checked.protocol) {

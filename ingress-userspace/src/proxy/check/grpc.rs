@@ -1,14 +1,15 @@
-//! The messages of `grpc.health.v1.Health/Check`, which are one field each: not worth a code generator. Pure.
+//! The messages of `grpc.health.v1.Health/Check`. Each has a single field, so a code generator is not worth its cost.
+//! Pure.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 pub(super) const PATH: &str = "/grpc.health.v1.Health/Check";
 
-/// `HealthCheckRequest { service }`, as a message of gRPC: whether it is compressed, its length, itself.
+/// Returns `HealthCheckRequest { service }` as a gRPC message: the compression flag, the length, then the message.
 pub(super) fn request(service: &str) -> Bytes {
     let mut message = BytesMut::new();
     if !service.is_empty() {
-        // Field 1 of type `string`.
+        // Field 1, of type `string`.
         message.put_u8(1 << 3 | 2);
         put_varint(&mut message, service.len());
         message.put_slice(service.as_bytes());
@@ -20,9 +21,9 @@ pub(super) fn request(service: &str) -> Bytes {
     framed.freeze()
 }
 
-/// Whether an answer is one `HealthCheckResponse { status: SERVING }`.
+/// Returns whether a response body is exactly one `HealthCheckResponse { status: SERVING }`.
 pub(super) fn is_serving(framed: &[u8]) -> bool {
-    // The status is field 1 of type `enum`, and 1 is SERVING; a reply has no other field.
+    // The status is field 1 of type `enum`, and SERVING is 1. The response has no other field.
     framed == [0, 0, 0, 0, 2, 1 << 3, 1]
 }
 

@@ -1,4 +1,4 @@
-//! UDP services: brings the datagrams of clients to pods, and their answers back. It does not read what is in them.
+//! UDP services: forwards datagrams of clients to pods, and responses back. It does not parse their contents.
 //!
 //! ```text
 //! main thread     snapshot ─▶ `ports` ─▶ a socket for each worker and port
@@ -6,10 +6,9 @@
 //!                 socket ◀───────── session ◀──────────────────────────────┘
 //! ```
 //!
-//! Sockets are opened by the main thread, because workers have no capability for low ports, and are the workers' from
-//! then on. All sockets of a port share it by `SO_REUSEPORT`: the kernel gives each client to one of them. Which
-//! endpoint a client gets follows from its address and port alone, so that any worker, process or node that it comes
-//! to chooses the same.
+//! The main thread opens the sockets, because workers have no capability for low ports, and hands them to the workers.
+//! All sockets of a port share it through `SO_REUSEPORT`: the kernel assigns each client to one socket. The endpoint of
+//! a client depends only on the client's address and port, so every worker, process and node chooses the same one.
 
 mod port;
 mod session;
@@ -38,21 +37,21 @@ pub use stats::{DatagramStatsView, Dropped};
 use super::{ports::Change, server::Signal, worker::Worker};
 use crate::panics::vital;
 
-/// The longest datagram of IPv4 and IPv6 (jumbograms apart).
+/// The longest datagram of IPv4 and IPv6 (except for jumbograms).
 const DATAGRAM_MAX: usize = 65_535;
 
-/// How long a worker that drains waits for answers that are under way.
+/// Longest time that a draining worker waits for outstanding responses.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// What the ports of one worker share.
+/// State that all ports of one worker share.
 struct Common {
     sessions: Cell<usize>,
-    /// Whoever has a datagram in it passes it on before anything else runs.
+    /// The receive buffer. Each borrow ends before the next `await`, so that all ports can share it.
     buffer: RefCell<Box<[u8]>>,
 }
 
-/// Serves the ports that `changes` open on one worker, until the server stops; when it drains, until answers that are
-/// under way have come.
+/// Serves the ports opened through `changes` on one worker until the server stops. When the server drains, returns once
+/// the outstanding responses have arrived, or after [`DRAIN`].
 pub(super) async fn run(
     worker: Rc<Worker>,
     mut changes: mpsc::Receiver<Change<UdpSocket>>,
@@ -65,7 +64,8 @@ pub(super) async fn run(
             Some(change) = changes.recv() => match change {
                 Change::Open { port, socket, held } => match Port::new(&worker, &common, port, socket, held) {
                     Ok(opened) => drop(ports.insert(port, Running::start(opened))),
-                    // For lack of memory or descriptors. Another worker's socket serves, or the port is opened again.
+                    // Memory or descriptors are exhausted. The socket of another worker serves the clients, or the port
+                    // is opened again.
                     Err(error) => tracing::error!(port, %error, "a worker cannot serve a UDP port"),
                 },
                 Change::Close { port } => drop(ports.remove(&port)),
@@ -88,7 +88,7 @@ pub(super) async fn run(
     }
 }
 
-/// A port that is served for as long as this lives.
+/// A port that is served until this value is dropped.
 struct Running {
     port: Rc<Port>,
     task: AbortHandle,

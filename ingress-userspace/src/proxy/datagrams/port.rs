@@ -1,4 +1,4 @@
-//! One port on one worker: which session a datagram belongs to, and which endpoint a session gets.
+//! A UDP port on one worker: assigns datagrams to sessions, and sessions to endpoints.
 
 use std::{
     cell::{Cell, RefCell},
@@ -32,11 +32,11 @@ use crate::{
     },
 };
 
-/// Datagrams taken before others on the worker get a turn.
+/// Datagrams handled in one go before other tasks on the worker get a turn.
 const BATCH: usize = 32;
-/// How often a port looks for a new configuration while no datagram comes.
+/// Interval at which a port looks for a new configuration while no datagram arrives.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause after an error that will not go away by itself at once.
+/// Pause after a receive error, which is unlikely to clear up at once.
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) struct Port {
@@ -44,7 +44,7 @@ pub(super) struct Port {
     common: Rc<Common>,
     number: u16,
     socket: Socket,
-    /// What is behind the port in the snapshot of `generation`.
+    /// The upstream of the port in the snapshot of `generation`.
     upstream: RefCell<Option<Arc<UpstreamState>>>,
     generation: Cell<u64>,
     sessions: RefCell<HashMap<Client, Open>>,
@@ -52,10 +52,10 @@ pub(super) struct Port {
     _held: oneshot::Sender<Infallible>,
 }
 
-/// A session that lives as long as this.
+/// An open session; dropping this value ends it.
 struct Open {
     session: Rc<Session>,
-    /// Brings its answers back.
+    /// The task that forwards responses to the client.
     task: AbortHandle,
     _counted: Counted,
 }
@@ -63,11 +63,11 @@ struct Open {
 /// Counts a session until it is dropped.
 struct Counted(Rc<Worker>, Rc<Common>);
 
-/// Serves a port until it is dropped; its sessions end with it.
+/// Serves a port until it is dropped, which also ends the sessions of the port.
 pub(super) struct Serving(Rc<Port>);
 
 impl Port {
-    /// To be called on the worker's own thread.
+    /// Creates the port. To be called on the worker's own thread.
     pub(super) fn new(
         worker: &Rc<Worker>,
         common: &Rc<Common>,
@@ -90,7 +90,7 @@ impl Port {
         }))
     }
 
-    /// Whether a session waits for an answer.
+    /// Returns whether any session waits for a response.
     pub(super) fn awaits_answers(&self) -> bool {
         let settings = self.worker.settings();
         self.sessions.borrow().values().any(|open| open.session.exchange.awaits_answers(&settings.streams))
@@ -100,7 +100,7 @@ impl Port {
         &self.worker.shared.stats.datagrams
     }
 
-    /// Takes datagrams of clients that wait. Fails if none will come.
+    /// Receives the queued datagrams of clients, up to [`BATCH`]. Fails if the socket does.
     fn take(self: &Rc<Self>) -> io::Result<()> {
         self.follow();
         for _ in 0..BATCH {
@@ -119,7 +119,7 @@ impl Port {
         Ok(())
     }
 
-    /// Brings a datagram to the endpoint of its client.
+    /// Sends a datagram to the endpoint of its client.
     fn pass(self: &Rc<Self>, client: Client, datagram: &[u8]) -> Result<(), Dropped> {
         for _ in 0..2 {
             let known = self.sessions.borrow().get(&client).map(|open| Rc::clone(&open.session));
@@ -129,7 +129,7 @@ impl Port {
                     session.exchange.ask();
                     return Ok(());
                 }
-                // What the endpoint refused was an earlier datagram; this one has not been sent.
+                // The error belongs to an earlier datagram that the endpoint refused; this one has not been sent.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.refused(&client, &session),
                 Err(_) => return Err(Dropped::Pod),
             }
@@ -137,7 +137,7 @@ impl Port {
         Err(Dropped::NoEndpoint)
     }
 
-    /// Opens a session to the endpoint that `client` gets.
+    /// Opens a session to the endpoint chosen for `client`.
     fn begin(self: &Rc<Self>, client: Client) -> Result<Rc<Session>, Dropped> {
         let max = self.worker.settings().streams.sessions_max.get() as usize;
         if self.common.sessions.get() >= max || self.worker.shared.pressure() >= Pressure::Scarce {
@@ -149,7 +149,7 @@ impl Port {
         let session = match Session::open(picked.address()) {
             Ok(session) => Rc::new(session),
             Err(error) => {
-                // What this node lacks is not the endpoint's failure.
+                // Lack of resources on this node is not a failure of the endpoint.
                 if matches!(ConnectError::new(picked.address(), error), ConnectError::Exhausted { .. }) {
                     return Err(Dropped::Sessions);
                 }
@@ -164,7 +164,7 @@ impl Port {
         Ok(session)
     }
 
-    /// Brings answers back until the session is over its time.
+    /// Forwards responses to the client until the session times out.
     async fn answer(self: Rc<Self>, client: Client, session: Rc<Session>) {
         loop {
             let deadline = session.exchange.deadline(&self.worker.settings().streams);
@@ -186,7 +186,7 @@ impl Port {
         self.end(&client, &session);
     }
 
-    /// Brings the answers that wait to `client`.
+    /// Sends the queued responses, up to [`BATCH`], to `client`.
     async fn bring(&self, client: &Client, session: &Rc<Session>) -> io::Result<()> {
         for _ in 0..BATCH {
             let unsent = {
@@ -226,7 +226,7 @@ impl Port {
         }
     }
 
-    /// Nobody is at the endpoint: others are chosen for some time.
+    /// Marks the endpoint as failed, because no socket is open there, and ends the session.
     fn refused(&self, client: &Client, session: &Rc<Session>) {
         self.judge(session, |picked| picked.failed(self.worker.now_ms()));
         self.end(client, session);
@@ -238,7 +238,7 @@ impl Port {
         }
     }
 
-    /// Forgets `session`, if it is still the client's.
+    /// Removes `session`, if it is still the session of the client.
     fn end(&self, client: &Client, session: &Rc<Session>) {
         if let Entry::Occupied(entry) = self.sessions.borrow_mut().entry(*client)
             && Rc::ptr_eq(&entry.get().session, session)
@@ -247,7 +247,7 @@ impl Port {
         }
     }
 
-    /// Ends the sessions whose endpoint is no more in the configuration; the others go on.
+    /// Applies a new snapshot: ends sessions with endpoints that are no longer configured and keeps the others.
     fn follow(&self) {
         let snapshot = self.worker.snapshot();
         if self.generation.replace(snapshot.generation) == snapshot.generation {
@@ -291,7 +291,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // Their tasks hold the port.
+        // The tasks of the sessions hold the port, so this breaks the reference cycle.
         self.0.sessions.take();
     }
 }

@@ -1,4 +1,4 @@
-//! One client of one port: its endpoint, and how long it is remembered. It moves no datagram.
+//! The session of one client of a port: its endpoint and its idle timeout. Other code moves the datagrams.
 
 use std::{cell::Cell, io, net::SocketAddr, os::fd::AsRawFd, time::Duration};
 
@@ -8,17 +8,18 @@ use tokio::{io::Interest, net::UdpSocket, time::Instant};
 
 use crate::model::StreamSettings;
 
-/// How long a session that has had all its answers is kept, for those that come twice or late.
+/// Time for which a session is kept after all expected responses, for duplicate or late ones.
 const FINISHED: Duration = Duration::from_secs(1);
 
-/// How long one is kept that no answer has ever come for, as netfilter does (`nf_conntrack_udp_timeout`): whoever sends
-/// datagrams under addresses of others must not fill the room for sessions for long.
+/// Time for which a session without any response is kept, the same as netfilter's (`nf_conntrack_udp_timeout`).
+/// Datagrams with forged source addresses must not occupy the room for sessions for long.
 const UNANSWERED: Duration = Duration::from_secs(30);
 
-/// An error that waits, as that nobody is at the endpoint, makes a socket of UDP writable and not readable.
+/// A pending socket error, for instance after an ICMP port unreachable, makes a UDP socket writable but not readable.
+/// Receiving therefore waits for errors as well.
 const RECEIVE: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// A client's way to its endpoint.
+/// The socket between one client and its endpoint.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) endpoint: SocketAddr,
@@ -26,7 +27,7 @@ pub(super) struct Session {
     pub(super) exchange: Exchange,
 }
 
-/// What has gone to and fro.
+/// Counts of the datagrams in both directions.
 #[derive(Debug)]
 pub(super) struct Exchange {
     asked: Cell<u64>,
@@ -35,29 +36,29 @@ pub(super) struct Exchange {
 }
 
 impl Session {
-    /// A socket of its own, so that what comes for it is this client's.
+    /// Opens a session with a socket of its own, so that every datagram received on it belongs to this client.
     pub(super) fn open(endpoint: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(endpoint), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-        // Connected, so that the kernel drops what others send, and tells when nobody is there (ICMP).
+        // Connected, so that the kernel drops datagrams from other sources and reports ICMP errors.
         socket.connect(&endpoint.into())?;
         let socket = UdpSocket::from_std(socket.into())?;
         Ok(Self { endpoint, socket, exchange: Exchange::new() })
     }
 
-    /// Sends without asking the reactor, which does not know of a new socket yet that it has room.
+    /// Sends without waiting for the reactor, which does not know yet that a new socket is writable.
     pub(super) fn try_send(&self, datagram: &[u8]) -> io::Result<()> {
         Ok(send(self.socket.as_raw_fd(), datagram, MsgFlags::MSG_DONTWAIT).map(drop)?)
     }
 
-    /// Resolves when there is something to receive, an error as well as a datagram.
+    /// Resolves when a datagram or an error can be received.
     pub(super) async fn receivable(&self) -> io::Result<()> {
         self.socket.ready(RECEIVE).await.map(drop)
     }
 
-    /// Takes a datagram into `buffer`, and tells its length.
+    /// Receives a datagram into `buffer` and returns its length.
     pub(super) fn try_receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut receive = || Ok(recv(self.socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?);
-        // One after the other: of two interests together, tokio's `try_io` is never ready (`Interest::mask`).
+        // One interest after the other: tokio's `try_io` is never ready for two interests together (`Interest::mask`).
         match self.socket.try_io(Interest::READABLE, &mut receive) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.try_io(Interest::ERROR, receive),
             received => received,
@@ -75,19 +76,19 @@ impl Exchange {
         self.latest.set(Instant::now());
     }
 
-    /// Whether it is the first answer.
+    /// Counts a response. Returns whether it is the first one.
     pub(super) fn answer(&self) -> bool {
         self.answered.update(|count| count + 1);
         self.latest.set(Instant::now());
         self.answered.get() == 1
     }
 
-    /// Whether fewer answers have come than are expected.
+    /// Returns whether fewer responses have arrived than are expected.
     pub(super) fn awaits_answers(&self, settings: &StreamSettings) -> bool {
         self.answered.get() < self.asked.get().saturating_mul(settings.responses.into())
     }
 
-    /// When it ends, if nothing comes until then.
+    /// Returns the time at which the session ends if no further datagram arrives.
     pub(super) fn deadline(&self, settings: &StreamSettings) -> Instant {
         let patience = if !self.awaits_answers(settings) {
             FINISHED

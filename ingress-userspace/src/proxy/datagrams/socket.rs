@@ -1,5 +1,5 @@
-//! A UDP socket that tells to which address of the node a datagram was sent, and sends from the address that it is
-//! told. It knows no sessions.
+//! A UDP socket that reports the node's address that each datagram was sent to, and sends responses from that address.
+//! It knows no sessions.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -19,21 +19,21 @@ use tokio::io::Interest;
 
 use crate::proxy::listen;
 
-/// Datagrams that wait in the kernel for a worker to take them, in bytes; the kernel caps it at `net.core.rmem_max`.
+/// Size of the socket's receive buffer in bytes; the kernel caps it at `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Whether other sockets may have the port.
+/// Whether other sockets may be bound to the same port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     Alone,
-    /// With those of the same user that say so, too.
+    /// Sockets of the same user that also set `SO_REUSEPORT` may share the port.
     ReusePort,
 }
 
-/// Who sent a datagram to which address of the node. Only of the same two a datagram is of the same session.
+/// The source and destination of a datagram. Datagrams belong to the same session only if both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Client {
-    /// As the socket has it: IPv4 addresses are v4-mapped unless the node has no IPv6.
+    /// The address as the socket reports it: IPv4 addresses are v4-mapped unless the node has no IPv6.
     pub(super) address: SocketAddr,
     local: Local,
 }
@@ -42,7 +42,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Local {
     V4(Ipv4Addr),
-    /// Also of IPv4, v4-mapped. The interface only where the address means nothing without it.
+    /// Also holds IPv4 addresses, v4-mapped. The interface index is zero unless the address is link-local.
     V6(Ipv6Addr, u32),
 }
 
@@ -50,22 +50,22 @@ enum Local {
 #[derive(Debug)]
 pub(super) struct Socket(tokio::net::UdpSocket);
 
-/// A socket for each of `workers` on `port` of all addresses of the node. Unless the process `has_company`, which may
-/// have it, too, it is an error if any process has the port.
+/// Binds one socket for each of `workers` to `port` on all addresses of the node. Fails if another process has the
+/// port, unless `has_company` allows another process to share it.
 pub(in crate::proxy) fn bind_port(port: u16, workers: usize, has_company: bool) -> io::Result<Vec<UdpSocket>> {
     let address = SocketAddr::new(listen::unspecified(), port);
     if !has_company {
-        // SO_REUSEPORT would join another process's sockets without a word; a socket without it finds out.
+        // SO_REUSEPORT would silently join the sockets of another process. A trial bind without it fails in that case.
         drop(bind(address, Sharing::Alone)?);
     }
     (0..workers).map(|_| bind(address, Sharing::ReusePort)).collect()
 }
 
-/// Makes a socket of `address`, which is unspecified; the IPv6 one takes IPv4 as well.
+/// Binds a socket to `address`, which is unspecified; an IPv6 socket accepts IPv4 as well.
 fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
     let socket = Made::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-    // Not SO_REUSEADDR: with it, whoever says so and comes last gets all datagrams (udp(7), socket(7)); UDP has no
-    // TIME_WAIT that it would be needed for.
+    // SO_REUSEADDR is not set: with it, the last process to bind the port with that option would get all datagrams
+    // (udp(7), socket(7)). UDP has no TIME_WAIT, so the option is not needed.
     if sharing == Sharing::ReusePort {
         socket.set_reuse_port(true)?;
     }
@@ -73,7 +73,7 @@ fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
         SocketAddr::V4(_) => setsockopt(&socket, Ipv4PacketInfo, &true)?,
         SocketAddr::V6(_) => {
             socket.set_only_v6(false)?;
-            // Of datagrams of IPv4 it tells the v4-mapped address (Linux, `ip6_datagram_recv_common_ctl`).
+            // For IPv4 datagrams, it reports the v4-mapped address (Linux, `ip6_datagram_recv_common_ctl`).
             setsockopt(&socket, Ipv6RecvPacketInfo, &true)?;
         }
     }
@@ -93,7 +93,8 @@ impl Socket {
         self.0.readable().await
     }
 
-    /// Takes a datagram into `buffer`, and tells its length; `None` of one that cannot be answered.
+    /// Receives a datagram into `buffer` and returns its length and its client. The client is `None` if the datagram
+    /// cannot be answered.
     pub(super) fn try_receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Client>)> {
         let mut control = cmsg_space!(libc::in_pktinfo, libc::in6_pktinfo);
         self.0.try_io(Interest::READABLE, || {
@@ -116,12 +117,12 @@ impl Socket {
         })
     }
 
-    /// Sends `datagram` to `client` from the address that it asked, if there is room now.
+    /// Sends `datagram` to `client` from the address that the client sent to, if the socket is writable now.
     pub(super) fn try_send(&self, client: &Client, datagram: &[u8]) -> io::Result<()> {
         self.0.try_io(Interest::WRITABLE, || send(&self.0, client, datagram))
     }
 
-    /// The same when there is room.
+    /// Like [`try_send`](Self::try_send), but waits until the socket is writable.
     pub(super) async fn send(&self, client: &Client, datagram: &[u8]) -> io::Result<()> {
         self.0.async_io(Interest::WRITABLE, || send(&self.0, client, datagram)).await
     }
@@ -155,7 +156,7 @@ fn address(address: &SockaddrStorage) -> Option<SocketAddr> {
 // === impl Client ===
 
 impl Client {
-    /// What its endpoint follows from: the same wherever it comes in.
+    /// Returns the key that the endpoint is chosen by, which is the same on every node and worker.
     pub(super) fn key(&self) -> [u8; 18] {
         let mut key = [0; 18];
         let ip = match self.address.ip() {

@@ -1,24 +1,24 @@
-//! What is counted of datagrams, by all workers together.
+//! Counters of datagrams, summed over all workers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Why a datagram went no further.
+/// The reason why a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// Its client had no session, and there were as many as there may be, or memory or descriptors were scarce.
+    /// A new session was needed, but their number was at the limit, or memory or descriptors were exhausted.
     Sessions,
-    /// Its service had no endpoint, or none that could be reached.
+    /// The service had no endpoint, or no reachable one.
     NoEndpoint,
-    /// The endpoint's socket did not take it: its queue was full, or it was too long for the way there.
+    /// The socket to the endpoint refused the datagram: its queue was full, or the datagram exceeded the path MTU.
     Pod,
-    /// It could not be sent to its client, or not be told who that is.
+    /// The datagram could not be sent to its client, or the client's address could not be determined.
     Client,
 }
 
 impl Dropped {
     pub const ALL: [Self; 4] = [Self::Sessions, Self::NoEndpoint, Self::Pod, Self::Client];
 
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,11 +43,11 @@ pub(in crate::proxy) struct DatagramStats {
 pub struct DatagramStatsView {
     /// Sessions open now.
     pub sessions: usize,
-    /// Datagrams of clients that went to pods.
+    /// Datagrams forwarded from clients to pods.
     pub to_pods: u64,
-    /// Datagrams of pods that went to clients.
+    /// Datagrams forwarded from pods to clients.
     pub to_clients: u64,
-    /// In the order of [`Dropped::ALL`].
+    /// Dropped datagrams, in the order of [`Dropped::ALL`].
     pub dropped: [u64; Dropped::ALL.len()],
 }
 

@@ -1,4 +1,4 @@
-//! Stand-ins and what they stand for, and bodies that hyper has read of them.
+//! Placeholders and the piped bytes they represent, and bodies that hyper read with placeholders.
 
 use std::{
     convert::Infallible,
@@ -37,7 +37,7 @@ use crate::{
 
 const MIB: usize = 1024 * 1024;
 
-/// A pipe with so many bytes in it.
+/// Returns a pipe that holds `length` bytes.
 async fn filled(length: usize) -> Pipe {
     let (near, mut far) = pair().await;
     far.write_all(&vec![b'x'; length]).await.expect("sent");
@@ -47,7 +47,8 @@ async fn filled(length: usize) -> Pipe {
 
 #[tokio::test]
 async fn only_the_bytes_at_the_place_of_the_pipe_are_taken_for_it() {
-    // The pipe has the first ten of the last hundred bytes; the next bytes are so many of the last so many.
+    // The pipe holds the first ten of the last hundred bytes. Each case takes the next `length` bytes with `left` bytes
+    // remaining.
     for (left, length, expect) in [
         (200, 100, Ok(false)),
         (200, 1, Ok(false)),
@@ -147,7 +148,7 @@ async fn pod() -> SocketAddr {
     address
 }
 
-/// Reads an answer of the pod.
+/// Reads one response of the pod.
 async fn answer(client: &mut TcpStream) {
     let mut answer = Vec::new();
     while !answer.ends_with(b"0123456789") {
@@ -156,11 +157,11 @@ async fn answer(client: &mut TcpStream) {
     assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", answer.escape_ascii());
 }
 
-/// Whether the part of that number is taken by somebody who takes pipes.
+/// Returns whether the reader of the part with this number accepts pipes.
 type TakesPipe = fn(usize) -> bool;
 
-/// Reads a whole body, each part by one who takes pipes if `takes_pipe` says so of its number; it, and how many parts
-/// were in pipes.
+/// Reads a whole body, each part as a pipe if `takes_pipe` allows that for its number. Returns the body and the number
+/// of parts that arrived in pipes.
 async fn read(mut body: RequestBody, takes_pipe: TakesPipe) -> (Vec<u8>, usize) {
     let (mut whole, mut piped, mut number) = (Vec::new(), 0, 0);
     while !body.is_end_stream() {
@@ -182,7 +183,7 @@ async fn read(mut body: RequestBody, takes_pipe: TakesPipe) -> (Vec<u8>, usize) 
     (whole, piped)
 }
 
-/// What comes of a body of `length` bytes that is sent to a server whose worker is `worker`.
+/// Sends a body of `length` bytes to a server on `worker`, and returns the body that arrives there.
 async fn send(worker: &Rc<Worker>, length: usize, takes_pipe: TakesPipe) -> (Vec<u8>, usize) {
     let (mut client, ours) = pair().await;
     let conn = conn(worker, false);
@@ -227,7 +228,7 @@ async fn a_body_is_the_same_whoever_takes_which_part_of_it() {
                 assert!(body == bytes(length), "{length}");
                 assert_eq!(piped > 0, has_pipes && length == 3 * MIB, "{piped} parts of {length} bytes in pipes");
             }
-            // Also what nobody wanted in a pipe goes through it once somebody did.
+            // Once a reader has accepted a pipe, the bytes that were read without one go through it as well.
             assert!(worker.pipes.kept() <= 2, "{} pipes", worker.pipes.kept());
         }
     };

@@ -1,4 +1,4 @@
-//! Counts of what is under way, by key, for as long as it is.
+//! Counters of requests or connections in flight, by key. An entry exists only while its count is above zero.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -6,14 +6,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// So many that workers seldom meet.
+/// Enough shards that workers seldom contend for a lock.
 const SHARDS: usize = 64;
 
-/// An entry stays for as long as one is counted, so that there are never more than there are requests or connections.
+/// The sharded counters. An entry is removed with its last guard, so there are never more entries than requests or
+/// connections.
 #[derive(Debug)]
 pub(super) struct Counts([Mutex<HashMap<u64, u32>>; SHARDS]);
 
-/// One, until it is dropped.
+/// Guard of one counted request or connection, until it is dropped.
 #[derive(Debug)]
 pub(in crate::proxy) struct Counted {
     counts: Arc<Counts>,
@@ -27,7 +28,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts one more under `key`; `None` if that would be more than `max`.
+    /// Counts one more under `key`. Returns `None` if that would exceed `max`.
     pub(super) fn enter(self: &Arc<Self>, key: u64, max: NonZeroU32) -> Option<Counted> {
         let mut shard = self.shard(key);
         let count = shard.entry(key).or_default();

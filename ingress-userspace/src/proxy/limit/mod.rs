@@ -1,8 +1,9 @@
-//! Limits of clients, counted for all workers together: requests by time and in flight, and connections. What it is
-//! told to limit, and for whom, are others' decisions.
+//! Limits of clients, counted for all workers together: request rates, requests in flight, and connections. Callers
+//! decide which limits apply, and to which clients.
 //!
-//! A client is an IPv4 address or a /64 of IPv6, which is what one subscriber has. Memory is bounded, whoever comes:
-//! rates have a table of a fixed size ([`rate`]), and what is in flight is bounded by what carries it ([`count`]).
+//! A client is an IPv4 address or an IPv6 /64, which is the size that one subscriber has. Memory is bounded for any
+//! number of clients: rates have a table of a fixed size ([`rate`]), and counts in flight are bounded by the requests
+//! and connections themselves ([`count`]).
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -27,7 +28,7 @@ use rate::Rates;
 /// The limits of a node.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// Keyed at random, so that nobody can choose with whom to share an entry.
+    /// Randomly keyed, so that clients cannot choose an address that shares an entry with another client.
     hasher: RandomState,
     rates: Rates,
     requests: Arc<Counts>,
@@ -36,24 +37,24 @@ pub(super) struct Limiter {
     over_in_flight: AtomicU64,
 }
 
-/// Why a request is one too many.
+/// The limit that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// The next one is in order after this time.
+    /// The request rate. The next request is allowed after `wait`.
     Rate {
         wait: Duration,
     },
     InFlight,
 }
 
-/// What the limits have done, and what they could not do.
+/// Statistics of the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitStats {
-    /// Requests refused because they came too soon.
+    /// Requests refused because they exceeded a rate.
     pub over_rate: u64,
     /// Requests refused because too many were in flight.
     pub over_in_flight: u64,
-    /// Clients forgotten before their time because others needed the room.
+    /// Clients evicted from the full table before their entries expired.
     pub forgotten: u64,
 }
 
@@ -69,11 +70,11 @@ impl Limiter {
         }
     }
 
-    /// Counts a request of `client` at `now`, a time since any fixed moment. What it returns is to be kept for as long
-    /// as the request is in flight.
+    /// Counts a request of `client` at `now`, a time since any fixed moment. The returned guard must be kept for as
+    /// long as the request is in flight.
     ///
     /// # Errors
-    /// If it is one too many; it does not count then.
+    /// If the request exceeds a limit; it is not counted then.
     pub(super) fn admit(&self, limit: &Limit, client: IpAddr, now: Duration) -> Result<Option<Counted>, Excess> {
         let Limit { owner, per_second, per_minute, in_flight, exempt, rate_status: _, in_flight_status: _ } = limit;
         if exempt.contains(client) {
@@ -93,7 +94,7 @@ impl Limiter {
         Ok(counted)
     }
 
-    /// Counts a connection of `client` until what it returns is dropped; `None` if it would be more than `max`.
+    /// Counts a connection of `client` until the returned guard is dropped. Returns `None` if that would exceed `max`.
     pub(super) fn connect(&self, client: IpAddr, max: NonZeroU32) -> Option<Counted> {
         self.connections.enter(self.hasher.hash_one(subscriber(client)), max)
     }
@@ -107,7 +108,8 @@ impl Limiter {
     }
 }
 
-/// What clients are told apart by: the network of an address, in fewer bytes to hash than an [`ipnet::IpNet`] has.
+/// Returns the key that clients are distinguished by: the network of an address, in fewer bytes to hash than an
+/// [`ipnet::IpNet`].
 fn subscriber(client: IpAddr) -> (bool, u64) {
     match client.to_canonical() {
         IpAddr::V4(address) => (false, address.to_bits().into()),
@@ -163,7 +165,7 @@ mod tests {
         let held = limiter.admit(&limit, client, Duration::ZERO).expect("the first");
         assert!(matches!(limiter.admit(&limit, client, Duration::ZERO), Err(Excess::InFlight)));
         drop(held);
-        // None is in flight, but it is too soon; and that one does not stay in flight.
+        // No request is in flight, but the rate is exceeded. The refused request must not stay counted as in flight.
         for _ in 0..3 {
             let wait = Duration::from_millis(600);
             let refused = limiter.admit(&limit, client, Duration::from_millis(400));

@@ -1,9 +1,10 @@
-//! Rates by GCRA, the algorithm of ATM networks (ITU-T I.371): per client and rate one moment, at which all that it has
-//! asked for will have been in order. A request may come as much before that as its burst allows, and moves it on by
-//! one interval. That is the leaky bucket of nginx' `limit_req` with `nodelay`, kept in one number.
+//! Request rates by GCRA, the algorithm of ATM networks (ITU-T I.371). Each client has one moment for each rate, the
+//! theoretical arrival time: by then, all its requests so far conform to the rate. A request may come before that
+//! moment by as much as the burst allows, and moves it on by one interval. This is equivalent to the leaky bucket of
+//! nginx's `limit_req` with `nodelay`, kept in one number.
 //!
-//! Where a bucket of the table is full, the client goes whose moment comes first: it would be forgotten next anyway, and
-//! whoever asks for much stays longest.
+//! When a bucket of the table is full, the client with the earliest moment is evicted. Its entry would expire first
+//! anyway, so the clients with the most requests stay longest.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::model::filter::Rate;
 #[derive(Debug)]
 pub(super) struct Rates(Clients<Due, 256>);
 
-/// Per rate, the moment in nanoseconds. Who has none that is to come is as good as unknown.
+/// The arrival time for each rate, in nanoseconds. A client with no time in the future needs no entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due([u64; 2]);
 
@@ -27,10 +28,10 @@ impl Rates {
         Self(Clients::new())
     }
 
-    /// Counts a request at `now` for all `rates`, which mean the same each time for one key.
+    /// Counts a request at `now` against all `rates`, which must be the same for each call with one key.
     ///
     /// # Errors
-    /// If it came too soon for one of them: how long to wait. It counts for none then.
+    /// The time to wait if the request exceeds one of the rates. It is not counted against any of them then.
     pub(super) fn admit(&self, key: u64, rates: [Option<Rate>; 2], now: Duration) -> Result<(), Duration> {
         let now = nanos(now);
         let Self(clients) = self;
@@ -38,7 +39,7 @@ impl Rates {
         clients.change(key, weight, |due| due.admit(rates, now)).map_err(Duration::from_nanos)
     }
 
-    /// Clients that had to go before their moments were past.
+    /// Returns the number of clients evicted before their arrival times were past.
     pub(super) fn forgotten(&self) -> u64 {
         self.0.forgotten()
     }
@@ -70,7 +71,7 @@ impl Due {
     }
 }
 
-/// 584 years go into 64 bits.
+/// 64 bits hold 584 years of nanoseconds.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -86,7 +87,7 @@ mod tests {
         Some(Rate { requests, per: Duration::from_secs(seconds), burst })
     }
 
-    /// Requests of one client at these milliseconds; how long each had to wait.
+    /// Sends requests of one client, each given as the time in milliseconds and the expected wait.
     fn check(rates: [Option<Rate>; 2], requests: &[(u64, u64)]) {
         let table = Rates::new();
         for (n, (at, wait)) in requests.iter().enumerate() {
@@ -126,14 +127,14 @@ mod tests {
         assert_eq!(table.admit(7, [rate(5, 1, 0), None], at(1100)), Ok(()));
     }
 
-    /// Many clients that each ask once, against one that has used up its burst.
+    /// A million clients with one request each must not evict the client that has used up its burst.
     #[test]
     fn a_crowd_is_bounded_and_forgets_those_first_who_ask_for_least() {
         let table = Rates::new();
         let rates = [None, rate(60, 60, 10)];
         let greedy = u64::MAX;
         let mut admitted = 0;
-        // Well mixed, as keys are.
+        // Well distributed, as real keys are.
         let mixed = |key: u64| (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for key in 0..1_000_000 {
             assert_eq!(table.admit(mixed(key), rates, Duration::ZERO), Ok(()));
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(admitted, 11, "it stays, whoever comes");
         assert_eq!(table.0.capacity(), Clients::<Due, 256>::MAX);
         assert!(table.forgotten() > 800_000, "{}", table.forgotten());
-        // Whoever is over its time makes room without being missed.
+        // Expired entries are replaced without being counted as forgotten.
         let before = table.forgotten();
         for key in 0..1000 {
             assert_eq!(table.admit(mixed(key + 1_000_000), rates, Duration::from_secs(60)), Ok(()));

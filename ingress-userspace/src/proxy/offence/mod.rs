@@ -1,10 +1,10 @@
-//! What clients did that the proxy had to refuse, counted by client, and who has done it so often that the node is to
-//! drop its packets. It refuses nothing and denies nobody: what is refused, others decide, and
-//! [`super::Shared::take_offenders`] hands on who is to be denied.
+//! Counts the violations of each client, and reports clients with so many that the node is to drop their packets. This
+//! module neither refuses requests nor denies clients: other code refuses, and [`super::Shared::take_offenders`] passes
+//! on the clients to be denied.
 //!
-//! A client is the peer of a connection, an IPv4 address or a /64 of IPv6, because that is what the kernel sees:
-//! whoever is only known through a hop is not counted, and neither is the hop. Only refusals come here; memory is
-//! bounded, whoever comes.
+//! A client is the peer of a connection, an IPv4 address or an IPv6 /64, because the kernel sees only that. Clients
+//! behind a trusted proxy are not counted, and neither is the proxy. Only refusals are counted here. Memory is bounded
+//! for any number of clients.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -24,23 +24,24 @@ mod table;
 
 use table::Table;
 
-/// Offenders that wait to be denied, at most; those beyond that begin to count anew.
+/// Longest queue of violators to be denied; the counts of further violators start again from zero.
 const PENDING_MAX: usize = 1024;
 
-/// What a client is refused for, of what may count against it. Not what may happen to anybody: a route or a pod that is
-/// not there, credentials that are missing, a head or body that is too large. Nor what a web page makes its visitors'
-/// browsers send: any path, a host of odd letters, another protocol than HTTP.
+/// The refusals that may count against a client. Refusals that can affect any client are not among them: a missing
+/// route or pod, missing credentials, a head or body that is too large. Neither are requests that a web page can make
+/// its visitors' browsers send: any path, a host with unusual letters, another protocol than HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offence {
-    /// A request that two servers could read differently, or frames that are none: no browser sends it; 400.
+    /// A request that two servers could parse differently, or malformed frames; no browser sends these. Refused with
+    /// 400.
     Malformed,
-    /// A flood of HTTP/2 frames that carry nothing.
+    /// A flood of HTTP/2 frames without payload.
     Flood,
-    /// A client, or what it says of itself, that no host lets in (`block-…`); 403.
+    /// A client address or request header that is blocked for all hosts (`block-…`); 403.
     Blocked,
-    /// An address that the host does not let in; 403.
+    /// An address that the host does not allow; 403.
     Denied,
-    /// A password or token that is not right; 401.
+    /// A wrong password or token; 401.
     Credentials,
     /// More requests than one client may send; 429 or 503.
     Limit,
@@ -50,39 +51,39 @@ pub enum Offence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offender {
     pub network: IpNet,
-    /// The last of them.
+    /// The latest violation.
     pub offence: Offence,
-    /// What was asked for at that time.
+    /// The settings at the time of that violation.
     pub escalation: Escalation,
 }
 
-/// What became of an offender.
+/// The outcome for a violator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escalated {
     Denied,
-    /// Nothing: it was to be said only.
+    /// Only logged, because of the dry run.
     DryRun,
-    /// Nothing: it may speak for others.
+    /// Not denied, because it is a trusted proxy.
     Trusted,
-    /// Nothing: there was no room, or the kernel refused.
+    /// Not denied, because the deny list was full or the kernel returned an error.
     Failed,
 }
 
-/// What was counted of offences.
+/// Statistics of violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OffenceStats {
-    /// Offences that counted against a client, in the order of [`Offence::ALL`].
+    /// Violations by kind, in the order of [`Offence::ALL`].
     pub offences: [u64; Offence::ALL.len()],
-    /// Offenders, in the order of [`Escalated::ALL`].
+    /// Violators by outcome, in the order of [`Escalated::ALL`].
     pub escalated: [u64; Escalated::ALL.len()],
-    /// Clients forgotten before their time because others needed the room.
+    /// Clients evicted from the full table before their counts expired.
     pub forgotten: u64,
 }
 
-/// The offences of all clients of the node.
+/// The violations of all clients of the node.
 #[derive(Debug)]
 pub(super) struct Offences {
-    /// Keyed at random, so that nobody can choose with whom to share a bucket.
+    /// Randomly keyed, so that clients cannot choose an address that shares a bucket with another client.
     hasher: RandomState,
     table: Table,
     pending: Mutex<Vec<Offender>>,
@@ -94,7 +95,7 @@ impl Offence {
     pub const ALL: [Self; 6] =
         [Self::Malformed, Self::Flood, Self::Blocked, Self::Denied, Self::Credentials, Self::Limit];
 
-    /// Whether it counts against its client.
+    /// Returns whether this violation counts against its client.
     pub(super) const fn counts(self, escalation: &Escalation) -> bool {
         let FurtherOffences { blocked, credentials, denied, limit } = escalation.also;
         match self {
@@ -106,7 +107,7 @@ impl Offence {
         }
     }
 
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -123,7 +124,7 @@ impl Offence {
 impl Escalated {
     pub const ALL: [Self; 4] = [Self::Denied, Self::DryRun, Self::Trusted, Self::Failed];
 
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -146,8 +147,8 @@ impl Offences {
         }
     }
 
-    /// Counts an offence of `peer` at `now`, a time since any fixed moment. The one that is one too many makes it an
-    /// offender, and the next one counts as the first again.
+    /// Counts a violation of `peer` at `now`, a time since any fixed moment. The violation that reaches the limit makes
+    /// the peer a violator, and its count starts again from zero.
     pub(super) fn note(&self, offence: Offence, peer: IpAddr, escalation: &Escalation, now: Duration) {
         self.offences[offence as usize].fetch_add(1, Relaxed);
         let network = client(peer);
@@ -161,12 +162,12 @@ impl Offences {
         }
     }
 
-    /// Those that have become offenders since the last call.
+    /// Takes the clients that have become violators since the last call.
     pub(super) fn take(&self) -> Vec<Offender> {
         std::mem::take(&mut *self.pending())
     }
 
-    /// Whatever was counted against `network` no longer is.
+    /// Clears the violations counted against `network`.
     pub(super) fn forgive(&self, network: IpNet) {
         self.table.forget(self.key(network));
         self.pending().retain(|offender| offender.network != network);
@@ -194,7 +195,7 @@ impl Offences {
     }
 }
 
-/// What one client has: an address of IPv4, or a /64 of IPv6, which is what one subscriber has.
+/// Returns the network of one client: an IPv4 address, or an IPv6 /64, which is the size that one subscriber has.
 fn client(peer: IpAddr) -> IpNet {
     match peer.to_canonical() {
         address @ IpAddr::V4(_) => address.into(),

@@ -1,7 +1,7 @@
-//! Counts by client, in time. A count begins with an offence and takes in those that come within a given time after it;
-//! the next one begins another. That takes one number and one moment a client. Who knew where one count ends could so
-//! have nearly twice as many offences within the time, half of them at the end of one and half at the beginning of the
-//! next.
+//! Counts of violations by client within a time window. The first violation starts a window of the given length, and
+//! the first one after its end starts another. Each client needs one number and one time only. A client that knows
+//! where its window ends could therefore commit nearly twice as many violations within the given time, half of them at
+//! the end of one window and half at the beginning of the next.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -13,9 +13,9 @@ pub(super) struct Table(Clients<Count, 64>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    /// When the first offence came, in milliseconds.
+    /// The time of the first violation in milliseconds.
     began: u64,
-    /// 0 if there is none.
+    /// Zero if there is none.
     offences: u32,
 }
 
@@ -28,8 +28,8 @@ impl Table {
         Self(Clients::new())
     }
 
-    /// Counts one more under `key` at `now`. Whether there are `after` of them then; if so, the next one is the first
-    /// again.
+    /// Counts one more violation under `key` at `now`. Returns whether the count has reached `after`; if so, it starts
+    /// again from zero.
     pub(super) fn count(&self, key: u64, after: NonZeroU32, within: Duration, now: Duration) -> bool {
         let (within, now) = (millis(within), millis(now));
         let Self(clients) = self;
@@ -43,12 +43,12 @@ impl Table {
         })
     }
 
-    /// Whatever was counted under `key` no longer is.
+    /// Clears the count under `key`.
     pub(super) fn forget(&self, key: u64) {
         self.0.forget(key);
     }
 
-    /// Counts that had to go while their time was not over.
+    /// Returns the number of counts evicted before their time was over.
     pub(super) fn forgotten(&self) -> u64 {
         self.0.forgotten()
     }
@@ -57,7 +57,7 @@ impl Table {
 // === impl Count ===
 
 impl Count {
-    /// How many still count.
+    /// Returns the number of violations that still count.
     fn live(&self, within: u64, now: u64) -> u32 {
         if now.saturating_sub(self.began) < within { self.offences } else { 0 }
     }
@@ -77,7 +77,7 @@ mod tests {
         NonZeroU32::new(count).expect("some")
     }
 
-    /// Offences of one client at these seconds, and which of them are one too many.
+    /// Counts violations of one client at these seconds, and checks which of them reach the limit.
     #[track_caller]
     fn check(after_count: u32, seconds: &[u64], expect: &[usize]) {
         let table = Table::new();
@@ -90,20 +90,20 @@ mod tests {
     fn so_many_within_the_time_are_too_many() {
         check(3, &[0, 0, 0], &[2]);
         check(3, &[0, 5, 9], &[2]);
-        // The time is over: another count begins.
+        // The window is over: the next violation starts another.
         check(3, &[0, 5, 10, 11, 12], &[4]);
         check(3, &[0, 9, 10, 19, 20, 29], &[]);
         check(1, &[0, 0, 50], &[0, 1, 2]);
-        // After enough of them the next is the first.
+        // After the limit is reached, the count starts again.
         check(3, &[0, 0, 0, 0, 0, 0, 1], &[2, 5]);
-        // Workers read their clocks one after the other.
+        // The clocks of the workers may differ slightly.
         check(3, &[5, 4, 5], &[2]);
     }
 
     #[test]
     fn clients_count_apart_and_one_is_forgotten_alone() {
         let table = Table::new();
-        // Of the same bucket.
+        // Both keys belong to the same bucket.
         let keys = [7, Clients::<Count, 64>::neighbour(7)];
         let count = |key| table.count(key, after(2), WITHIN, Duration::ZERO);
         assert!(!count(keys[0]) && !count(keys[1]));
@@ -138,11 +138,11 @@ mod tests {
                 found += u32::from(table.count(greedy, after(100), WITHIN, Duration::ZERO));
             }
         }
-        // Its first offence after it was found weighs no more than one of the crowd.
+        // Right after its count was reset, one violation of this client weighs no more than one of the crowd.
         assert!(found >= 19, "it stays, whoever comes: {found}");
         assert_eq!(table.0.capacity(), Clients::<Count, 64>::MAX);
         assert!(table.forgotten() > 160_000, "{}", table.forgotten());
-        // Those whose time is over make room without being missed.
+        // Expired counts are replaced without being counted as forgotten.
         let before = table.forgotten();
         for key in 0..1000 {
             assert!(!table.count(mixed(key + 200_000), after(100), WITHIN, WITHIN));

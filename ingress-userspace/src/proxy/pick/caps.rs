@@ -1,4 +1,4 @@
-//! How many requests an upstream takes at one time, counted exactly for the whole node, and who waits for a place.
+//! The limit of concurrent requests of an upstream, counted exactly for the whole node, and the queue for a place.
 
 use std::{
     sync::{
@@ -15,20 +15,20 @@ use tokio::{
 
 use crate::model::Caps;
 
-/// Why a request is one too many.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// Every place is taken, and none may wait.
+    /// Every place is taken, and waiting is disabled.
     Connections,
-    /// As many wait as may.
+    /// The queue for a place is full.
     Pending,
-    /// It has waited for as long as it may.
+    /// The request has waited for a place until its timeout.
     Waited,
-    /// No endpoint has room.
+    /// Every endpoint is at its limit of requests.
     Requests,
 }
 
-/// Places for requests; as many as the cap has it.
+/// A semaphore with as many places for requests as the limit allows, and a bounded queue.
 #[derive(Debug)]
 pub(super) struct Gate {
     places: Arc<Semaphore>,
@@ -36,7 +36,7 @@ pub(super) struct Gate {
     waiting_max: u32,
 }
 
-/// One that waits.
+/// Guard of one queued request.
 struct Waiting<'g>(&'g AtomicU32);
 
 impl Full {
@@ -60,7 +60,7 @@ impl Gate {
         Some(Self { places, waiting: AtomicU32::new(0), waiting_max: pending })
     }
 
-    /// A place, for as long as the result is kept.
+    /// Acquires a place, which is held until the returned permit is dropped.
     pub(super) async fn enter(&self, wait: Duration) -> Result<OwnedSemaphorePermit, Full> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
@@ -72,7 +72,7 @@ impl Gate {
         let _waiting = Waiting(&self.waiting);
         match timeout(wait, Arc::clone(&self.places).acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
-            // Nobody ever closes it.
+            // The semaphore is never closed, so that case does not occur.
             Ok(Err(_)) | Err(_) => Err(Full::Waited),
         }
     }

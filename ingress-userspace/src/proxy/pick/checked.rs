@@ -1,4 +1,4 @@
-//! An endpoint as who checks it sees it. It asks nothing.
+//! The view of an endpoint that the health checker works with. Other code sends the checks.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -8,7 +8,7 @@ use crate::{
     proxy::upstream::{Connector, Transport},
 };
 
-/// An endpoint that is to be checked.
+/// An endpoint with active health checks.
 #[derive(Debug)]
 pub(in crate::proxy) struct Checked {
     pub(in crate::proxy) key: UpstreamKey,
@@ -41,7 +41,7 @@ impl Checked {
         self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
     }
 
-    /// Whether it is the same endpoint, to be asked the same in the same way.
+    /// Returns whether `other` is the same endpoint with the same check, sent in the same way.
     pub(in crate::proxy) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health, &other.health)
             && self.protocol == other.protocol

@@ -1,45 +1,45 @@
-//! What has happened to requests for one upstream that did not go as they should.
+//! Counters of the failures of one upstream.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Full;
 
-/// Of one upstream, since it came.
+/// The counters of one upstream, since the upstream was added.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) ejections: AtomicU64,
-    /// Requests that went to another endpoint after the first.
+    /// Requests that were retried on another endpoint.
     pub(super) retries: AtomicU64,
-    /// In the order of [`Full::ALL`].
+    /// Refused requests, in the order of [`Full::ALL`].
     refused: [AtomicU64; Full::ALL.len()],
-    /// In the order of [`CheckResult::ALL`].
+    /// Results of checks, in the order of [`CheckResult::ALL`].
     checks: [AtomicU64; CheckResult::ALL.len()],
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckResult {
     Passed,
-    /// The endpoint answered, but not as it should.
+    /// The endpoint returned an unexpected response.
     Failed,
-    /// There was no answer, or no connection.
+    /// There was no response, or no connection.
     Unanswered,
 }
 
-/// How the endpoints of one upstream are, and what has happened to its requests.
+/// Health of the endpoints of one upstream, and its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamView {
     pub key: crate::model::UpstreamKey,
-    /// Endpoints that get requests, that are ejected, and that checks have found wanting; one that is both counts as
-    /// the latter.
+    /// Endpoints that get requests, are ejected, or fail their checks; one in both of the latter states counts as the
+    /// last.
     pub fit: usize,
     pub ejected: usize,
     pub unwell: usize,
     pub ejections: u64,
     pub retries: u64,
-    /// In the order of [`Full::ALL`].
+    /// Refused requests, in the order of [`Full::ALL`].
     pub refused: [u64; Full::ALL.len()],
-    /// In the order of [`CheckResult::ALL`].
+    /// Results of checks, in the order of [`CheckResult::ALL`].
     pub checks: [u64; CheckResult::ALL.len()],
 }
 
@@ -57,7 +57,7 @@ impl CheckResult {
 }
 
 impl UpstreamView {
-    /// Whether it differs from that of an upstream all of whose requests went well.
+    /// Returns whether an endpoint is unhealthy or a counter above zero.
     #[must_use]
     pub fn is_telling(&self) -> bool {
         let Self { key: _, fit: _, ejected, unwell, ejections, retries, refused, checks } = self;

@@ -1,5 +1,4 @@
-//! What is known of how an endpoint is: by requests that failed there, and by checks. It decides nothing and asks
-//! nobody.
+//! Health of an endpoint, from failed requests and from checks. This module decides nothing and sends nothing.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -8,26 +7,27 @@ use std::{
 
 use crate::proxy::clock;
 
-/// Outlives snapshots: the same endpoint of the same upstream keeps it.
+/// The health of an endpoint, which outlives snapshots while the endpoint stays in the same upstream.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Health {
-    /// Requests that failed in a row.
+    /// Consecutive failed requests.
     failures: AtomicU32,
-    /// Ejected until then, in milliseconds of the proxy's clock; 0 for not at all.
+    /// End of the ejection in milliseconds of the proxy's clock; 0 if it is not ejected.
     out_until_ms: AtomicU64,
-    /// Whether checks have found it wanting.
+    /// Whether the endpoint fails its checks.
     unwell: AtomicBool,
-    /// Since when it is there, or there again, in milliseconds of the same, and one; 0 for ever.
+    /// When the endpoint was added, or became healthy again, in milliseconds of the same clock plus one; 0 after slow
+    /// start.
     since_ms: AtomicU64,
 }
 
-/// The clock, and one: 0 stands for never.
+/// Returns the clock plus one, because 0 stands for "no slow start".
 fn age_ms() -> u64 {
     clock::now_ms().saturating_add(1)
 }
 
 impl Health {
-    /// Of an endpoint that others were there before.
+    /// Returns the health of an endpoint added to existing ones.
     pub(super) fn newcomer() -> Self {
         Self { since_ms: AtomicU64::new(age_ms()), ..Self::default() }
     }
@@ -36,7 +36,8 @@ impl Health {
         self.failures.load(Relaxed)
     }
 
-    /// One more than `known`, unless somebody else has said so before.
+    /// Increments the count of failures, unless it is no longer `known`: another request was faster. Returns whether it
+    /// did.
     pub(super) fn fail(&self, known: u32) -> bool {
         self.failures.compare_exchange(known, known.saturating_add(1), Relaxed, Relaxed).is_ok()
     }
@@ -46,14 +47,14 @@ impl Health {
     }
 
     pub(super) fn succeed(&self) {
-        // A plain read first: the line stays shared between the workers in the usual case.
+        // Reads before writing, so that the cache line usually stays shared between the workers.
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
             self.out_until_ms.store(0, Relaxed);
         }
     }
 
-    /// Whether it is ejected. The clock is read only if it was.
+    /// Returns whether the endpoint is ejected. The clock is read only if it has been ejected before.
     pub(super) fn is_ejected(&self, now_ms: impl Fn() -> u64) -> bool {
         let until = self.out_until_ms.load(Relaxed);
         until != 0 && until > now_ms()
@@ -63,7 +64,7 @@ impl Health {
         self.unwell.load(Relaxed)
     }
 
-    /// Checks have found out how it is. One that is well again begins like a newcomer.
+    /// Stores the outcome of checks. An endpoint that becomes healthy again begins like a new one.
     pub(in crate::proxy) fn judge(&self, is_well: bool) {
         if is_well && self.is_unwell() {
             self.since_ms.store(age_ms(), Relaxed);
@@ -71,12 +72,13 @@ impl Health {
         self.unwell.store(!is_well, Relaxed);
     }
 
-    /// Whether it should get requests.
+    /// Returns whether the endpoint should get requests.
     pub(super) fn is_fit(&self, now_ms: impl Fn() -> u64) -> bool {
         !self.is_unwell() && !self.is_ejected(now_ms)
     }
 
-    /// What share of its requests it gets, from 0 to 1, where one that has come gets all of them after `time`.
+    /// Returns the share of its requests that the endpoint gets, from 0 to 1. A new endpoint gets all of them after
+    /// `time`.
     pub(super) fn share(&self, time: Duration) -> f64 {
         let since = self.since_ms.load(Relaxed);
         if since == 0 {
@@ -84,7 +86,7 @@ impl Health {
         }
         let share = age_ms().saturating_sub(since) as f64 / time.as_millis().max(1) as f64;
         if share >= 1.0 {
-            // Unless it has come back since, and begins once more.
+            // Fails if slow start has begun again in the meantime.
             let _begun = self.since_ms.compare_exchange(since, 0, Relaxed, Relaxed);
         }
         share.min(1.0)

@@ -1,4 +1,4 @@
-//! How busy an endpoint is, and how soon it answers, as far as anybody asks.
+//! Requests in flight and response time of an endpoint, measured only where a policy or limit needs them.
 
 use std::{
     num::NonZeroU32,
@@ -8,27 +8,27 @@ use std::{
     },
 };
 
-/// After this time, what was observed counts for a third (1/e).
+/// Time after which an observation has a weight of 1/e, about a third.
 const DECAY_MS: f64 = 10_000.0;
 
-/// Of one endpoint of one upstream.
+/// The load of one endpoint of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Requests of balancers that look at it.
+    /// Requests in flight, of policies that use this count.
     in_flight: AtomicU32,
-    /// Moving average of the time to a response head in microseconds, and behind it, when it was last changed, in
-    /// milliseconds of the proxy's clock, cut to 32 bits. 0 before anything was observed.
+    /// Moving average of the time to a response head. The lower 32 bits hold microseconds; the upper 32 bits hold the
+    /// time of the last change in milliseconds of the proxy's clock, truncated. 0 before the first observation.
     latency: AtomicU64,
 }
 
-/// A request that is under way.
+/// Guard of a request in flight.
 #[derive(Debug)]
 pub(in crate::proxy) struct Busy(Arc<Load>);
 
 // === impl Load ===
 
 impl Load {
-    /// Counts a request, unless as many as `cap` has it are under way.
+    /// Counts a request. Returns `None` if the number in flight has reached `cap`.
     pub(super) fn begin(self: &Arc<Self>, cap: Option<NonZeroU32>) -> Option<Busy> {
         match cap {
             None => drop(self.in_flight.fetch_add(1, Relaxed)),
@@ -44,18 +44,19 @@ impl Load {
         self.in_flight.load(Relaxed)
     }
 
-    /// How long a request sent now would take, roughly. One that was never tried is the best, until it has been.
+    /// Returns roughly how long a request sent now would take. An endpoint that was never tried ranks first, until its
+    /// first request is in flight.
     pub(super) fn expected_us(&self, now_ms: u64) -> u64 {
         let (average, since) = self.latency(now_ms);
         if average == 0 {
             return if self.in_flight() == 0 { 0 } else { u64::MAX };
         }
-        // What was slow long ago may be fast again.
+        // An endpoint that was slow long ago may be fast again.
         let faded = (f64::from(average) * decay(since)).max(1.0);
         faded as u64 * (u64::from(self.in_flight()) + 1)
     }
 
-    /// A response took so long. Two observations at one moment may count as one.
+    /// Records the duration of a response. Two simultaneous observations may count as one.
     pub(super) fn observe(&self, took_us: u64, now_ms: u64) {
         let (average, since) = self.latency(now_ms);
         let took = took_us.min(u64::from(u32::MAX)) as f64;
@@ -64,7 +65,7 @@ impl Load {
         self.latency.store(u64::from(now_ms as u32) << 32 | next as u64, Relaxed);
     }
 
-    /// The average, and how many milliseconds ago it was changed.
+    /// Returns the average, and the milliseconds since its last change.
     fn latency(&self, now_ms: u64) -> (u32, u32) {
         let latency = self.latency.load(Relaxed);
         (latency as u32, (now_ms as u32).wrapping_sub((latency >> 32) as u32))

@@ -1,8 +1,9 @@
-//! Chooses the endpoint for a request, passing over endpoints that failed of late. It opens no connection.
+//! Load balancing: chooses the endpoint for a request, and avoids endpoints that failed recently. It opens no
+//! connection.
 //!
-//! Failures of requests eject an endpoint for a time that doubles with each further failure, and one success clears it,
-//! as its [`Ejection`](crate::model::Ejection) says. Requests that were under way together and fail together are one
-//! failure. Endpoints that checks find wanting get no requests either. When no endpoint is fit, all get requests.
+//! A failed request ejects an endpoint for a time that doubles with each further failure, and one success clears the
+//! ejection; [`Ejection`](crate::model::Ejection) has the settings. Concurrent requests that fail together count as one
+//! failure. Endpoints that fail their checks get no requests either. When no endpoint is healthy, all get requests.
 
 use std::{
     net::SocketAddr,
@@ -38,54 +39,54 @@ use load::Load;
 use ring::Ring;
 pub(super) use ring::hash;
 
-/// Of upstreams that nobody asks anything in particular for, nearly all.
+/// The default policy, shared by upstreams without annotations for health and load balancing: nearly all.
 static DEFAULT: LazyLock<Arc<Upkeep>> = LazyLock::new(Arc::default);
 
-/// One upstream as the request path sees it. Shared by all workers and by successive snapshots while its endpoints stay
-/// the same.
+/// Runtime state of one upstream. All workers share it, and so do successive snapshots while the endpoints stay the
+/// same.
 #[derive(Debug)]
 pub(super) struct UpstreamState {
     key: UpstreamKey,
     protocol: Protocol,
-    /// If the protocol is over TLS.
+    /// Present if the protocol uses TLS.
     connector: Option<Arc<Connector>>,
     upkeep: Arc<Upkeep>,
     introduction: Option<ProxyVersion>,
     endpoints: Vec<EndpointState>,
     common: Arc<Common>,
     next: AtomicU32,
-    /// Made when the first request is hashed: most upstreams need none.
+    /// Built for the first request that is hashed, because most upstreams never need it.
     ring: OnceLock<Ring>,
     mark: OnceLock<u32>,
 }
 
-/// What outlives snapshots of one upstream, whatever becomes of its endpoints.
+/// State of one upstream that outlives snapshots even when the endpoints change.
 #[derive(Debug)]
 struct Common {
-    /// Held by who ejects, so that no two at one time eject more than may be.
+    /// Locked while ejecting, so that concurrent ejections cannot exceed the limit of ejected endpoints.
     ejecting: Mutex<()>,
     gate: Option<Gate>,
-    /// Made when there is something to count: for most upstreams there is nothing.
+    /// Allocated for the first event, because most upstreams never have one.
     counts: OnceLock<Box<Counts>>,
 }
 
-/// How the endpoint for a request is chosen.
+/// The load-balancing policy for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// In turn.
+    /// Round robin.
     #[default]
     Next,
-    /// The less busy of two.
+    /// The one of two random endpoints with fewer requests in flight.
     LeastRequest,
-    /// The one of two that is expected to answer sooner.
+    /// The one of two random endpoints with the lower expected response time.
     Ewma,
-    /// The same for the same key.
+    /// The same endpoint for the same key.
     Hash(u64),
-    /// The one of that id, else the next in turn.
+    /// The endpoint with this id, or round robin if it is not available.
     Sticky(u64),
 }
 
-/// One endpoint and what traffic has shown of it.
+/// One endpoint with its health and load.
 #[derive(Debug)]
 pub(super) struct EndpointState {
     address: SocketAddr,
@@ -98,7 +99,8 @@ pub(super) struct EndpointState {
 pub(super) struct Picked<'u> {
     upstream: &'u UpstreamState,
     index: usize,
-    /// Its failures when it was chosen. A later count means that another request has reported what this one runs into.
+    /// Its count of failures when it was chosen. A higher count later means that another request has reported the same
+    /// failure.
     failures: u32,
 }
 
@@ -113,8 +115,8 @@ pub(super) struct Tried {
 // === impl UpstreamState ===
 
 impl UpstreamState {
-    /// The state for `upstream`: `previous` itself if nothing changed, else a new one that knows what
-    /// `previous` knew of the endpoints that remain.
+    /// Returns the state for `upstream`. This is `previous` itself if nothing has changed; otherwise a new state that
+    /// keeps the health and load of the remaining endpoints.
     pub(super) fn carry(
         key: &UpstreamKey,
         upstream: &Upstream,
@@ -135,7 +137,7 @@ impl UpstreamState {
         }
         let is_first = known.is_empty();
         let carry = |address: SocketAddr| {
-            // Both are sorted by address.
+            // Both lists are sorted by address.
             let known = known.binary_search_by(|e| e.address.cmp(&address)).map(|i| &known[i]).ok();
             let (health, load) = match known {
                 Some(known) => (Arc::clone(&known.health), Arc::clone(&known.load)),
@@ -160,7 +162,7 @@ impl UpstreamState {
         })
     }
 
-    /// Whether nothing can take its requests.
+    /// Returns whether the upstream has no endpoints.
     pub(super) fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
     }
@@ -169,44 +171,45 @@ impl UpstreamState {
         &self.key
     }
 
-    /// What names it to clients, the same on every node.
+    /// Returns the mark that identifies the upstream to clients. It is the same on every node.
     pub(super) fn mark(&self) -> u32 {
         *self.mark.get_or_init(|| (hash(self.key.as_str().as_bytes()) >> 32) as u32)
     }
 
-    /// What its endpoints speak.
+    /// Returns the protocol of the endpoints.
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// In which version its endpoints are told whose a connection is, if they are.
+    /// Returns the version of the PROXY protocol header sent to the endpoints, if any.
     pub(super) fn introduction(&self) -> Option<ProxyVersion> {
         self.introduction
     }
 
-    /// What makes its connections, if it is for `protocol` under `policy`.
+    /// Returns the connector for reuse if it was made for `protocol` and `policy`.
     pub(super) fn connector(&self, protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Option<&Arc<Connector>> {
         self.connector.as_ref().filter(|known| self.protocol == protocol && known.policy() == policy)
     }
 
-    /// What carries that.
+    /// Returns the transport of connections to the endpoints.
     pub(super) fn transport(&self) -> Transport<'_> {
         self.connector.as_deref().map_or(Transport::Plain, Transport::Tls)
     }
 
-    /// A place among the requests that the upstream takes, if that is capped, for as long as the result is kept.
+    /// Acquires a place among the concurrent requests of the upstream, if their number is limited. The place is held
+    /// until the permit is dropped.
     ///
     /// # Errors
-    /// If there is none within `wait`, or none may wait for one.
+    /// If no place becomes free within `wait`, or the queue for a place is full.
     pub(super) async fn enter(&self, wait: Duration) -> Result<Option<OwnedSemaphorePermit>, Full> {
         let Some(gate) = &self.common.gate else { return Ok(None) };
-        // Boxed, so that where there is no cap nothing carries its size.
+        // Boxed so that requests to upstreams without a limit do not carry its size.
         let entered = Box::pin(gate.enter(wait)).await;
         entered.map(Some).inspect_err(|full| self.common.counts().refuse(*full))
     }
 
-    /// An endpoint as [`UpstreamState::pick`] has it, with what counts the request there, if anybody looks at that.
-    /// `None` also if none has room.
+    /// Chooses an endpoint like [`UpstreamState::pick`], and counts the request there if a limit or the policy needs
+    /// that. Also returns `None` if no endpoint has room.
     pub(super) fn engage(
         &self,
         choice: Choice,
@@ -221,26 +224,26 @@ impl UpstreamState {
             }
             match picked.endpoint().load.begin(cap) {
                 Some(busy) => return Some((picked, Some(busy))),
-                // Another worker was faster. It was not tried, and is seen to have no room from now on.
+                // Another worker took the last place. This endpoint was not tried, and is seen as full from now on.
                 None => tried.count -= 1,
             }
         }
     }
 
-    /// Why there is no endpoint for a request that tried none: each is at its cap, or there are none.
+    /// Returns the reason why there is no endpoint for a request that tried none, if every endpoint is at its limit.
     pub(super) fn refuse(&self) -> Option<Full> {
         let is_full = !self.is_empty() && self.upkeep.caps.requests.is_some();
         is_full.then_some(Full::Requests).inspect(|full| self.common.counts().refuse(*full))
     }
 
-    /// Counts a request that goes to another endpoint.
+    /// Counts a request that is retried on another endpoint.
     pub(super) fn retried(&self) {
         self.common.counts().retries.fetch_add(1, Relaxed);
     }
 
-    /// An endpoint that is fit, has room and was not tried already, as `choice` has it; if none that remains is fit,
-    /// one of those. `None` when every endpoint, or enough of them, have been tried. The clock is read only if an
-    /// endpoint has failed.
+    /// Chooses by `choice` an endpoint that is healthy, has room and was not tried yet; if none is healthy, an
+    /// unhealthy one. Returns `None` when every endpoint, or the maximum number, has been tried. The clock is read only
+    /// if an endpoint has failed.
     pub(super) fn pick(&self, choice: Choice, now_ms: impl Fn() -> u64, tried: &mut Tried) -> Option<Picked<'_>> {
         let count = self.endpoints.len();
         if tried.count >= count.min(tried.max) {
@@ -263,12 +266,13 @@ impl UpstreamState {
         }
     }
 
-    /// What of two that are drawn costs less (Mitzenmacher 2001, "The Power of Two Choices").
+    /// Draws two random endpoints and returns the one with the lower cost (Mitzenmacher 2001, "The Power of Two
+    /// Choices").
     fn better(&self, is_fit: impl Fn(&usize) -> bool, cost: impl Fn(&EndpointState) -> u64) -> Option<usize> {
         let count = self.endpoints.len();
         let draw = || Some(fastrand::usize(..count)).filter(&is_fit);
         let first = draw()?;
-        // One of all others, so that the two differ.
+        // Drawn from all others, so that the two differ.
         let second = Some((first + 1 + fastrand::usize(..(count - 1).max(1))) % count).filter(&is_fit);
         second.filter(|second| cost(&self.endpoints[*second]) < cost(&self.endpoints[first])).or(Some(first))
     }
@@ -297,7 +301,7 @@ impl UpstreamState {
         Picked { upstream: self, index, failures }
     }
 
-    /// The endpoint of that address, if it is one of these still.
+    /// Returns the endpoint with that address, if it still belongs to this upstream.
     pub(super) fn at(&self, address: SocketAddr) -> Option<Picked<'_>> {
         let index = self.endpoints.binary_search_by(|endpoint| endpoint.address.cmp(&address)).ok()?;
         Some(Picked { upstream: self, index, failures: self.endpoints[index].health.failures() })
@@ -308,14 +312,14 @@ impl UpstreamState {
         cap.is_none_or(|cap| self.endpoints[index].load.in_flight() < cap.get())
     }
 
-    /// Whether an endpoint gets the request that it would get if it had been there for long.
+    /// Decides whether an endpoint gets a request that it would get without slow start.
     fn is_its_share(&self, index: usize) -> bool {
         let Some(time) = self.upkeep.slow_start else { return true };
         let share = self.endpoints[index].health.share(time);
         share >= 1.0 || fastrand::f64() < share
     }
 
-    /// Leaves an endpoint alone for `time`, if others remain.
+    /// Ejects an endpoint for `time`, if others remain and the limit of ejected endpoints allows it.
     fn eject(&self, index: usize, now_ms: u64, time: Duration) {
         let _alone = self.common.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
         let all = || self.endpoints.iter().map(|endpoint| &endpoint.health);
@@ -328,19 +332,19 @@ impl UpstreamState {
         }
     }
 
-    /// What is to be checked of it.
+    /// Returns the endpoints with active health checks.
     pub(super) fn checked(&self) -> impl Iterator<Item = Checked> {
         let check = self.upkeep.check.as_ref();
         check.into_iter().flat_map(|check| self.endpoints.iter().map(|endpoint| Checked::of(self, endpoint, check)))
     }
 
-    /// How its endpoints are, and what has happened to its requests.
+    /// Returns the health of the endpoints and the counters.
     pub(super) fn view(&self, now_ms: u64) -> UpstreamView {
         let Common { ejecting: _, gate: _, counts } = &*self.common;
         let nothing = Counts::default();
         let counts = counts.get().map_or(&nothing, |counts| &**counts);
         let (mut fit, mut ejected, mut unwell) = (0, 0, 0);
-        // Each is looked at once: others change it meanwhile.
+        // Reads each state once, because other threads change them meanwhile.
         for EndpointState { health, .. } in &self.endpoints {
             if health.is_unwell() {
                 unwell += 1;
@@ -366,7 +370,7 @@ impl UpstreamState {
         self.ring.get_or_init(|| Ring::new(self.endpoints.iter().map(|endpoint| endpoint.address)))
     }
 
-    /// Whether there is an endpoint that `id` names.
+    /// Returns whether an endpoint with this id exists.
     pub(super) fn knows(&self, id: u64) -> bool {
         self.ring().index(id).is_some()
     }
@@ -375,7 +379,7 @@ impl UpstreamState {
 // === impl Tried ===
 
 impl Tried {
-    /// None so far; at most `max` in the end.
+    /// Returns an empty list for at most `max` endpoints.
     pub(super) fn up_to(max: usize) -> Self {
         Self { indices: [0; Retry::TRIES_MAX], count: 0, max: max.min(Retry::TRIES_MAX) }
     }
@@ -396,21 +400,21 @@ impl Picked<'_> {
         self.endpoint().address
     }
 
-    /// What names it to clients.
+    /// Returns the id that identifies the endpoint to clients.
     pub(super) fn id(self) -> Option<u64> {
         self.upstream.ring().id(self.index)
     }
 
-    /// A response head came after this time.
+    /// Records the time until the response head.
     pub(super) fn observe(self, took: Duration, now_ms: u64) {
         self.endpoint().load.observe(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), now_ms);
     }
 
-    /// The request found the endpoint wanting. Counts once for all that were chosen before it was known.
+    /// Records a failed request. Counts once for all requests that chose the endpoint before.
     pub(super) fn failed(self, now_ms: u64) {
         let Self { upstream, index, failures } = self;
         let health = &upstream.endpoints[index].health;
-        // Tried while it was out because there was nothing better: it is out as it is.
+        // Tried for lack of a better endpoint; its ejection stays as it is.
         if health.is_ejected(|| now_ms) || !health.fail(failures) {
             return;
         }
@@ -419,7 +423,7 @@ impl Picked<'_> {
         }
     }
 
-    /// A response came, of this status.
+    /// Records a response with this status.
     pub(super) fn answered(self, status: u16, now_ms: impl Fn() -> u64) {
         if self.upstream.upkeep.ejection.errors && status >= 500 {
             self.failed(now_ms());

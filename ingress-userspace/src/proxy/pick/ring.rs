@@ -1,28 +1,28 @@
-//! Consistent hashing: the same key leads to the same endpoint, on every node, and few keys move when endpoints come or
-//! go.
+//! Consistent hashing: the same key maps to the same endpoint on every node, and few keys move when endpoints are added
+//! or removed.
 
 use std::net::SocketAddr;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Points that each endpoint has on the ring, as ketama has it: shares differ by some percent.
+/// Points of each endpoint on the ring, the same number as in ketama; shares differ by a few percent.
 const POINTS: usize = 160;
 
-/// The endpoints of one upstream, many times each, in the order of hashes.
+/// The hash ring of one upstream: many points for each endpoint, sorted by hash.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Hash and index of an endpoint.
+    /// The hash of a point, and the index of its endpoint.
     points: Box<[(u64, u32)]>,
     /// Ids of the endpoints, by index.
     ids: Box<[u64]>,
 }
 
-/// The hash of a key, or of whatever else.
+/// Returns the hash of a key or of any other bytes.
 pub(in crate::proxy) fn hash(bytes: &[u8]) -> u64 {
     parts(bytes)[0]
 }
 
-/// Four hashes of one text: a digest has room for them.
+/// Returns four hashes of one text, which is the number that fits into a digest.
 fn parts(bytes: &[u8]) -> [u64; 4] {
     let digest = digest(&SHA256, bytes);
     let mut parts =
@@ -45,19 +45,19 @@ impl Ring {
         Self { points: points.into(), ids: ids.into() }
     }
 
-    /// Indices of endpoints from `key` on, each as often as it has points.
+    /// Returns the indices of endpoints from `key` on, each as often as it has points.
     pub(super) fn from(&self, key: u64) -> impl Iterator<Item = usize> {
         let start = self.points.partition_point(|(point, _)| *point < key);
         let (before, after) = self.points.split_at(start);
         after.iter().chain(before).map(|(_, index)| *index as usize)
     }
 
-    /// What names the endpoint `index` to clients.
+    /// Returns the id that identifies the endpoint `index` to clients.
     pub(super) fn id(&self, index: usize) -> Option<u64> {
         self.ids.get(index).copied()
     }
 
-    /// The endpoint that `id` names.
+    /// Returns the index of the endpoint with this id.
     pub(super) fn index(&self, id: u64) -> Option<usize> {
         self.ids.iter().position(|known| *known == id)
     }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((ring.id(3), ring.index(0)), (None, None));
     }
 
-    /// All nodes must agree, of whatever version they are.
+    /// Nodes of all versions must agree on these hashes.
     #[test]
     fn hashes_are_for_ever() {
         assert_eq!(hash(b"a"), 0xca97_8112_ca1b_bdca);

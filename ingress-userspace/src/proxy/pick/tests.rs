@@ -1,4 +1,4 @@
-//! Endpoints are chosen, fail, and come back. That requests show it is `tests/proxy`' to show.
+//! Endpoints are chosen, ejected and readmitted. The effect on requests is tested in `tests/proxy`.
 
 use std::{collections::BTreeSet, num::NonZeroU32};
 
@@ -24,7 +24,7 @@ fn picks(state: &UpstreamState, now_ms: u64, count: usize) -> Vec<u16> {
         .collect()
 }
 
-/// Endpoint `index` as a request that is sent there now has it.
+/// Returns endpoint `index` as a request that is sent there now sees it.
 fn take(state: &UpstreamState, index: usize) -> Picked<'_> {
     state.take(index, &mut Tried::up_to(3))
 }
@@ -74,10 +74,10 @@ fn requests_that_fail_together_are_one_failure() {
     }
     assert_eq!(picks(&state, 1499, 2), [2, 2]);
     assert!(picks(&state, 1500, 2).contains(&1));
-    // The next one counts.
+    // A later request counts again.
     take(&state, 0).failed(4000);
     assert_eq!(picks(&state, 4999, 2), [2, 2]);
-    // Those that are tried although the endpoint is out do not.
+    // Requests sent to an ejected endpoint do not count.
     (0..20).for_each(|_| take(&state, 0).failed(4500));
     assert!(picks(&state, 5000, 2).contains(&1));
 }
@@ -91,7 +91,7 @@ fn some_always_remain() {
         let rest: BTreeSet<_> = ports.iter().filter(|port| !ejected.contains(*port)).copied().collect();
         assert_eq!(picked, rest);
         assert_eq!(state.view(1).ejections, ejected.len() as u64);
-        // One that is ejected is better than none.
+        // An ejected endpoint is better than none.
         let mut tried = Tried::up_to(10);
         let all = std::iter::from_fn(|| state.pick(Choice::Next, || 1, &mut tried));
         assert_eq!(all.count(), ports.len());
@@ -202,7 +202,7 @@ fn a_newcomer_begins_slowly() {
     };
     let count = |state: &UpstreamState, choice| (0..400).filter(|_| chosen(state, choice) == 4).count();
     for choice in [Choice::Next, Choice::LeastRequest, Choice::Ewma] {
-        // An hour is for ever here, and a millisecond has passed.
+        // An hour is practically infinite here, and a millisecond has passed.
         let begins = count(&grown(Duration::from_secs(3600)), choice);
         assert!(begins < 4, "{choice:?}: {begins}");
         let is_there = grown(Duration::from_millis(1));

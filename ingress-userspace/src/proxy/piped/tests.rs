@@ -1,4 +1,4 @@
-//! Stand-ins and what they stand for; and a worker whose pipes tell what went through them.
+//! Placeholders and the piped bytes they represent; and a worker that counts the bytes through its pipes.
 
 use std::{future::poll_fn, net::SocketAddr, rc::Rc, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(in crate::proxy) async fn pair() -> (TcpStream, TcpStream) {
     (near, listener.accept().await.expect("accepted").0)
 }
 
-/// `length` bytes in a pipe, and their stand-in.
+/// Returns a pipe with `length` bytes, and their placeholder.
 async fn filled(length: usize) -> (Piped, Bytes) {
     let (near, mut far) = pair().await;
     far.write_all(&vec![b'x'; length]).await.expect("sent");
@@ -100,12 +100,12 @@ async fn nothing_is_taken_from_a_socket_beyond_what_was_asked_for() {
     }
 }
 
-/// The bytes of a body: those at other places are others.
+/// Returns the bytes of a body, which depend on their position.
 pub(in crate::proxy) fn bytes(length: usize) -> Vec<u8> {
     (0..length as u64).map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect()
 }
 
-/// A pod whose bodies are as long as the path says.
+/// A pod that responds with a body of the length given in the path.
 async fn pod() -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
     let address = listener.local_addr().expect("address");
@@ -125,7 +125,7 @@ async fn pod() -> SocketAddr {
     address
 }
 
-/// A worker that knows one host, and for that one pod.
+/// Returns a worker with a single host, routed to that pod.
 pub(in crate::proxy) fn serving(pod: SocketAddr) -> Rc<Worker> {
     let key = UpstreamKey::new("default", "web", "80");
     let upstream = Upstream { endpoints: vec![Endpoint { address: pod }], ..Upstream::default() };
@@ -143,7 +143,7 @@ pub(in crate::proxy) fn serving(pod: SocketAddr) -> Rc<Worker> {
     worker
 }
 
-/// The body that a client gets which asks `worker` for `length` bytes.
+/// Requests `length` bytes from `worker` and returns the body that the client receives.
 async fn ask(worker: &Rc<Worker>, length: usize) -> Vec<u8> {
     let (mut client, ours) = pair().await;
     let [remote, local] = [ours.peer_addr(), ours.local_addr()].map(|address| address.expect("an address"));

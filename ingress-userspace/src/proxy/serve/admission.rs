@@ -1,4 +1,4 @@
-//! Whether a request is let through, and to which upstream it goes then.
+//! Decides whether a request is allowed, and chooses its upstream.
 
 use http::{HeaderMap, StatusCode, header};
 
@@ -24,7 +24,8 @@ use super::super::{
 };
 
 pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &HeaderMap) -> bool {
-    // Neither a second field nor a byte that is no text hides what is looked for.
+    // Every field line is searched, and bytes that are not UTF-8 are replaced first, so that neither a second line nor
+    // such a byte hides a match.
     let holds = |texts: &Texts, name| {
         headers.get_all(name).iter().any(|value| texts.hold(&String::from_utf8_lossy(value.as_bytes())))
     };
@@ -33,7 +34,8 @@ pub(super) fn is_blocked(blocked: &Blocked, client: &Client<'_>, headers: &Heade
         || holds(&blocked.referers, header::REFERER)
 }
 
-/// Runs the filters in order. If all of them let the request through, and the action is to forward it, the upstream.
+/// Runs the filters in order. Returns the upstream if all of them let the request through and the action is to forward
+/// it.
 pub(super) async fn decide<'r>(
     filters: &'r [Filter],
     action: &Target,
@@ -53,11 +55,12 @@ pub(super) async fn decide<'r>(
                 in_flight.count(limit, subject.client).map_err(|excess| error::limited(limit, excess))?;
             }
             Verdict::Preflight => return Err(error::preflight().into()),
-            // Whoever may come in gets an error in any case, so that nobody is asked, and no password is hashed.
+            // The rule answers with an error even to authenticated clients. Authentication is skipped, so that no
+            // service is queried and no password is hashed.
             Verdict::Authenticate(_) if let Some(why) = refusal(action, filters, snapshot) => {
                 return Err(error::refused(why).into());
             }
-            // Boxed, so that requests of other rules do not carry its size.
+            // Boxed so that requests of other rules do not carry its size.
             Verdict::Authenticate(authentication) => {
                 Box::pin(authenticate(authentication, asking, edits, cookies)).await?
             }
@@ -94,14 +97,14 @@ pub(super) async fn decide<'r>(
     }
 }
 
-/// Why a rule answers an error whatever a client shows; `None` if it does not.
+/// Returns the reason why a rule answers every request with an error, or `None` if it does not.
 fn refusal(action: &Target, filters: &[Filter], snapshot: &Snapshot) -> Option<Unavailable> {
     let Target::Refuse(why) = action else { return None };
     let may_be_replaced = matches!(why, Unavailable::NoService | Unavailable::NoPort);
     (!may_be_replaced || stand_in(filters, snapshot).is_none()).then_some(*why)
 }
 
-/// Who gets requests whose own endpoints are not there.
+/// Returns the backend of the error pages, if it serves requests to rules without endpoints.
 fn stand_in<'r>(filters: &'r [Filter], snapshot: &Snapshot) -> Option<(&'r ErrorPages, UpstreamId)> {
     let pages = filter::error_pages(filters).filter(|pages| pages.stands_in)?;
     Some((pages, snapshot.upstream_id(&pages.backend)?))

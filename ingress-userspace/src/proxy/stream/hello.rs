@@ -1,5 +1,5 @@
-//! The beginning of a connection over TLS, looked at and left where it is: which server the client asks for. rustls
-//! reads it; it shakes no hands.
+//! Peeks at the ClientHello of a TLS connection to find the server name, and leaves the bytes in the socket. rustls
+//! parses it; no handshake takes place here.
 
 use std::io;
 
@@ -7,37 +7,38 @@ use rustix::net::{RecvFlags, recv};
 use rustls::server::Acceptor;
 use tokio::{io::Interest, net::TcpStream};
 
-/// Longest beginning that is looked at; more bytes than browsers send by far, keys of post-quantum cryptography
-/// included. Who sends more is served as if nothing was known.
+/// Longest ClientHello that is parsed, in bytes. Browsers send far less, even with keys for post-quantum cryptography.
+/// A connection with a longer one is served as if it had no server name.
 pub const HELLO_MAX: usize = 16 * 1024;
 
-/// Reads a ClientHello that comes in pieces.
+/// Parses a ClientHello that arrives in pieces.
 #[derive(Default)]
 pub struct HelloReader {
     acceptor: Acceptor,
     read: usize,
 }
 
-/// What the bytes so far say.
+/// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// More of them are needed.
+    /// The ClientHello is incomplete.
     Part,
-    /// The name in lower case; empty without one.
+    /// The server name in lower case; empty if there is none.
     Name(String),
-    /// No ClientHello begins like that, or it names what is no host.
+    /// The bytes are not a ClientHello, or its server name is not a valid host name.
     Nothing,
 }
 
 // === impl HelloReader ===
 
 impl HelloReader {
-    /// Takes in `bytes`, all that have come since the connection began. To be asked no more once it has seen something.
+    /// Parses `bytes`, which must hold all bytes since the connection began. Must not be called again after any other
+    /// result than [`Seen::Part`].
     pub fn read(&mut self, bytes: &[u8]) -> Seen {
         let Self { acceptor, read } = self;
         let mut rest = bytes.get(*read..).unwrap_or_default();
         while !rest.is_empty() {
-            // It takes as much as it has room for until it is asked.
+            // The acceptor reads as much as its buffer holds; `accept` makes room.
             match acceptor.read_tls(&mut rest) {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return Seen::Nothing,
@@ -55,11 +56,11 @@ impl HelloReader {
     }
 }
 
-/// The server that the client of `tcp` asks for: empty if it names none, `None` if it sends something else. Nothing is
-/// taken from the connection. The caller sets a time limit.
+/// Returns the server name that the client of `tcp` sends: empty if it sends none, `None` if the bytes are not a
+/// ClientHello. Nothing is taken from the connection. The caller sets a time limit.
 ///
 /// # Errors
-/// If the connection fails, or ends before.
+/// If the connection fails, or ends too early.
 pub(super) async fn server_name(tcp: &TcpStream) -> io::Result<Option<String>> {
     let (mut reader, mut window) = (HelloReader::default(), vec![0; HELLO_MAX]);
     let mut known = 0;
@@ -67,7 +68,7 @@ pub(super) async fn server_name(tcp: &TcpStream) -> io::Result<Option<String>> {
         let ready = tcp.ready(Interest::READABLE).await?;
         let peeked = tcp.try_io(Interest::READABLE, || {
             let (count, _) = recv(tcp, window.as_mut_slice(), RecvFlags::PEEK)?;
-            // What is known already is no news: the runtime is to say when there is more.
+            // Bytes that were peeked at before count as not ready, so that the runtime waits for more.
             if count > known { Ok(count) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
         match peeked {
@@ -110,7 +111,7 @@ mod tests {
         bytes
     }
 
-    /// The same message in records of so many bytes.
+    /// Splits the message into records of `size` bytes.
     fn in_records(hello: &[u8], size: usize) -> Vec<u8> {
         let (head, message) = hello.split_at(5);
         let record =
@@ -118,7 +119,7 @@ mod tests {
         message.chunks(size).flat_map(record).collect()
     }
 
-    /// What is seen at last of `bytes` that come by so many.
+    /// Returns the final result for `bytes` that arrive `step` bytes at a time.
     fn seen(bytes: &[u8], step: usize) -> Seen {
         let mut reader = HelloReader::default();
         let ends = (0..bytes.len()).step_by(step).chain([bytes.len()]);
@@ -156,7 +157,7 @@ mod tests {
                 bytes[at] = rng.u8(..);
             }
             bytes.truncate(rng.usize(1..=bytes.len()));
-            // What is a beginning at last has been one all the time.
+            // If the whole is an incomplete ClientHello, so was each part of it.
             let at_once = seen(&bytes, usize::MAX);
             let by_and_by = seen(&bytes, rng.usize(1..100));
             assert_eq!(at_once == Seen::Part, by_and_by == Seen::Part, "{}", bytes.escape_ascii());

@@ -1,4 +1,4 @@
-//! Opaque streams: connections whose bytes are passed on as they are, whatever is spoken on them.
+//! TCP streams: connections of any protocol, relayed byte by byte.
 //!
 //! ```text
 //! 443: hello (peek) ─▶ host that passes through ─┐

@@ -1,13 +1,13 @@
-//! Bytes both ways between two TCP connections until both have ended. What the bytes mean is not looked at, and they do
-//! not come into this process as long as there are descriptors for pipes: see `pipe`.
+//! Relays bytes both ways between two TCP connections until both have ended. The bytes are not parsed. They stay in the
+//! kernel as long as there are descriptors for pipes: see `pipe`.
 //!
 //! | one side | the other |
 //! |---|---|
-//! | ends its sending (FIN) | is told so when it has all bytes; the opposite direction goes on |
-//! | breaks off (RST) | still gets what had arrived from there, then breaks off |
-//! | takes nothing | is not read from: what it does not take stays where it is |
+//! | ends its sending (FIN) | receives all bytes, then the end; the opposite direction goes on |
+//! | resets the connection (RST) | receives the bytes that arrived before, then a reset |
+//! | stops reading | is not read from either: the bytes stay in its socket |
 //!
-//! A relay that rests for the idle time-out, in both directions, ends. Dead peers are found by TCP keep-alive.
+//! A relay without traffic in either direction ends after the idle timeout. Dead peers are found by TCP keep-alive.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,26 +26,27 @@ use tokio::{
 
 use crate::proxy::pipe::{Pipe, Pipes, TURN, end_turn};
 
-/// A reset overtakes what is still on its way to the client: what was passed on just before has this long to arrive.
+/// Delay before a reset, so that bytes relayed just before can still arrive: a reset overtakes them on their way to the
+/// client.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Two connections between which bytes are passed.
+/// Two connections to relay between.
 #[derive(Debug)]
 pub struct Relay {
     pub client: TcpStream,
     pub endpoint: TcpStream,
-    /// After this long without a byte in either direction it ends.
+    /// Ends the relay after this time without a byte in either direction.
     pub idle_timeout: Duration,
 }
 
-/// Bytes that were handed over: to the endpoint, and to the client.
+/// Bytes relayed to the endpoint (`up`) and to the client (`down`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     pub up: usize,
     pub down: usize,
 }
 
-/// Why a relay ended before both sides had.
+/// The reason why a relay ended before both sides had ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     #[error("a side broke off")]
@@ -54,32 +55,33 @@ pub enum RelayError {
     Idle,
 }
 
-/// One direction.
+/// The state of one direction of a relay.
 #[derive(Debug, Default)]
 struct Way {
-    /// Only while something is in it.
+    /// Present only while it holds bytes.
     pipe: Option<Pipe>,
-    /// The side that sends has broken off, which the kernel says only once: what looks like its end is none.
+    /// Whether the sending side was reset. The kernel reports that only once, so a following end of file is not a
+    /// regular end.
     cut: bool,
     ended: bool,
 }
 
-/// What ends a direction out of order.
+/// An error of one direction.
 enum Fault {
-    /// The side that sends is gone.
+    /// The sending side failed.
     Read(io::Error),
-    /// The side that receives is gone; it may have sent something before.
+    /// The receiving side failed; it may have sent bytes before.
     Write(io::Error),
 }
 
 // === impl Relay ===
 
 impl Relay {
-    /// Passes bytes until both sides have ended, and tells `passed` of them each time the connections rest. Dropping
-    /// the future closes both.
+    /// Relays bytes until both sides have ended, and reports them to `passed` each time no more can be moved. Dropping
+    /// the future closes both connections.
     ///
     /// # Errors
-    /// If a side breaks off, in which case the other has been reset, or both are silent for too long.
+    /// If a side is reset, in which case the other has been reset as well, or if the idle timeout expires.
     pub async fn run(self, pipes: &Pipes, mut passed: impl FnMut(Passed)) -> Result<(), RelayError> {
         let Self { client, endpoint, idle_timeout } = self;
         let (mut up, mut down) = (Way::default(), Way::default());
@@ -130,7 +132,7 @@ impl Relay {
     }
 }
 
-/// Lets the end of `tcp` look like what it is: no end in order.
+/// Makes the close of `tcp` a reset, so that it does not look like a regular end.
 pub(super) fn reset(tcp: &TcpStream) {
     if let Err(error) = SockRef::from(tcp).set_linger(Some(Duration::ZERO)) {
         tracing::debug!(error = &error as &dyn std::error::Error, "no reset");
@@ -140,7 +142,7 @@ pub(super) fn reset(tcp: &TcpStream) {
 // === impl Way ===
 
 impl Way {
-    /// Passes on what can be passed on now. Ready when the sending side has ended and the receiving side knows.
+    /// Relays the bytes available now. Ready once the sending side has ended and the receiving side has been shut down.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,

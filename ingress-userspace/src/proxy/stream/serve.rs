@@ -1,7 +1,7 @@
-//! Serves a connection as a stream: finds out where it leads to, opens a connection there, and relays.
+//! Serves a connection as a stream: finds its upstream, connects to an endpoint, and relays.
 //!
-//! A stream counts as one request of its host or port: as successful if both sides have ended in order, as the client's
-//! error if it was kept out, as the server's if no endpoint took it, and else as aborted.
+//! A stream counts as one request of its host or port: as a success if both sides have ended regularly, as a client
+//! error if access was denied, as a server error if no endpoint accepted a connection, and otherwise as aborted.
 
 use std::{
     future::{Future, poll_fn},
@@ -37,21 +37,21 @@ use crate::{
     route::HostEntry,
 };
 
-/// Where a stream leads to.
+/// The destination of a stream.
 struct Opening<'s> {
-    /// `None` for one that leads nowhere.
+    /// `None` if there is no upstream.
     upstream: Option<&'s UpstreamState>,
     connect_timeout: Duration,
     introduction: Option<Introduction>,
 }
 
-/// Passes a connection on to pods if it is over TLS for a host that wants that. Else gives it back, with nothing taken
-/// from it.
+/// Passes a connection on to pods if it begins TLS for a host with TLS passthrough. Otherwise returns it, with all its
+/// bytes still unread.
 pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, deadline: Instant) -> Option<TcpStream> {
-    // Whatever is wrong with the beginning, the handshake finds out.
+    // An invalid beginning is left for the TLS handshake to report.
     let Ok(Ok(Some(name))) = timeout_at(deadline, hello::server_name(&client)).await else { return Some(client) };
     let (in_flight, opened) = {
-        // Kept for as long as it takes to connect, not as long as the stream lasts.
+        // Held only while connecting, not for the lifetime of the stream.
         let snapshot = conn.worker.snapshot();
         let host = snapshot.routes.host(&name);
         let Some((host, passing)) = host.and_then(|host| Some((host, HostEntry::passing(host)?))) else {
@@ -74,10 +74,10 @@ pub(in crate::proxy) async fn pass_through(conn: &Rc<Conn>, client: TcpStream, d
     None
 }
 
-/// Serves a connection to the port of a TCP service, to its end.
+/// Serves a connection to the port of a TCP service until it ends.
 pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
     let port = StreamPort { transport: Transport::Tcp, number: conn.local().port() };
-    // A port that is gone since the kernel brought the connection leads nowhere.
+    // The port may have been removed since the kernel accepted the connection; then there is no service.
     let accepts = conn.worker.snapshot().stream(port).map(|(service, _)| service.accepts_proxy_protocol);
     let Some(accepts) = accepts else { return reset(&client) };
     if accepts && !open::meet(&conn, &mut client).await {
@@ -99,7 +99,7 @@ pub(in crate::proxy) async fn serve(conn: Rc<Conn>, mut client: TcpStream) {
     pass(&conn, client, opened.flatten(), in_flight).await;
 }
 
-/// Passes a connection on, if one to an endpoint could be opened.
+/// Relays the connection if an endpoint accepted one, or else resets it.
 async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut in_flight: InFlight) {
     match endpoint {
         Some(endpoint) => relay(conn, client, endpoint, in_flight).await,
@@ -110,7 +110,7 @@ async fn pass(conn: &Conn, client: TcpStream, endpoint: Option<TcpStream>, mut i
     }
 }
 
-/// A connection to an endpoint of `opening`, tried one after the other.
+/// Connects to an endpoint of `opening`; tries one after the other.
 async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
     let Opening { upstream, connect_timeout, introduction } = opening;
     let StreamRetry { tries, within, enabled } = conn.settings.streams.retry;
@@ -128,7 +128,7 @@ async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
             Err(_elapsed) => ConnectError::Timeout { address },
         };
         tracing::debug!(error = &error as &dyn std::error::Error, "connect failed");
-        // What this node lacks is not the endpoint's failure.
+        // Lack of resources on this node is not a failure of the endpoint.
         if !matches!(error, ConnectError::Exhausted { .. }) {
             endpoint.failed(worker.now_ms());
         }
@@ -139,7 +139,8 @@ async fn connect(conn: &Conn, opening: Opening<'_>) -> Option<TcpStream> {
     None
 }
 
-/// Relays until both sides have ended, or the worker says so: streams are drained as WebSockets are, to the deadline.
+/// Relays until both sides have ended, or until the worker closes the connection. Streams are drained like WebSockets:
+/// they may go on until the deadline.
 async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_flight: InFlight) {
     upstream::watch(&client);
     upstream::watch(&endpoint);
@@ -149,7 +150,7 @@ async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_fligh
     let passed = |Passed { up, down }| {
         received.add(up);
         sent.add(down);
-        // A stream may be open for days: what passed shows as soon as it rests.
+        // A stream may be open for days, so its bytes are counted whenever it rests.
         received.flush();
         sent.flush();
     };
@@ -165,7 +166,7 @@ async fn relay(conn: &Conn, client: TcpStream, endpoint: TcpStream, mut in_fligh
     }
 }
 
-/// What `work` comes to; `None` if the worker has the connection closed meanwhile.
+/// Returns the output of `work`, or `None` if the worker closes the connection before.
 async fn until_closed<T>(conn: &Conn, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! Relays over loopback: what is sent arrives, ends arrive where they belong, and what nobody takes is not read.
+//! Tests of relays over loopback: all bytes and both ends arrive, and bytes are read only if the other side takes them.
 
 use std::{io, time::Duration};
 
@@ -17,13 +17,13 @@ use tokio::{
 use super::{Passed, Pipes, Relay, RelayError};
 
 const SCHEDULES: u64 = 1_000;
-/// Run at one time: small buffers spend their time waiting for acknowledgements.
+/// Number of schedules run concurrently, because small buffers spend most of the time waiting for acknowledgements.
 const TOGETHER: u64 = 25;
-/// Only a failing test waits that long.
+/// Only reached by a failing test.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Both ends of a connection; the buffers of small ones hold less than most schedules send, but twice what loopback has
-/// in a segment, or the kernel would wait for more room.
+/// Returns both ends of a connection. Small buffers hold less than most schedules send, but twice the segment size of
+/// loopback; with less, the kernel would wait for more room.
 async fn pair(small: bool) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
     let near = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connected");
@@ -35,7 +35,7 @@ async fn pair(small: bool) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// A client and an endpoint with a relay between them, and what becomes of that: all bytes that it passed.
+/// A client and an endpoint connected by a relay, and the relay's result with the sum of the bytes it passed.
 struct Line {
     client: TcpStream,
     endpoint: TcpStream,
@@ -65,16 +65,17 @@ impl Line {
     }
 }
 
-/// What one side does of its own accord, step by step. Both sides of a line read all the while.
+/// A step in the schedule of one side. Both sides of a line read all the time.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(usize),
     Rest(usize),
-    /// Goes on when the other side has ended its sending: with an end that is held back, this waits for ever.
+    /// Waits for the end of the other side's sending. If the relay held that end back, this would wait for ever.
     AwaitEnd,
 }
 
-/// At the end of its steps a side ends its sending. Only one of the two awaits the other's end.
+/// Returns random steps. After its last step, a side ends its sending. Only one of the two sides waits for the end of
+/// the other.
 fn schedule(rng: &mut Rng, awaits: bool) -> Vec<Step> {
     let mut steps: Vec<_> = (0..rng.usize(..8))
         .map(|_| match rng.u8(..4) {
@@ -90,7 +91,7 @@ fn schedule(rng: &mut Rng, awaits: bool) -> Vec<Step> {
     steps
 }
 
-/// The bytes that a side sends, from the first on: those at other places are others.
+/// Returns the bytes that a side sends, from the first one on; they depend on their position.
 fn bytes(seed: u64) -> impl FnMut(usize) -> Vec<u8> {
     let mut place = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     move |count| {
@@ -102,7 +103,7 @@ fn bytes(seed: u64) -> impl FnMut(usize) -> Vec<u8> {
     }
 }
 
-/// Sends as `steps` have it; how many bytes.
+/// Sends as scheduled in `steps`. Returns the number of bytes.
 async fn send(
     mut half: OwnedWriteHalf,
     steps: Vec<Step>,
@@ -130,7 +131,7 @@ async fn rest(turns: usize) {
     }
 }
 
-/// Reads to the end and compares; how many bytes.
+/// Reads to the end and compares. Returns the number of bytes.
 async fn receive(mut half: OwnedReadHalf, seed: u64, mut rng: Rng, ended: tokio::sync::watch::Sender<bool>) -> usize {
     let (mut next, mut received) = (bytes(seed), 0);
     let mut buffer = vec![0; rng.usize(1..50_000)];
@@ -244,7 +245,7 @@ async fn what_is_not_taken_is_not_read() {
     within("a sender that is held back", async {
         let Line { mut client, endpoint, relay } = Line::plain().await;
         let (mut sent, chunk) = (0, vec![7; 64 * 1024]);
-        // Nobody reads: the sender is stopped when the buffers are full, and stays so.
+        // The endpoint does not read, so the sender stops when the buffers are full and stays stopped.
         while let Ok(written) = timeout(Duration::from_millis(300), client.write(&chunk)).await {
             sent += written.expect("sent");
             assert!(sent < 64 * 1024 * 1024, "it takes everything");
@@ -260,7 +261,7 @@ async fn what_is_not_taken_is_not_read() {
     .await;
 }
 
-/// Reads to the end, which must be a reset; what came before it.
+/// Reads to the end, which must be a reset. Returns the bytes before it.
 async fn read_to_reset(mut stream: TcpStream) -> Vec<u8> {
     let mut received = Vec::new();
     let error = stream.read_to_end(&mut received).await.expect_err("no end in order");

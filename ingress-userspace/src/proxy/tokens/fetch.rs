@@ -1,4 +1,4 @@
-//! Fetches the keys that a key server publishes, once. It keeps none.
+//! Fetches the key set of a JWKS endpoint once. Other code caches the keys.
 
 use std::{error::Error, iter::successors, time::Duration};
 
@@ -17,27 +17,27 @@ use crate::{
     },
 };
 
-/// From the first connection to the end of the answer.
+/// Timeout of a fetch, from the first connection to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// For a connection to one of the server's addresses: others get their turn within [`TIMEOUT`].
+/// Timeout of a connection to one of the server's addresses, so that others can be tried within [`TIMEOUT`].
 const CONNECT: Duration = Duration::from_secs(2);
-/// Addresses that are tried.
+/// Number of addresses that are tried.
 const TRIES: usize = 3;
-/// Longest answer that is read.
+/// Longest response body that is read, in bytes.
 const BODY_MAX: usize = 256 * 1024;
 
-/// How long keys are fresh, whatever the server says, and if it says nothing.
+/// Bounds for the time for which keys are fresh, and the value if the server sends none.
 const FRESH_MIN: Duration = Duration::from_secs(60);
 const FRESH_MAX: Duration = KEPT_MAX;
 const FRESH: Duration = Duration::from_secs(600);
 
-/// The keys of `server`, with the time for which they are fresh, or why they cannot be had.
+/// Returns the keys of `server` and the time for which they are fresh, or the reason of the failure.
 pub(super) async fn fetch(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), String> {
     let fetched = timeout(TIMEOUT, reach(server, worker)).await;
     fetched.unwrap_or_else(|_elapsed| Err("it took too long".to_owned()))
 }
 
-/// Asks at one address after the other.
+/// Tries one address after the other.
 async fn reach(server: &KeyServer, worker: &Worker) -> Result<(Keys, Duration), String> {
     let snapshot = worker.snapshot();
     let known = snapshot.upstream_id(&server.upstream).and_then(|id| snapshot.upstream(id));
@@ -64,12 +64,12 @@ async fn ask(connection: Connection, server: &KeyServer) -> Result<(Keys, Durati
         write_request_line(out, &Method::GET, target);
         out.extend_from_slice(format!("host: {host}\r\n").as_bytes());
         out.extend_from_slice(b"accept: application/jwk-set+json, application/json\r\nuser-agent: xdp-ingress\r\n");
-        // The next one is far off.
+        // The next fetch is too far off to keep the connection.
         out.extend_from_slice(b"connection: close\r\n");
     };
     let sent = upstream::exchange(connection, limits, &Method::GET, write, Empty::<Bytes>::new()).await;
     let (head, body) = sent.map_err(|failure| chain(&failure.error))?.into_parts();
-    // A redirect is not followed: where it leads was not looked at.
+    // A redirect is not followed, because its target has not been validated.
     if head.status != StatusCode::OK {
         return Err(format!("it answered {}", head.status.as_u16()));
     }
@@ -82,14 +82,14 @@ async fn ask(connection: Connection, server: &KeyServer) -> Result<(Keys, Durati
     Ok((keys, fresh))
 }
 
-/// What went wrong, and why.
+/// Joins the messages of an error and all its sources.
 fn chain(error: &dyn Error) -> String {
     let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
     texts.collect::<Vec<_>>().join(": ")
 }
 
-/// For how long `keys` are fresh by what was said beside them (RFC 9111, 4.2), within limits. Nobody comes in by a set
-/// without keys, so that it holds no longer than it must.
+/// Returns the time for which `keys` are fresh by the response's fields (RFC 9111, section 4.2), within the bounds. An
+/// empty set rejects all tokens, so it is kept only for the minimum.
 fn fresh(keys: &Keys, headers: &HeaderMap) -> Duration {
     if keys.is_empty() {
         return FRESH_MIN;
@@ -100,7 +100,7 @@ fn fresh(keys: &Keys, headers: &HeaderMap) -> Duration {
         let (name, value) = directive.split_once('=')?;
         name.eq_ignore_ascii_case("max-age").then(|| seconds(value.trim_matches('"')))?
     });
-    // How long the answer has been in caches on the way (RFC 9111, 5.1).
+    // The time that the response has spent in caches on the way (RFC 9111, section 5.1).
     let age = headers.get(header::AGE).map(HeaderValue::to_str).and_then(Result::ok);
     let age = age.and_then(|ages| seconds(ages.split(',').next()?.trim()));
     said.unwrap_or(FRESH).saturating_sub(age.unwrap_or_default()).clamp(FRESH_MIN, FRESH_MAX)

@@ -1,8 +1,9 @@
-//! Keeps the keys of key servers, and keeps them fresh. It judges no token.
+//! Caches the keys of JWKS endpoints, and keeps them fresh. It verifies no token.
 //!
-//! A snapshot has a keyring for each key server that its rules name, and hands it on to the next one, so that keys last
-//! as long as rules want them. One task of one worker keeps a keyring for all workers, from the first token that needs
-//! it. Requests use what there is, without a lock, and wait for nothing, except while there are no keys.
+//! A snapshot has a keyring for each endpoint that its rules use, and passes it on to the next snapshot, so that keys
+//! are kept as long as rules use them. One task on one worker refreshes a keyring for all workers, starting with the
+//! first token that needs it. Requests read the cached keys without a lock and without waiting, except while there are
+//! none.
 //!
 //! ```text
 //! request ──▶ snapshot ──▶ Keyring ── keys? ──▶ verify
@@ -36,31 +37,31 @@ use crate::{
     proxy::{clock, snapshot::Snapshot, worker::Worker},
 };
 
-/// How old keys may become where no others can be had; and how long they are kept that nobody asks for.
+/// The age up to which keys are used when refreshing fails, and the time for which unused keys are still refreshed.
 pub(super) const KEPT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Between two lines of the log about one key server.
+/// Minimum interval between two log lines about one endpoint.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
-/// What is said of a set that is one, and by which nobody comes in.
+/// The warning about a key set that is valid but contains no usable key.
 const NO_KEYS: &str = "cannot verify tokens: none of the keys that their server publishes can be used";
-/// How often a task looks whether it is needed still.
+/// Interval at which a task checks whether it is still needed.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// The keyrings of a snapshot. A copy shares them.
+/// The keyrings of a snapshot. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(in crate::proxy) struct Keyrings {
-    /// Each with the number of rules that name its key server.
+    /// Each keyring with the number of rules that use its endpoint.
     rings: Tree<Arc<KeyServer>, (usize, Arc<Keyring>)>,
-    /// What they were made from.
+    /// The hosts that the keyrings were built from.
     source: Tree<HostPattern, Arc<HostRoutes>>,
 }
 
-/// The keys of one key server, as they were fetched last.
+/// The most recently fetched keys of one JWKS endpoint.
 pub(in crate::proxy) struct Keyring {
     server: Arc<KeyServer>,
     keys: ArcSwapOption<Fetched>,
-    /// When a request last asked for keys, in seconds of the process' clock.
+    /// Time of the last request that needed keys, in seconds of the process's clock.
     asked: AtomicU64,
-    /// Whether a task keeps them. It changes while `times` is locked.
+    /// Whether a task refreshes the keys. Changed only while `times` is locked.
     has_task: AtomicBool,
     times: Mutex<Times>,
     is_fetching: watch::Sender<bool>,
@@ -68,7 +69,7 @@ pub(in crate::proxy) struct Keyring {
     sought: Notify,
 }
 
-/// Keys, and when they came.
+/// Keys, and the time when they were fetched.
 pub(super) struct Fetched {
     pub(super) keys: Keys,
     at: Duration,
@@ -77,11 +78,12 @@ pub(super) struct Fetched {
 // === impl Keyrings ===
 
 impl Keyrings {
-    /// Makes these the keyrings of `hosts`, which costs what differs. Whose key server is named as before stays.
+    /// Updates the keyrings to those of `hosts`, at a cost proportional to the differences. Endpoints that are still in
+    /// use keep their keyring.
     pub(in crate::proxy) fn update(&mut self, hosts: &Tree<HostPattern, Arc<HostRoutes>>) {
         let known = std::mem::replace(&mut self.source, hosts.clone());
         let differences = known.differences(hosts);
-        // What comes goes before what goes, so that a host that gets another name keeps its keys.
+        // Additions are applied before removals, so that keys are kept when a host is renamed.
         let coming = differences.iter().filter_map(|difference| difference.new);
         for server in coming.flat_map(|routes| key_servers(routes)) {
             match self.rings.get_mut::<KeyServer>(server) {
@@ -99,13 +101,13 @@ impl Keyrings {
         }
     }
 
-    /// That of `server`; `None` if no rule names it.
+    /// Returns the keyring of `server`, or `None` if no rule uses it.
     pub(in crate::proxy) fn of(&self, server: &KeyServer) -> Option<&Arc<Keyring>> {
         self.rings.get(server).map(|(_, ring)| ring)
     }
 }
 
-/// Those that rules of one host name.
+/// Returns the JWKS endpoints that rules of one host use.
 fn key_servers(routes: &HostRoutes) -> impl Iterator<Item = &Arc<KeyServer>> {
     let HostRoutes { rules, fallback, clients: _, passthrough: _ } = routes;
     let filters = rules.iter().chain(fallback.as_deref()).flat_map(|rule| &rule.filters);
@@ -133,30 +135,31 @@ impl Keyring {
         }
     }
 
-    /// The keys, if there are some and they are kept fresh.
+    /// Returns the keys if they are present and a task refreshes them.
     pub(super) fn kept(&self) -> Option<Arc<Fetched>> {
         let now = clock::now();
         self.note_need(now);
         if self.has_task.load(Acquire) { self.usable(now) } else { None }
     }
 
-    /// The keys; while there are none, those that come within `patience`. Has `worker` keep them if nobody does.
+    /// Returns the keys; if there are none yet, waits up to `patience` for them. Starts a task on `worker` if no other
+    /// task refreshes them.
     pub(super) async fn fetched(self: &Arc<Self>, patience: Duration, worker: &Rc<Worker>) -> Option<Arc<Fetched>> {
         self.note_need(clock::now());
         if let Some(kept) = self.take_up() {
-            // The task outlives the request: others wait for the same keys.
+            // The task outlives the request, because other requests wait for the same keys.
             drop(spawn_local(keep(kept, Rc::clone(worker))));
         }
         if let Some(keys) = self.usable(clock::now()) {
             return Some(keys);
         }
         let mut fetching = self.is_fetching.subscribe();
-        // However that ends, what there is then counts.
+        // Uses the keys present afterwards, however the wait ended.
         drop(timeout(patience, fetching.wait_for(|is_fetching| !is_fetching)).await);
         self.usable(clock::now())
     }
 
-    /// Has the keys fetched, as a token names one that is not among them; unless that was done of late.
+    /// Requests a fetch because a token names an unknown key, unless that was done recently.
     pub(super) fn seek(&self) {
         if self.times().seek(clock::now()) {
             self.sought.notify_one();
@@ -167,34 +170,34 @@ impl Keyring {
         self.keys.load_full().filter(|fetched| fetched.is_usable(now))
     }
 
-    /// Notes that a request needs keys.
+    /// Records that a request needs keys.
     fn note_need(&self, now: Duration) {
-        // All workers read it at each request, and seldom does one write.
+        // Reads before writing: every worker reads this at each request, and it is rarely written.
         if self.asked.load(Relaxed) != now.as_secs() {
             self.asked.store(now.as_secs(), Relaxed);
         }
     }
 
-    /// What the task has, if there is none and the caller is to start it.
+    /// Returns the guard for a new task if none is running; the caller must start the task.
     fn take_up(self: &Arc<Self>) -> Option<Kept> {
         let _times = self.times();
         if self.has_task.load(Relaxed) {
             return None;
         }
-        // Before the task is seen, so that whoever comes now finds a fetch to wait for, though it has not begun.
+        // Set before `has_task`, so that other requests find a fetch to wait for even though the task has not run yet.
         self.is_fetching.send_replace(true);
         self.has_task.store(true, Release);
         Some(Kept(Arc::clone(self)))
     }
 
-    /// Whether rules of `snapshot` name its key server, and requests have asked for keys of late.
+    /// Returns whether rules of `snapshot` use this keyring, and requests have needed its keys recently.
     fn is_needed(&self, snapshot: &Snapshot, now: Duration) -> bool {
         let asked = Duration::from_secs(self.asked.load(Relaxed));
         let ring = snapshot.keyrings.of(&self.server);
         ring.is_some_and(|ring| std::ptr::eq(&**ring, self)) && now.saturating_sub(asked) < KEPT_MAX
     }
 
-    /// Fetches the keys. What there is to complain of, if anything.
+    /// Fetches the keys. Returns a message for the log if something is wrong.
     async fn refresh(&self, worker: &Worker) -> Option<String> {
         self.is_fetching.send_replace(true);
         self.times().begin();
@@ -202,7 +205,7 @@ impl Keyring {
         let now = clock::now();
         let complaint = match fetched {
             Ok((keys, fresh)) => {
-                // That nobody can be verified any more is what it may say; that it meant to is not certain.
+                // The server may revoke all keys, but may also have made a mistake, so this is reported.
                 let complaint = keys.is_empty().then(|| NO_KEYS.to_owned());
                 self.times().succeed(now, fresh);
                 self.keys.store(Some(Arc::new(Fetched { keys, at: now })));
@@ -238,7 +241,7 @@ impl Fetched {
 
 // === the task ===
 
-/// Says that nobody keeps the keys any more, however that has come: a task may end before it has begun.
+/// Guard that clears the task state when dropped, even if the task ends before its first poll.
 struct Kept(Arc<Keyring>);
 
 impl Drop for Kept {
@@ -250,7 +253,7 @@ impl Drop for Kept {
     }
 }
 
-/// Keeps the keys fresh as long as anybody asks for them and the configuration has their key server.
+/// Refreshes the keys while requests need them and the configuration uses their endpoint.
 async fn keep(kept: Kept, worker: Rc<Worker>) {
     let Kept(ring) = &kept;
     let mut logged: Option<Duration> = None;
@@ -309,7 +312,8 @@ mod tests {
         }
     }
 
-    /// A table whose hosts have one rule each, whose tokens have their keys at these paths of one host.
+    /// Returns a table of hosts with one rule each. The tokens of each rule have their keys at the given path of one
+    /// server.
     fn table(hosts: &[(&str, &str)]) -> RouteTable {
         let mut table = RouteTable::default();
         for (host, target) in hosts {
@@ -367,12 +371,12 @@ mod tests {
         let old = ring(&first, "/jwks").expect("a keyring");
         old.note_need(now);
         assert!(old.is_needed(&first, now));
-        // The same host, and so the same upstream.
+        // The host is the same, and so is the upstream.
         let second = compile(Some(&first), &[("a.test", "/jwks2")]);
         let new = ring(&second, "/jwks2").expect("a keyring");
         new.note_need(now);
         assert!(!old.is_needed(&second, now) && new.is_needed(&second, now));
-        // What comes again begins anew, and the task of the first one does not go on for it.
+        // An endpoint that is added again gets a new keyring, and the task of the old one does not continue for it.
         let third = compile(Some(&second), &[("a.test", "/jwks")]);
         assert!(!old.is_needed(&third, now) && ring(&third, "/jwks").is_some());
     }
@@ -419,7 +423,7 @@ mod tests {
             assert!(asked.poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         assert!(ring.take_up().is_none(), "the task is there");
-        // As when the worker ends.
+        // Drops the tasks like a worker that shuts down.
         drop(tasks);
         assert!(!*ring.is_fetching.borrow() && ring.take_up().is_some());
     }

@@ -1,10 +1,11 @@
-//! Verifies JSON Web Tokens (RFC 7519), and judges what they say. Keys that are in no Secret are kept by `keyring`.
+//! Verifies JSON Web Tokens (RFC 7519) and checks their claims. `keyring` caches the keys that are not in a Secret.
 //!
-//! The signature is the work: which claims a token has, and which key has signed it, is remembered by a tag of its
-//! bytes. All else is judged anew each time, so that a token ends with its time, and with the key that is taken away.
+//! Verifying the signature is the expensive part. Its result, the claims and the key that has signed, is cached under a
+//! MAC of the token. Everything else is checked for each request, so that a token is rejected once it expires or its
+//! key is removed.
 //!
-//! What a key may be used for follows from the key and never from the token, which can only choose among that: its
-//! `alg` and `kid` are an attacker's until the signature is verified.
+//! The allowed algorithms depend on the key and never on the token, which can only choose among them: until the
+//! signature is verified, an attacker controls the token's `alg` and `kid`.
 
 use std::{
     rc::Rc,
@@ -36,35 +37,35 @@ mod times;
 
 pub(super) use keyring::Keyrings;
 
-/// Longest token that is looked at.
+/// Longest token that is parsed, in bytes.
 const TOKEN_MAX: usize = 8 * 1024;
-/// Tokens whose signature is remembered.
+/// Number of tokens with a cached verification.
 const REMEMBERED_MAX: usize = 8 * 1024;
-/// Key sets that are kept ready, and keys of one that are used.
+/// Number of parsed key sets in the cache, and of keys used from one set.
 const SETS_MAX: usize = 256;
 const KEYS_MAX: usize = 64;
-/// Keys that are tried for a token that names none.
+/// Number of keys tried for a token without a `kid`.
 const TRIES_MAX: usize = 8;
-/// Shortest secret for HMAC (RFC 7518, 3.2), as base64.
+/// Shortest HMAC secret (RFC 7518, section 3.2), in characters of base64.
 const SECRET_MIN: usize = 43;
-/// By how much clocks may differ.
+/// Tolerance for differing clocks.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// Tokens and keys of the process.
+/// Caches of verified tokens and parsed key sets, for the whole process.
 pub(super) struct Tokens {
     verified: Remembered<Arc<Verified>>,
-    /// How many signatures were looked at.
+    /// Number of signatures verified.
     count: AtomicU64,
     sets: Remembered<Arc<Keys>>,
 }
 
-/// A token whose signature is right.
+/// A token with a valid signature.
 struct Verified {
     by: Fingerprint,
     claims: Map<String, Value>,
 }
 
-/// A key set, ready for use.
+/// A parsed key set.
 struct Keys(Vec<Key>);
 
 struct Key {
@@ -76,34 +77,35 @@ struct Key {
 
 type Fingerprint = [u8; digest::SHA256_OUTPUT_LEN];
 
-/// Why a token does not let its bearer in.
+/// The reason why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// There is none.
+    /// The request has no token.
     Missing,
-    /// It is none, or not, or no more, or not yet valid here.
+    /// The token is malformed, has a wrong signature, has expired or is not yet valid, or was issued by or for another
+    /// party.
     Invalid,
-    /// It lacks claims.
+    /// The token lacks required claims.
     Insufficient,
-    /// No key of the set can be used.
+    /// The key set has no usable key.
     NoKeys,
 }
 
 impl Tokens {
     /// # Errors
-    /// If there is no randomness.
+    /// If the system provides no randomness.
     pub(super) fn new() -> Result<Self, Unspecified> {
         let count = AtomicU64::new(0);
         Ok(Self { verified: Remembered::new(REMEMBERED_MAX)?, count, sets: Remembered::new(SETS_MAX)? })
     }
 
-    /// How many tokens were verified.
+    /// Returns the number of signatures verified.
     pub(super) fn verified(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    /// Lets the bearer of the token in `headers` in at `now`, the time since 1970, with fields for the pod. `wanted` is
-    /// of a rule of `snapshot`, and `worker` fetches what is to be fetched for it.
+    /// Checks the token in `headers` at `now`, the time since 1970, and returns the fields to set for the pod. `wanted`
+    /// belongs to a rule of `snapshot`, and `worker` fetches missing keys.
     pub(super) async fn judge(
         &self,
         wanted: &Token,
@@ -119,7 +121,7 @@ impl Tokens {
                 let ring = snapshot.keyrings.of(server).ok_or(Refused::NoKeys)?;
                 let fetched = match ring.kept() {
                     Some(fetched) => fetched,
-                    // What is no token has nobody ask for keys, nor waits for them.
+                    // A malformed token does not start a fetch of keys, nor wait for one.
                     None if decode_header(token).is_err() => return Err(Refused::Invalid),
                     None => ring.fetched(worker.options.key_patience, worker).await.ok_or(Refused::NoKeys)?,
                 };
@@ -168,13 +170,13 @@ impl Tokens {
     }
 }
 
-/// The one token of `headers` in its place.
+/// Returns the only token of `headers` at `place`.
 fn find<'h>(place: &TokenPlace, headers: &'h HeaderMap) -> Result<&'h [u8], Refused> {
     let token = match place {
         TokenPlace::Bearer => {
             let field = one(headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes))?;
             let (scheme, token) = field.split_at_checked(b"Bearer ".len()).ok_or(Refused::Missing)?;
-            // Another scheme is no token, and nothing that can be wrong with one.
+            // Another scheme counts as a missing token, not as an invalid one.
             scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token).ok_or(Refused::Missing)?
         }
         TokenPlace::Field(name) => one(headers.get_all(name).iter().map(HeaderValue::as_bytes))?,
@@ -184,7 +186,7 @@ fn find<'h>(place: &TokenPlace, headers: &'h HeaderMap) -> Result<&'h [u8], Refu
     if token.len() > TOKEN_MAX { Err(Refused::Invalid) } else { Ok(token) }
 }
 
-/// Of two, each could be meant by somebody else.
+/// Returns the only element. Two tokens are refused, because the pod could read the other one.
 fn one<'h>(mut all: impl Iterator<Item = &'h [u8]>) -> Result<&'h [u8], Refused> {
     let first = all.next().ok_or(Refused::Missing)?;
     if all.next().is_some() { Err(Refused::Invalid) } else { Ok(first) }
@@ -193,17 +195,17 @@ fn one<'h>(mut all: impl Iterator<Item = &'h [u8]>) -> Result<&'h [u8], Refused>
 // === impl Keys ===
 
 impl Keys {
-    /// Keys that cannot be read do not keep others from being used (RFC 7517, 5).
+    /// Parses a key set. Keys that cannot be parsed are skipped (RFC 7517, section 5).
     fn parse(json: &str) -> Self {
         let set = serde_json::from_str::<Value>(json).unwrap_or_default();
         let keys = set["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
         Self(Self::usable(keys).take(KEYS_MAX).collect())
     }
 
-    /// The keys of a set that anybody may read; `None` if it is none.
+    /// Parses a published key set, or returns `None` if the document is not one.
     fn published(json: &[u8]) -> Option<Self> {
         let set = serde_json::from_slice::<Value>(json).ok()?;
-        // What everybody knows is no secret that could sign.
+        // Secrets for HMAC are skipped: a published secret could be used by anyone to sign.
         let is_public = |key: &Key| !key.algorithms.iter().any(|algorithm| algorithm.family() == AlgorithmFamily::Hmac);
         Some(Self(Self::usable(set["keys"].as_array()?).filter(is_public).take(KEYS_MAX).collect()))
     }
@@ -217,16 +219,17 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// Whether `token` names a key that is not among these.
+    /// Returns whether `token` names a key that is not in this set.
     fn lack(&self, token: &[u8]) -> bool {
         let named = decode_header(token).ok().and_then(|header| header.kid);
         named.is_some_and(|id| self.0.iter().all(|key| key.id.as_ref() != Some(&id)))
     }
 
-    /// What `token` says, if one of the keys has signed it.
+    /// Returns the claims of `token` if one of the keys has signed it.
     fn verify(&self, token: &[u8]) -> Option<Verified> {
         let header = decode_header(token).ok()?;
-        // An extension that must be understood is not (RFC 7515, 4.1.11); what is encrypted or compressed is no JWS.
+        // Critical extensions are not supported, so such a token is rejected (RFC 7515, section 4.1.11). An encrypted
+        // or compressed token is not a JWS.
         if header.crit.is_some() || header.enc.is_some() || header.zip.is_some() {
             return None;
         }
@@ -234,12 +237,12 @@ impl Keys {
             let is_named = header.kid.as_ref().is_none_or(|id| key.id.as_ref() == Some(id));
             is_named && key.algorithms.contains(&header.alg)
         };
-        // One that does not say by which key costs no more than it needs to.
+        // Limits the work for tokens without a `kid`.
         let tries = if header.kid.is_some() { KEYS_MAX } else { TRIES_MAX };
         self.0.iter().filter(may_have_signed).take(tries).find_map(|Key { fingerprint, id: _, key, algorithms }| {
             let mut validation = Validation::new(header.alg);
             validation.algorithms.clone_from(algorithms);
-            // Claims are judged by ourselves, each time anew.
+            // The claims are checked by this module, for each request.
             validation.required_spec_claims.clear();
             (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
             let claims = decode(token, key, &validation).ok()?.claims;
@@ -249,7 +252,7 @@ impl Keys {
 }
 
 impl Key {
-    /// `None` if it is for another purpose, or of a kind that is not known.
+    /// Returns `None` if the key is for another purpose, or of an unknown type.
     fn of(jwk: &Jwk) -> Option<Self> {
         let algorithms: &[Algorithm] = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => &[
@@ -294,7 +297,7 @@ impl Key {
 
 // === claims ===
 
-/// A token without an end is none that could be lost.
+/// Checks `exp` and `nbf`. A token without `exp` is rejected, because a stolen one would stay valid for ever.
 fn is_in_time(claims: &Map<String, Value>, now: Duration) -> bool {
     let (now, leeway) = (now.as_secs_f64(), LEEWAY.as_secs_f64());
     let ends = claims.get("exp").and_then(Value::as_f64).is_some_and(|end| now < end + leeway);
@@ -312,7 +315,7 @@ fn is_for(claims: &Map<String, Value>, audiences: &[Box<str>]) -> bool {
 }
 
 fn is_met(Demanded { claim, values }: &Demanded, claims: &Map<String, Value>) -> bool {
-    // The one claim whose text is a list (RFC 8693, 4.2), and what others call it.
+    // `scope` is the only claim with a space-separated list (RFC 8693, section 4.2); some issuers call it `scp`.
     let is_list = matches!(&*claim.0, "scope" | "scp");
     match claim.of(claims) {
         None | Some(Value::Null) => false,
@@ -333,7 +336,8 @@ fn holds_one(claim: &Value, values: &[Box<str>], is_list: bool) -> bool {
 }
 
 impl ClaimPath {
-    /// A name with dots in it is looked for first: some have those of a host in them.
+    /// Returns the claim at this path. A claim with the whole path as its name comes first, because some names contain
+    /// a host name.
     fn of<'c>(&self, claims: &'c Map<String, Value>) -> Option<&'c Value> {
         let Self(path) = self;
         claims.get(&**path).or_else(|| {
@@ -343,7 +347,7 @@ impl ClaimPath {
     }
 }
 
-/// A claim as a field; none where it has no text that a field may have.
+/// Returns a claim as a field value, or `None` if it has no valid text form.
 fn field(claim: &Value) -> Option<HeaderValue> {
     let text = match claim {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! What claims are worth. Signatures are looked at through sockets, in `tests/proxy/annotations/tokens.rs`.
+//! Tests of claims. Signatures are tested over sockets, in `tests/proxy/annotations/tokens.rs`.
 
 use serde_json::json;
 
@@ -133,7 +133,7 @@ fn a_key_is_used_for_what_it_is_for() {
         let keys = Keys::parse(&json!({"keys": [key]}).to_string());
         assert_eq!(keys.0.iter().map(|key| key.algorithms.len()).sum::<usize>(), expect, "{key}");
     }
-    // Neither one that is malformed nor many that are of no use keep another from being used.
+    // Neither a malformed key nor many unusable ones prevent another from being used.
     let good = json!({"kty": "oct", "k": secret});
     let (malformed, useless) = (json!({"kty": "RSA", "n": 7}), json!({"kty": "oct", "k": "c2hvcnQ"}));
     for bad in [vec![malformed], vec![json!(7)], vec![useless; 2 * KEYS_MAX]] {

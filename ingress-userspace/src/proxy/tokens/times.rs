@@ -1,37 +1,37 @@
-//! When keys of a key server are fetched: before they are over, sooner if somebody seeks one, later where that fails.
-//! It has no clock and fetches nothing.
+//! The schedule of fetches from a JWKS endpoint: before keys expire, earlier if a token names an unknown key, later
+//! after failures. Pure; callers pass the time and fetch.
 
 use std::time::Duration;
 
-/// Between two fetches for keys that a token names and nobody knows: anybody can make up names.
+/// Minimum interval between two fetches caused by unknown keys, because anyone can send a token with an invented `kid`.
 const SEEK_PAUSE: Duration = Duration::from_secs(30);
-/// After the first of several failures; twice as long after each further one.
+/// Pause after the first failure, doubled after each further consecutive one up to the maximum.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// When keys came, and what has been tried since. Times are those of the process' clock.
+/// The state of the schedule. Times are those of the process's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
-    /// For how long what came last is fresh; zero if nothing has come yet.
+    /// Time for which the latest keys are fresh; zero before the first fetch.
     fresh: Duration,
-    /// When the last fetch ended.
+    /// End of the last fetch.
     tried: Duration,
-    /// How many in a row have failed.
+    /// Consecutive failures.
     failures: u32,
-    /// When a key was last sought that nobody knows.
+    /// Time of the last request for an unknown key.
     sought: Option<Duration>,
-    /// It was not fetched since.
+    /// Whether no fetch has begun since `sought`.
     is_sought: bool,
 }
 
 impl Times {
-    /// How long it is until the next fetch; zero for now.
+    /// Returns the time until the next fetch; zero if it is due.
     pub(super) fn pause(&self, now: Duration) -> Duration {
         if self.is_sought {
             return Duration::ZERO;
         }
         let due = match self.failures {
-            // A little before its time, so that nobody meets keys that are over.
+            // Slightly early, so that requests never see expired keys.
             0 => self.tried + self.fresh - self.fresh / 16,
             failures => {
                 let doublings = (failures - 1).min(RETRY_MAX.as_secs().ilog2() + 1);
@@ -41,7 +41,7 @@ impl Times {
         due.saturating_sub(now)
     }
 
-    /// Whether a fetch is wanted now because a token names a key that is not known.
+    /// Requests a fetch for an unknown key. Returns whether the fetch is due now.
     pub(super) fn seek(&mut self, now: Duration) -> bool {
         let may = self.sought.is_none_or(|sought| now.saturating_sub(sought) >= SEEK_PAUSE);
         if may {
@@ -50,7 +50,7 @@ impl Times {
         may
     }
 
-    /// Notes that a fetch begins. What is sought from now on is another one's.
+    /// Records that a fetch begins. Later requests for unknown keys need another fetch.
     pub(super) fn begin(&mut self) {
         self.is_sought = false;
     }

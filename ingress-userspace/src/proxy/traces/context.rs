@@ -1,4 +1,5 @@
-//! `traceparent` (W3C Trace Context): which trace a request is part of. Pure; ids are arguments.
+//! Parses and writes `traceparent` (W3C Trace Context), which identifies the trace of a request. Pure; ids are
+//! arguments.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -7,17 +8,17 @@ use crate::proxy::fields::Field;
 pub(in crate::proxy) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(in crate::proxy) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// A place in a trace. Neither id is zero.
+/// A position in a trace. Neither id is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) struct TraceContext {
     pub(super) trace: u128,
     pub(super) span: u64,
-    /// Whether whoever is asked on should record it.
+    /// Whether the services called next should record the trace.
     pub(super) sampled: bool,
 }
 
 impl TraceContext {
-    /// What the request says, if it says it once and in order (section 3.2).
+    /// Parses the `traceparent` of a request, if there is exactly one and it is valid (section 3.2).
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         Self::parse(Field::of(headers, &TRACEPARENT).once()?.to_str().ok()?)
     }
@@ -25,7 +26,7 @@ impl TraceContext {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(5, '-');
         let [version, trace, span, flags] = std::array::from_fn(|_| parts.next().unwrap_or_default());
-        // A later version may say more behind; 255 never comes.
+        // Later versions may append fields; version 255 is invalid.
         let is_known = match number(version, 2)? {
             0 => parts.next().is_none(),
             255 => false,
@@ -42,7 +43,7 @@ impl TraceContext {
     }
 }
 
-/// Hexadecimal digits, in lower case.
+/// Parses exactly `digits` hexadecimal digits in lower case.
 fn number(text: &str, digits: usize) -> Option<u128> {
     let is_hex = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(text, 16).ok().filter(|_| is_hex)

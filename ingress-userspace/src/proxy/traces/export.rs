@@ -1,4 +1,4 @@
-//! Sends spans to a collector, in batches, as OTLP over gRPC. It decides nothing about requests.
+//! Exports spans in batches to a collector, as OTLP over gRPC. Sampling is decided elsewhere.
 
 use std::{
     convert::Infallible,
@@ -32,20 +32,20 @@ use crate::{
     proxy::upstream::{Limits, Pool, PoolOptions, Target, Transport, h2, write_request_line},
 };
 
-/// For one batch, from its connection to the answer.
+/// Timeout of one batch, from connecting to the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The same for the last batches of a process, whose end waits for them.
+/// The same for the last batches, because the exit of the process waits for them.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// For a connection to one of the collector's addresses: others get their turn within [`TIMEOUT`].
+/// Timeout of a connection to one of the collector's addresses, so that others can be tried within [`TIMEOUT`].
 const CONNECT: Duration = Duration::from_secs(3);
-/// Longest answer that is read.
+/// Longest response that is read, in bytes.
 const ANSWER_MAX: usize = 64 * 1024;
 
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 type Clients = h2::Clients<Full<Bytes>>;
 
-/// Starts the thread, if no other has been started. It ends, when `stop` is dropped, with a last batch.
+/// Starts the export thread unless another one is running. When `stop` is dropped, it sends a last batch and ends.
 pub(in crate::proxy) fn start(
     spans: Arc<Spans>,
     stop: oneshot::Receiver<Infallible>,
@@ -54,7 +54,7 @@ pub(in crate::proxy) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = thread::Builder::new().name("traces".into()).spawn(move || {
         LocalSet::new().block_on(&runtime, run(&spans, queue, stop));
-        // Nobody waits for a look-up of the collector's name.
+        // Does not wait for a pending look-up of the collector's name.
         runtime.shutdown_background();
     });
     thread.map(Some)
@@ -95,7 +95,7 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
         }
         spans.waiting.fetch_sub(batch.len(), Relaxed);
         let count = batch.len();
-        // Connections to addresses that the name no longer has are closed when they have been idle for long.
+        // Closes connections that have been idle for long, such as those to addresses that the name no longer has.
         clients.prune(std::time::Instant::now());
         let mut sending = pin!(send(&clients, &traces, batch));
         let mut sent = None;
@@ -113,7 +113,7 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
         spans.count(fate, count);
         if fate == SpanFate::Failed {
             tracing::warn!(collector = %traces.collector, spans = count, "the collector did not take spans");
-            // It would not take the others either.
+            // The collector would not accept the remaining spans either.
             if stopping {
                 queue.close();
                 spans.count(SpanFate::Failed, queue.len());
@@ -123,12 +123,12 @@ async fn run(spans: &Spans, mut queue: mpsc::UnboundedReceiver<Finished>, mut st
     }
 }
 
-/// Whether the collector has taken the batch.
+/// Returns whether the collector has accepted the batch.
 async fn send(clients: &Clients, traces: &Traces, batch: Vec<Ended>) -> bool {
     let message = framed(&request(traces, batch));
     let Ok(addresses) = tokio::net::lookup_host((host(traces), traces.port)).await else { return false };
     for address in addresses {
-        // A connection that was kept may have been closed; the collector has seen nothing then.
+        // Tries a second time, because a reused connection may have been closed before the collector received anything.
         for _ in 0..2 {
             match export(clients, traces, address, message.clone()).await {
                 Ok(is_taken) => return is_taken,
@@ -140,18 +140,18 @@ async fn send(clients: &Clients, traces: &Traces, batch: Vec<Ended>) -> bool {
     false
 }
 
-/// The collector's name or address, without brackets.
+/// Returns the collector's name or address, without brackets.
 fn host(traces: &Traces) -> &str {
     traces.collector.trim_matches(['[', ']'])
 }
 
-/// The collector as requests name it.
+/// Returns the `Host` of requests to the collector.
 fn authority(traces: &Traces) -> String {
     let (host, port) = (host(traces), traces.port);
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The collector was not reached.
+/// The request did not reach the collector. `again` is set if a new connection may succeed.
 struct Unsent {
     again: bool,
 }
@@ -172,13 +172,13 @@ async fn export(clients: &Clients, traces: &Traces, address: SocketAddr, message
     Ok(parts.status.is_success() && status == Some(true))
 }
 
-/// A message of gRPC: whether it is compressed, its length, itself.
+/// Frames a gRPC message: the compression flag, the length, then the message.
 fn framed(request: &ExportTraceServiceRequest) -> Bytes {
     let length = request.encoded_len();
     let mut framed = BytesMut::with_capacity(5 + length);
     framed.put_u8(0);
     framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // It fails for lack of room alone, which grows.
+    // Encoding can only fail for lack of room, and the buffer grows.
     request.encode(&mut framed).unwrap_or_default();
     framed.freeze()
 }

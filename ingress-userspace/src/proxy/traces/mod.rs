@@ -1,5 +1,5 @@
-//! Traces of requests: one span for each that is sampled, from its head to the end of its response. A span that is over
-//! goes through a queue to a thread of its own ([`export`]); nothing waits for that, and what finds the queue full is
+//! Distributed tracing: one span for each sampled request, from its head to the end of its response. A finished span
+//! goes through a queue to a dedicated thread ([`export`]). Requests never wait for the queue: spans that exceed it are
 //! dropped and counted.
 //!
 //! ```text
@@ -26,45 +26,46 @@ use crate::{
 mod context;
 pub(super) mod export;
 
-/// Most bytes of one text of a span, all of which clients make up. More is cut off: a batch must not become larger than
-/// what collectors take, by default 4 MiB.
+/// Longest text attribute of a span, in bytes; longer texts are truncated. Clients control these texts, and a batch
+/// must not exceed the limit of collectors, by default 4 MiB.
 const TEXT_MAX: usize = 1024;
-/// Most bytes of a trace's state that anybody has to pass on (section 3.3.1.5). One that is cut off would be another.
+/// Length of `tracestate` in bytes that must be passed on (section 3.3.1.5). A longer one is omitted, because
+/// truncating would change its meaning.
 const STATE_MAX: usize = 512;
 
 use context::{TRACEPARENT, TRACESTATE, TraceContext};
 
-/// Where spans go that are over.
+/// The queue of finished spans, with its counters.
 #[derive(Debug)]
 pub(super) struct Spans {
     queue: mpsc::UnboundedSender<Finished>,
-    /// The other end, until somebody exports.
+    /// The receiving end, until the exporter takes it.
     taken_by: Mutex<Option<mpsc::UnboundedReceiver<Finished>>>,
     waiting: AtomicUsize,
     counts: [AtomicU64; SpanFate::ALL.len()],
 }
 
-/// What became of a span.
+/// The outcome of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanFate {
-    /// The collector has it.
+    /// The collector has accepted it.
     Exported,
-    /// Too many waited.
+    /// The queue was full.
     Dropped,
-    /// The collector could not be reached, or did not take it.
+    /// The collector was unreachable, or has refused it.
     Failed,
 }
 
-/// What a request is to its trace.
+/// The trace that a request belongs to.
 pub(super) struct Trace {
     context: TraceContext,
-    /// Whether what the client says of the trace's state goes on.
+    /// Whether the client's `tracestate` is passed on.
     goes_on: bool,
-    /// If it is recorded. Boxed, as most are not.
+    /// Present if the request is sampled. Boxed, because most are not.
     pub(super) span: Option<Box<Span>>,
 }
 
-/// A request that is recorded, until its response has ended.
+/// The span of a sampled request, until its response has ended.
 #[derive(Debug)]
 pub(super) struct Span {
     spans: Arc<Spans>,
@@ -74,7 +75,7 @@ pub(super) struct Span {
     status: Option<u16>,
 }
 
-/// What is recorded of a request.
+/// The recorded data of a request.
 #[derive(Debug)]
 struct Record {
     context: TraceContext,
@@ -91,7 +92,7 @@ enum Value {
     Number(i64),
 }
 
-/// A span that is over.
+/// A finished span.
 #[derive(Debug)]
 struct Finished {
     span: Box<Ended>,
@@ -129,7 +130,7 @@ impl Spans {
         Arc::new(Self { queue, taken_by: Mutex::new(Some(taken_by)), waiting, counts })
     }
 
-    /// In the order of [`SpanFate::ALL`].
+    /// Returns the counts of spans by outcome, in the order of [`SpanFate::ALL`].
     pub(super) fn counts(&self) -> [u64; SpanFate::ALL.len()] {
         self.counts.each_ref().map(|count| count.load(Relaxed))
     }
@@ -138,7 +139,7 @@ impl Spans {
         self.counts[fate as usize].fetch_add(spans as u64, Relaxed);
     }
 
-    /// The queue, for the first who asks.
+    /// Returns the receiving end of the queue to the first caller.
     fn take(&self) -> Option<mpsc::UnboundedReceiver<Finished>> {
         self.taken_by.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -155,7 +156,7 @@ impl Spans {
 // === impl Trace ===
 
 impl Trace {
-    /// Goes on with the client's trace if that is to be trusted, or begins another.
+    /// Continues the client's trace if the rule trusts it, or begins a new one.
     pub(super) fn begin(
         traces: &Arc<Traces>,
         rule: &TraceRule,
@@ -188,7 +189,7 @@ impl Trace {
         Self { context, goes_on: parent.is_some(), span }
     }
 
-    /// Has the pod told of the trace, in place of what the client says.
+    /// Replaces the client's trace fields in the request to the pod.
     pub(super) fn tell(&self, edits: &mut Edits<'_>) {
         edits.found.push((TRACEPARENT, self.context.header()));
         if !self.goes_on {
@@ -197,7 +198,7 @@ impl Trace {
     }
 }
 
-/// All fields are one list (section 3.3.1.4).
+/// Joins all `tracestate` fields into one list (section 3.3.1.4).
 fn state(subject: &Subject<'_>) -> String {
     let values = subject.headers.get_all(&TRACESTATE).iter().filter_map(|value| value.to_str().ok());
     let state = values.collect::<Vec<_>>().join(",");
@@ -208,13 +209,13 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX)]
 }
 
-/// The name of a method that is known; others are made up by clients.
+/// Returns the name of a well-known method; clients may invent others.
 fn method(method: &Method) -> Option<&'static str> {
     const KNOWN: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
     KNOWN.into_iter().find(|known| *known == method.as_str())
 }
 
-/// What semantic conventions for HTTP servers have of a request.
+/// Returns the attributes of the semantic conventions for HTTP servers.
 fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Value)> {
     let Subject { method: _, host, port, target, headers, secure, certificate: _, client, https_port: _ } = subject;
     let text = |text: &str| Value::Text(cut(text).to_owned());
@@ -245,12 +246,12 @@ fn attributes(version: Version, subject: &Subject<'_>) -> Vec<(&'static str, Val
 // === impl Span ===
 
 impl Span {
-    /// The response begins.
+    /// Records that the response begins.
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// The response has ended or broken off: hands over what was recorded.
+    /// Queues the span: the response has ended or was aborted.
     pub(super) fn finish(self) {
         let Self { spans, traces, mut record, begun, status } = self;
         let error = match status {

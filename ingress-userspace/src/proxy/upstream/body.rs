@@ -1,5 +1,5 @@
-//! The body of a response: reads the socket when polled, sends the rest of the request meanwhile, and gives the
-//! connection back.
+//! The body of a response: reads the socket when polled, sends the rest of the request meanwhile, and returns the
+//! connection to the pool.
 
 use std::{
     fmt,
@@ -17,23 +17,23 @@ use super::{
 };
 use crate::proxy::pipe::{Pipe, Pipes};
 
-/// From how many bytes to come on a body is read into a large buffer.
+/// Number of outstanding body bytes from which a large buffer is used for reading.
 const LARGE_FROM: u64 = 32 * 1024;
 
 /// The body of an upstream's response.
 ///
-/// Frames are slices of what was read; nothing is copied. An error means that the body is not whole: it must reach the
-/// client as a broken connection, never as an end. After the end or an error there is nothing more.
+/// Frames are slices of the read buffer; nothing is copied. An error means that the body is incomplete: it must reach
+/// the client as a broken connection, never as a regular end. After the end or an error, no more frames follow.
 pub struct ResponseBody<B> {
-    /// None once the connection has gone back or was closed.
+    /// `None` once the connection was returned to the pool or closed.
     transfer: Option<Box<Transfer<B>>>,
     decoder: Decoder,
     keep_alive: bool,
-    /// What is still to be sent, once the response has ended.
+    /// The rest of the request, if the response has ended before it was sent.
     rest: Option<Rest<B>>,
-    /// The last read filled its buffer: there is more where it came from.
+    /// Whether the last read filled its buffer, which suggests that more is available.
     plenty: bool,
-    /// No large buffer is taken, however much is to come.
+    /// Disables large buffers, regardless of the outstanding length.
     small: bool,
 }
 
@@ -42,24 +42,24 @@ impl<B: Outgoing> ResponseBody<B> {
         let decoder = Decoder::new(framing, transfer.limits.headers_max);
         let mut body = Self { transfer: Some(transfer), decoder, keep_alive, rest: None, plenty: false, small: false };
         if body.decoder.is_end() {
-            // Nobody polls a body that is empty.
+            // An empty body is never polled, so it ends here.
             body.end(&mut Context::from_waker(std::task::Waker::noop()));
         }
         body
     }
 
-    /// Whether no large buffer is taken from now on: somebody else may need the memory more.
+    /// Sets whether large buffers are avoided from now on, because memory is scarce.
     pub(in crate::proxy) fn read_small(&mut self, small: bool) {
         self.small = small;
     }
 
-    /// Bytes that were read and are not handed out yet.
+    /// Returns whether bytes were read that have not been returned as frames yet.
     pub(in crate::proxy) fn has_read(&self) -> bool {
         self.transfer.as_ref().is_some_and(|transfer| !transfer.buffer.is_empty())
     }
 
-    /// How many bytes the upstream's socket is still to bring that are nothing but the body; 0 if that is not known, or
-    /// TLS is between.
+    /// Returns the number of bytes to come from the upstream's socket that belong to the body without any framing; 0 if
+    /// that is unknown, or with TLS.
     pub(in crate::proxy) fn unread(&self) -> u64 {
         match (&self.transfer, self.decoder.remaining()) {
             (Some(transfer), Some(left)) if transfer.is_plain() => left.saturating_sub(transfer.buffer.len() as u64),
@@ -67,12 +67,13 @@ impl<B: Outgoing> ResponseBody<B> {
         }
     }
 
-    /// What is still to be sent of the request, now that the response has ended, if its connection is worth it.
+    /// Takes the unsent rest of the request after the response has ended, if its connection is worth keeping.
     pub(in crate::proxy) fn take_rest(&mut self) -> Option<Rest<B>> {
         self.rest.take()
     }
 
-    /// How many bytes the request's body has to come at least, where all of the response has been read.
+    /// Returns the minimum number of request body bytes still to come, if the whole response has been read, and
+    /// otherwise 0.
     pub(in crate::proxy) fn unsent(&self) -> u64 {
         match (&self.transfer, self.decoder.remaining()) {
             (Some(transfer), Some(left)) if left <= transfer.buffer.len() as u64 => transfer.unsent(),
@@ -80,8 +81,8 @@ impl<B: Outgoing> ResponseBody<B> {
         }
     }
 
-    /// Moves what comes next into a pipe; `None` at the end. For a body of which there is something [`Self::unread`],
-    /// after all that it [`Self::has_read`].
+    /// Moves the next bytes into a pipe; `None` at the end. Requires that [`Self::unread`] is not zero and that all
+    /// bytes of [`Self::has_read`] have been returned.
     pub(in crate::proxy) fn poll_pipe(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +115,7 @@ impl<B: Outgoing> ResponseBody<B> {
             match self.decoder.decode(&mut transfer.buffer).map_err(BodyError::Malformed)? {
                 Decoded::Data(data) => {
                     if self.decoder.is_end() {
-                        // Who knows the length does not ask again.
+                        // A caller that knows the length does not poll again.
                         self.end(cx);
                     } else {
                         transfer.poll_send(cx)?;
@@ -140,7 +141,7 @@ impl<B: Outgoing> ResponseBody<B> {
         }
     }
 
-    /// The connection serves again if both sides are done with each other.
+    /// Returns the connection to the pool if both sides have finished the exchange.
     fn end(&mut self, cx: &mut Context<'_>) {
         let Some(mut transfer) = self.transfer.take() else { return };
         let is_over = transfer.is_over(cx);

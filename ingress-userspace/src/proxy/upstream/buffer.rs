@@ -1,21 +1,23 @@
-//! Buffers of a worker, lent to exchanges and taken back: an idle connection and an exchange that only waits hold none.
+//! Read buffers of a worker, lent to exchanges and taken back. An idle connection and an exchange that only waits hold
+//! none.
 
 use std::{cell::RefCell, ops};
 
 use bytes::BytesMut;
 
-/// First read of an exchange: holds the head and a small body at once.
+/// Size of the first buffer of an exchange, which fits the head and a small body.
 const SMALL: usize = 16 * 1024;
-/// Once a body is known to be large.
+/// Size of the buffer for a body known to be large.
 const LARGE: usize = 128 * 1024;
-/// Below this much room, a buffer is arranged anew instead of read into.
+/// If less room than this remains, the buffer is reallocated before the next read.
 const ROOM_MIN: usize = 4 * 1024;
-/// Kept per worker and kind; what is beyond goes back to the allocator. 64 × 16 KiB + 8 × 128 KiB = 2 MiB at most.
+/// Free buffers kept per worker and kind; others are returned to the allocator. 64 × 16 KiB + 8 × 128 KiB = 2 MiB at
+/// most.
 const SMALL_KEPT: usize = 64;
 const LARGE_KEPT: usize = 8;
-/// Buffers tried before a new one is made: their frames may still be on their way to a client.
+/// Number of free buffers tried before a new one is allocated; frames of them may still be in use.
 const TRIES: usize = 3;
-/// Request heads: kept number and largest capacity worth keeping.
+/// Buffers for request heads: the number kept, and the largest capacity worth keeping.
 const TEXT_KEPT: usize = 16;
 const TEXT_MAX: usize = 16 * 1024;
 
@@ -25,14 +27,15 @@ thread_local! {
     static TEXT_FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What is read and not yet parsed. Frames are slices of it, so the memory is used again when the last of them is gone.
+/// Bytes that were read and not parsed yet. Frames are slices of the buffer, so its memory is reused once the last of
+/// them is dropped.
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
     bytes: BytesMut,
     kind: Kind,
 }
 
-/// A request head on its way out.
+/// A request head to be written.
 #[derive(Debug, Default)]
 pub(super) struct TextBuffer(Vec<u8>);
 
@@ -47,7 +50,8 @@ enum Kind {
 // === impl ReadBuffer ===
 
 impl ReadBuffer {
-    /// Makes room to read into: a buffer of the wanted kind where there is none or a smaller one, its bytes kept.
+    /// Makes room for a read: allocates a buffer if there is none, or replaces a small one by a large one and keeps its
+    /// bytes.
     pub(super) fn prepare(&mut self, large: bool) {
         let wanted = if large { Kind::Large } else { Kind::Small };
         match self.kind {
@@ -63,7 +67,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Gives the memory back if nothing is in it.
+    /// Returns the memory to the free list if the buffer is empty.
     pub(super) fn rest(&mut self) {
         if self.bytes.is_empty() {
             *self = Self::default();
@@ -84,7 +88,7 @@ impl ReadBuffer {
 impl Drop for ReadBuffer {
     fn drop(&mut self) {
         let Self { bytes, kind } = self;
-        // Otherwise it goes back to the allocator.
+        // Otherwise the memory is returned to the allocator.
         kind.with_free(|free| {
             if free.len() < kind.kept() {
                 bytes.clear();
@@ -127,8 +131,8 @@ impl Kind {
         }
     }
 
-    /// What `act` does with the worker's free list of this kind; `None` if there is no such list, or no longer, because
-    /// the thread ends.
+    /// Runs `act` on the worker's free list of this kind. Returns `None` if there is no such list, or if the thread is
+    /// shutting down.
     fn with_free<T>(self, act: impl FnOnce(&mut Vec<BytesMut>) -> T) -> Option<T> {
         let list = match self {
             Self::None => return None,
@@ -161,7 +165,7 @@ impl Drop for TextBuffer {
                 free.push(text);
             }
         });
-        // Fails only while the thread ends, when there is nobody to keep it for.
+        // Fails only while the thread is shutting down, when the buffer need not be kept.
         kept.unwrap_or_default();
     }
 }

@@ -1,5 +1,4 @@
-//! One connection to an endpoint, plain or TLS: non-blocking reads and writes, and the time-out of whoever waits for
-//! them.
+//! A connection to an endpoint, plain or TLS: non-blocking reads and writes, and the timeout of the current wait.
 
 use std::{
     fmt,
@@ -24,44 +23,45 @@ use crate::proxy::{
     proxy_protocol::Introduction,
 };
 
-/// An open connection, fit for one exchange. Dropping it closes it. Boxed, because it goes from hand to hand: out of the
-/// pool, through an exchange, and back.
+/// An open connection, ready for one exchange. Dropping it closes the connection. Boxed, because it is moved often: out
+/// of the pool, through an exchange, and back.
 pub struct Connection(Box<State>);
 
 struct State {
     stream: Stream,
     lane: Lane,
-    /// Whether its endpoint was told whose it is.
+    /// Whether the connection began with a PROXY protocol header.
     is_introduced: bool,
     reused: bool,
     timer: Timer,
     pool: Pool,
 }
 
-/// Where a connection leads.
+/// The destination of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'t> {
     pub address: SocketAddr,
     pub transport: Transport<'t>,
-    /// What it begins with, if the endpoint wants to know whose it is. Such a connection is for one request and never
-    /// kept: what was said of it would be a lie for the next client. Kept for its own client it would be safe, but each
-    /// client would take places in the pool from endpoints whose connections serve everybody, most of them never to be
-    /// asked for again; and of HTTP/2, whose connections have no such bound, there would be as many as clients.
+    /// The PROXY protocol header to begin with, if the endpoint expects one. Such a connection is used for a single
+    /// request and never pooled, because its header would be wrong for the next client. Pooling it for its own client
+    /// would be safe, but each client would take places in the pool from endpoints with connections for all clients,
+    /// and most of these connections would never be used again. For HTTP/2, with no such bound on connections, there
+    /// would be one connection for each client.
     pub introduction: Option<&'t Introduction>,
 }
 
-/// What carries HTTP.
+/// The transport below HTTP.
 #[derive(Clone, Copy, Debug)]
 pub enum Transport<'t> {
     Plain,
     Tls(&'t Connector),
 }
 
-/// What connections must have in common to be used for the same requests.
+/// The key of pooled connections: connections with an equal key are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lane {
     pub(super) address: SocketAddr,
-    /// `None` in the clear.
+    /// `None` for plain TCP.
     pub(super) connector: Option<ConnectorId>,
 }
 
@@ -80,7 +80,7 @@ impl Target<'_> {
 // === impl Connection ===
 
 impl Connection {
-    /// `stream` leads to `target`.
+    /// Creates a connection from `stream`, which leads to `target`.
     pub(super) fn new(stream: Stream, target: Target<'_>, pool: Pool) -> Self {
         let is_introduced = target.introduction.is_some();
         let (lane, timer) = (target.lane(), Timer::default());
@@ -91,23 +91,23 @@ impl Connection {
         self.0.lane
     }
 
-    /// Whether it has served a request before.
+    /// Returns whether the connection has served a request before.
     #[must_use]
     pub fn is_reused(&self) -> bool {
         self.0.reused
     }
 
-    /// Whether its endpoint was told whose it is: then it serves one request and no other.
+    /// Returns whether the connection began with a PROXY protocol header, and so serves only one request.
     pub(in crate::proxy) fn is_introduced(&self) -> bool {
         self.0.is_introduced
     }
 
-    /// The stream, which is never given back.
+    /// Returns the stream, so that the connection is never pooled.
     pub(super) fn into_stream(self) -> Stream {
         self.0.stream
     }
 
-    /// Gives it back for another request, if it may serve another.
+    /// Returns the connection to the pool if it may serve another request.
     pub(super) fn release(mut self) {
         let State { stream: _, lane: _, is_introduced, reused, timer, pool } = &mut *self.0;
         if *is_introduced {
@@ -119,13 +119,13 @@ impl Connection {
         pool.keep(self);
     }
 
-    /// Whether it is open and silent, as far as the reactor knows by now: no system call unless something happened to
-    /// it.
+    /// Returns whether the connection is open and has nothing to read, as far as the reactor knows. Makes no system
+    /// call unless the reactor has seen an event.
     pub(super) fn is_silent(&mut self) -> bool {
         self.0.stream.is_silent()
     }
 
-    /// Reads what is there into `buffer`, which gets memory only when there is something. 0 is the end.
+    /// Reads available bytes into `buffer`, which allocates memory only if there are any. 0 is the end of the stream.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -137,12 +137,12 @@ impl Connection {
         Poll::Ready(read)
     }
 
-    /// Whether nothing is between the socket and whoever reads.
+    /// Returns whether the connection has no TLS, so that bytes may be spliced.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.0.stream, Stream::Plain(_))
     }
 
-    /// Moves what is there, at most `most` bytes, into a pipe; `None` is the end. For one that is plain.
+    /// Moves up to `most` available bytes into a pipe; `None` is the end of the stream. For plain connections only.
     pub(super) fn poll_pipe(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,7 +155,7 @@ impl Connection {
         Poll::Ready(pipe)
     }
 
-    /// Hands on what the socket takes of what is in `pipe`. For one that is plain.
+    /// Writes as many bytes of `pipe` as the socket accepts. For plain connections only.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         let Stream::Plain(tcp) = &self.0.stream else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
         let drained = ready!(pipe.poll_drain(cx, tcp));
@@ -169,12 +169,12 @@ impl Connection {
         Poll::Ready(written)
     }
 
-    /// Ready when the kernel has everything that was written.
+    /// Ready once the kernel has accepted all written bytes.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0.stream).poll_flush(cx)
     }
 
-    /// Ready when the present wait, which begins now if none has begun, is `limit` old.
+    /// Ready once the current wait has lasted for `limit`. Starts the wait if none is in progress.
     pub(super) fn poll_overdue(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
         self.0.timer.poll_overdue(cx, limit)
     }

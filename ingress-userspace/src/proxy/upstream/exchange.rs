@@ -1,4 +1,4 @@
-//! One request out, one response head in; the body of the response goes on from there.
+//! Sends a request and reads the response head; [`ResponseBody`] continues the exchange from there.
 
 use std::{
     future::{Future, poll_fn},
@@ -19,20 +19,20 @@ use super::{
 };
 use crate::proxy::pipe::{Pipe, Pipes};
 
-/// How long an upstream that has answered may take nothing of the rest of a request: its connection is worth less than
-/// the time of a client that waits for its next request.
+/// Longest time for which an upstream may block the rest of a request after its response has ended. Keeping the
+/// connection is worth less than the time of a client that waits to send its next request.
 const BLOCKED_MAX: Duration = Duration::from_millis(250);
 
 /// Sends one request and returns as soon as the response head is there.
 ///
 /// `write_head` appends the request line and the header fields, each with its line end, but neither `content-length`
-/// nor `transfer-encoding` nor the empty line: framing follows from `body` (exact size hint: `content-length`, none:
-/// `chunked`, nothing to send: `content-length: 0` for POST, PUT and PATCH). What it appends must hold no hop-by-hop
-/// fields but those that it names itself. It is called at once, before the future is polled.
+/// nor `transfer-encoding` nor the empty line: the framing depends on `body` (exact size hint: `content-length`, none:
+/// `chunked`, empty body: `content-length: 0` for POST, PUT and PATCH). It must not append hop-by-hop fields except
+/// those named in its own `Connection` field. It is called at once, before the future is polled.
 ///
-/// The head and the first frame of the body go out in one write, but for what is in a pipe. A body that is not finished when the response begins
-/// goes on while the [`ResponseBody`] is polled. Dropping the future, or the response body before its end, closes the
-/// connection.
+/// The head and the first frame of the body go out in one write, unless the first part of the body is in a pipe. A body
+/// that is unfinished when the response begins is sent while the [`ResponseBody`] is polled. Dropping the future, or
+/// the response body before its end, closes the connection.
 ///
 /// # Errors
 /// [`Failure`] if there is no well-formed final response head within `limits`; the connection is closed then.
@@ -43,8 +43,8 @@ pub fn begin<B: Outgoing>(
     write_head: impl FnOnce(&mut Vec<u8>),
     body: B,
 ) -> impl Future<Output = Result<Begun<B>, Failure<B>>> {
-    // Made before the future is, which so has nothing to carry but this. It is boxed, because until the response is the
-    // client's it is moved from hand to hand.
+    // Created outside the future, so that the future holds nothing else. Boxed, because it is moved many times until
+    // the response reaches the client.
     let mut transfer = Box::new(Transfer::new(connection, limits, Upload::new(method, write_head, body)));
     async move {
         let mut reader = Reader::new(method, transfer.limits);
@@ -55,10 +55,10 @@ pub fn begin<B: Outgoing>(
     }
 }
 
-/// [`begin`], for who wants the response at once.
+/// Like [`begin`], but returns the response at once.
 ///
 /// # Errors
-/// As [`begin`].
+/// Like [`begin`].
 pub async fn exchange<B: Outgoing>(
     connection: Connection,
     limits: Limits,
@@ -69,14 +69,14 @@ pub async fn exchange<B: Outgoing>(
     begin(connection, limits, method, write_head, body).await.map(Begun::into_response)
 }
 
-/// A response that has begun: its head is there. It is small, because its fields stay where they are until
-/// [`Begun::into_response`]. Dropping it closes the connection, even if the head is all there is.
+/// A response with a complete head. It is small, because the fields stay in the transfer until
+/// [`Begun::into_response`]. Dropping it closes the connection, even if the response has no body.
 pub struct Begun<B> {
     start: Start,
     transfer: Box<Transfer<B>>,
 }
 
-/// What the head of a response says, but for its fields.
+/// The head of a response without its fields.
 struct Start {
     status: StatusCode,
     framing: Framing,
@@ -89,7 +89,7 @@ impl<B: Outgoing> Begun<B> {
         self.start.status
     }
 
-    /// The response itself. If it has no body, its connection is free already.
+    /// Returns the response. If it has no body, its connection has already been returned to the pool.
     #[must_use]
     pub fn into_response(self) -> Response<ResponseBody<B>> {
         let Self { start: Start { status, framing, keep_alive }, mut transfer } = self;
@@ -101,19 +101,19 @@ impl<B: Outgoing> Begun<B> {
     }
 }
 
-/// What became of a WebSocket handshake.
+/// The outcome of a WebSocket handshake.
 pub enum Upgraded<B> {
-    /// The head of the 101, without fields of the connection.
+    /// The head of the 101, without hop-by-hop fields.
     Switched(Box<Response<Tunnel>>),
-    /// Any other response is one like all others.
+    /// Any other response, which is handled like all others.
     Declined(Begun<B>),
 }
 
-/// Sends a WebSocket handshake, whose head `write_head` appends as for [`begin`], and which has no body. `accept` is
-/// what its key calls for.
+/// Sends a WebSocket handshake without a body. `write_head` appends its head as for [`begin`], and `accept` is the
+/// value expected for its key.
 ///
 /// # Errors
-/// As [`begin`]; also if the upstream switches protocols otherwise than was asked for.
+/// Like [`begin`]; also if the upstream switches protocols in a way that was not requested.
 pub async fn upgrade<B: Outgoing>(
     connection: Connection,
     limits: Limits,
@@ -138,36 +138,36 @@ pub async fn upgrade<B: Outgoing>(
     })
 }
 
-/// Both directions of an exchange under way.
+/// Both directions of an exchange in progress.
 pub(super) struct Transfer<B> {
     pub(super) connection: Connection,
     pub(super) limits: Limits,
     upload: Upload<B>,
-    /// How sending ended, once it has.
+    /// The outcome of sending, once it has ended.
     sent: Option<Sent>,
-    /// Any byte of a response arrived.
+    /// Whether any byte of a response has arrived.
     received: bool,
     pub(super) buffer: ReadBuffer,
-    /// Fields of the response, from when they are there until somebody takes them.
+    /// The response's fields, from parsing the head until they are taken.
     headers: HeaderMap,
 }
 
-/// The rest of a request whose response has ended. Dropping it closes the connection.
+/// The rest of a request after its response has ended. Dropping it closes the connection.
 pub struct Rest<B>(Box<Transfer<B>>);
 
 impl<B: Outgoing> Rest<B> {
-    /// `None` if sending has ended, or the upstream has said more than its response.
+    /// Returns `None` if sending has ended, or if the upstream sent more than its response.
     pub(super) fn new(transfer: Box<Transfer<B>>) -> Option<Self> {
         (transfer.sent.is_none() && transfer.buffer.is_empty()).then_some(Self(transfer))
     }
 
-    /// Bytes of the body that are still to come, at least.
+    /// Returns the minimum number of body bytes still to come.
     pub(in crate::proxy) fn length(&self) -> u64 {
         self.0.unsent()
     }
 
-    /// Sends it, and frees the connection for other requests; or drops it if the upstream does not take it, or the client
-    /// is silent for `silence`.
+    /// Sends the rest and returns the connection to the pool. Closes it instead if the upstream does not accept the
+    /// rest, or if the client sends nothing for `silence`.
     pub(in crate::proxy) async fn send(mut self, silence: Duration) {
         if poll_fn(|cx| self.0.poll_rest(cx, silence)).await {
             self.0.connection.release();
@@ -175,12 +175,12 @@ impl<B: Outgoing> Rest<B> {
     }
 }
 
-/// How sending ended.
+/// The outcome of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     /// The kernel has the whole request.
     Whole,
-    /// It failed; the upstream may still answer, for example to say why it would not read on.
+    /// Sending failed; the upstream may still send a response, for example with the reason.
     Broken,
 }
 
@@ -190,7 +190,7 @@ impl<B: Outgoing> Transfer<B> {
         Self { connection, limits, upload, sent: None, received: false, buffer, headers }
     }
 
-    /// Sends what can be sent, then reads once; `Ready(Ok(0))` is the end of what the upstream sends.
+    /// Sends as much as possible, then reads once; `Ready(Ok(0))` is the end of the upstream's stream.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -203,23 +203,23 @@ impl<B: Outgoing> Transfer<B> {
             self.received |= read > 0;
             return Poll::Ready(Ok(read));
         }
-        // What TLS answers to what it has just read, such as a wish to renegotiate, goes out though the request is sent.
-        // If that fails, reading tells.
+        // Flushes TLS records produced by the last read, such as the answer to a renegotiation request, even though the
+        // request is sent. An error shows up at the next read.
         if self.sent == Some(Sent::Whole) {
             let _told_by_reading = self.connection.poll_flush(cx).is_ready();
         }
         self.poll_overdue(cx, sending, waiting).map(Err)
     }
 
-    /// Sends what can be sent, then moves what there is, at most `most` bytes, into a pipe; `None` is the end of what the
-    /// upstream sends.
+    /// Sends as much as possible, then moves up to `most` available bytes into a pipe; `None` is the end of the
+    /// upstream's stream.
     pub(super) fn poll_pipe(
         &mut self,
         cx: &mut Context<'_>,
         pipes: &Pipes,
         most: u64,
     ) -> Poll<Result<Option<Pipe>, TransferError>> {
-        // All that was read is handed out: the memory is for others while the rest goes past it.
+        // All bytes read have been returned. The buffer's memory is freed for others while the rest bypasses it.
         self.buffer.rest();
         let sending = self.poll_send(cx)?;
         if let Poll::Ready(pipe) = self.connection.poll_pipe(cx, pipes, most) {
@@ -228,20 +228,20 @@ impl<B: Outgoing> Transfer<B> {
         self.poll_overdue(cx, sending, Waiting::Body).map(Err)
     }
 
-    /// Ready when who is waited for takes too long: the client or the upstream, as `sending` says, or the upstream for
-    /// what it owes once it has the whole request, which is `waiting`.
+    /// Ready once the current wait is too long. `sending` determines whether the client or the upstream is late; once
+    /// the upstream has the whole request, it owes `waiting`.
     fn poll_overdue(&mut self, cx: &mut Context<'_>, sending: Sending, waiting: Waiting) -> Poll<TransferError> {
         let (limit, error) = sending.limit(&self.limits, waiting);
         ready!(self.connection.poll_overdue(cx, limit));
         Poll::Ready(error)
     }
 
-    /// Whether what the upstream sends comes as it is.
+    /// Returns whether the connection has no TLS.
     pub(super) fn is_plain(&self) -> bool {
         self.connection.is_plain()
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as possible.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<Sending, TransferError> {
         if self.sent.is_some() {
             return Ok(Sending::Finished);
@@ -250,7 +250,7 @@ impl<B: Outgoing> Transfer<B> {
             Ok(sending) => sending,
             Err(SendError::Body(error)) => return Err(TransferError::RequestBody(error)),
             Err(SendError::Write) => {
-                // What the upstream said before it stopped listening counts for more.
+                // A response that the upstream sent before it stopped reading takes precedence.
                 self.sent = Some(Sent::Broken);
                 return Ok(Sending::Finished);
             }
@@ -261,18 +261,19 @@ impl<B: Outgoing> Transfer<B> {
         Ok(sending)
     }
 
-    /// How many bytes of the request's body are still to come at least.
+    /// Returns the minimum number of request body bytes still to come.
     pub(super) fn unsent(&self) -> u64 {
         if self.sent.is_none() { self.upload.to_come() } else { 0 }
     }
 
-    /// Whether both sides are done with each other, now that the response has ended.
+    /// Returns whether both sides have finished, now that the response has ended.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         self.poll_send(cx).is_ok() && self.sent == Some(Sent::Whole) && self.buffer.is_empty()
     }
 
-    /// Sends on after the response has ended, until the upstream has the whole request: `true`, or until it says
-    /// something, takes nothing, or the client is silent for so long: `false`.
+    /// Continues sending after the end of the response. Resolves to `true` once the upstream has the whole request.
+    /// Resolves to `false` if the upstream sends anything, blocks for [`BLOCKED_MAX`], or the client is silent for
+    /// `silence`.
     fn poll_rest(&mut self, cx: &mut Context<'_>, silence: Duration) -> Poll<bool> {
         if self.connection.poll_read(cx, &mut self.buffer, false).is_ready() {
             return Poll::Ready(false);

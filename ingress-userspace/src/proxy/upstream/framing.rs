@@ -1,42 +1,42 @@
-//! Where a response body begins and ends (RFC 9112, 6 and 7): pure state machines over buffers, no IO.
+//! Framing of response bodies (RFC 9112, sections 6 and 7): pure state machines over buffers, no IO.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 
 use super::{Malformed, head};
 
-/// Bytes of chunk extensions accepted in one body. They mean nothing to anybody; only an attack needs more.
+/// Limit for the chunk extensions of one body, in bytes. They have no defined meaning; only an attack needs more.
 const EXTENSIONS_MAX: usize = 4 * 1024;
-/// Bytes of a trailer section.
+/// Limit for a trailer section, in bytes.
 const TRAILERS_MAX: usize = 16 * 1024;
 
-/// How the end of a body is found.
+/// The way in which the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     Length(u64),
     Chunked,
-    /// Ends with the connection.
+    /// The body ends with the connection.
     Close,
 }
 
-/// Takes a body out of the bytes of a connection, never a byte beyond its end.
+/// Extracts a body from the bytes of a connection, without taking a byte beyond its end.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
     extensions: usize,
-    /// Bytes of an unfinished trailer section that hold no end.
+    /// Bytes of an incomplete trailer section already searched for its end.
     scanned: usize,
     headers_max: usize,
 }
 
-/// What [`Decoder::decode`] found at the front of the buffer.
+/// The result of [`Decoder::decode`].
 #[derive(Debug)]
 pub enum Decoded {
     Data(Bytes),
     Trailers(HeaderMap),
     /// More bytes are needed.
     More,
-    /// The body is complete; what is left in the buffer is not part of it.
+    /// The body is complete; the remaining bytes of the buffer do not belong to it.
     End,
 }
 
@@ -47,7 +47,7 @@ enum State {
     /// Before the first digit of a chunk size.
     SizeFirst,
     Size(u64),
-    /// White space after the size, which RFC 9112 7.1.1 only tolerates.
+    /// In white space after the size, which RFC 9112, section 7.1.1, only tolerates.
     SizeSpace(u64),
     Extension(u64),
     SizeLf(u64),
@@ -75,7 +75,7 @@ impl Decoder {
     /// Takes the next piece from the front of `buffer`.
     ///
     /// # Errors
-    /// If the bytes break the framing; the decoder is of no use afterwards.
+    /// If the bytes violate the framing; the decoder must not be used afterwards.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         loop {
             if self.state == State::End {
@@ -105,7 +105,7 @@ impl Decoder {
         }
     }
 
-    /// Tells the decoder that `count` bytes of a body whose length is known went another way, past the buffer.
+    /// Counts `count` bytes of a body of known length that bypassed the buffer.
     pub fn pass(&mut self, count: u64) {
         if let State::Length(left) = self.state {
             debug_assert!(count <= left, "no byte beyond the end is anybody's");
@@ -113,9 +113,9 @@ impl Decoder {
         }
     }
 
-    /// Tells the decoder that the connection was closed for reading.
+    /// Marks the connection as closed for reading.
     ///
-    /// Whether that is the proper end of the body: only of one without any other.
+    /// Returns whether the body is complete: either it was already, or its framing is [`Framing::Close`].
     pub fn close(&mut self) -> bool {
         if self.state == State::Close {
             self.state = State::End;
@@ -128,7 +128,7 @@ impl Decoder {
         self.state == State::End
     }
 
-    /// Bytes of content left, where the framing tells.
+    /// Returns the number of content bytes left, if the framing determines it.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
@@ -138,7 +138,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of content certain to follow: of the body, or of the chunk at hand.
+    /// Returns the number of content bytes certain to follow: of the body, or of the current chunk.
     #[must_use]
     pub fn expected(&self) -> u64 {
         match self.state {
@@ -147,7 +147,7 @@ impl Decoder {
         }
     }
 
-    /// One byte of what stands between the data of chunks.
+    /// Handles one byte between the data of two chunks.
     fn step(&mut self, state: State, byte: u8) -> Result<State, Malformed> {
         Ok(match (state, byte) {
             (State::SizeFirst, _) => State::Size(digit(byte).ok_or(Malformed::ChunkSize)?),
@@ -161,7 +161,7 @@ impl Decoder {
                 self.extension(size)?;
                 State::SizeSpace(size)
             }
-            // A line feed alone ends the line for some parsers and not for others: the start of a smuggled message.
+            // Some parsers accept a bare line feed as a line end and others do not, which allows request smuggling.
             (State::Extension(size), b'\t' | b' '..=b'~' | 0x80..) => self.extension(size)?,
             (State::Extension(_), _) => return Err(Malformed::ChunkExtension),
             (State::SizeLf(0), b'\n') => State::Trailers,
@@ -184,8 +184,8 @@ impl Decoder {
             self.state = State::End;
             return Ok(Decoded::End);
         }
-        // Parsing again only after another line end keeps bytes that trickle in from costing the square of their
-        // number.
+        // Parses again only after another line end. Otherwise the work for bytes that trickle in would be quadratic in
+        // their number.
         let complete = buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n'));
         self.scanned = buffer.len();
         if complete && let Some(trailers) = head::parse_trailers(buffer, self.headers_max, TRAILERS_MAX)? {
@@ -196,7 +196,7 @@ impl Decoder {
     }
 }
 
-/// Up to `left` bytes of `buffer`, and what of `left` they leave.
+/// Splits up to `left` bytes off `buffer`. Returns them and the rest of `left`.
 fn split(buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
     let take = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
     (buffer.split_to(take).freeze(), left - take as u64)
@@ -206,7 +206,7 @@ fn digit(byte: u8) -> Option<u64> {
     char::from(byte).to_digit(16).map(u64::from)
 }
 
-/// Appends the line that begins a chunk of `length` bytes. A length of 0 would end the body, so there must be data.
+/// Appends the size line of a chunk with `length` bytes. A length of 0 would end the body, so there must be data.
 pub fn write_chunk_size(out: &mut Vec<u8>, length: usize) {
     debug_assert_ne!(length, 0);
     let digits = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
@@ -216,9 +216,9 @@ pub fn write_chunk_size(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// After the data of a chunk.
+/// The line end after the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
-/// After the data of the last chunk of a body without trailers.
+/// The bytes after the data of the last chunk of a body without trailers.
 pub const LAST_CHUNK_END: &[u8] = b"\r\n0\r\n\r\n";
 
 #[cfg(test)]
@@ -227,10 +227,10 @@ mod tests {
 
     use super::*;
 
-    /// Content, number of trailers, what is left behind the end, whether there was an end.
+    /// Content, number of trailers, bytes after the end, and whether the end was found.
     type Whole = (Vec<u8>, usize, Vec<u8>, bool);
 
-    /// Everything decoded from `pieces` fed one after the other.
+    /// Decodes `pieces` one after the other.
     fn decode(framing: Framing, pieces: &[&[u8]]) -> Result<Whole, Malformed> {
         let mut decoder = Decoder::new(framing, 100);
         let (mut buffer, mut content, mut trailers) = (BytesMut::new(), Vec::new(), 0);

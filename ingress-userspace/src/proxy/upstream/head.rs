@@ -1,4 +1,4 @@
-//! Response heads read strictly (RFC 9112) and request heads written; bytes in, values out, no IO.
+//! Parses response heads strictly (RFC 9112) and writes request heads; bytes in, values out, no IO.
 
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -9,55 +9,56 @@ use super::{
     section::{Bounds, Line, Section, status_line},
 };
 
-/// Most header fields of a message whatever the configured limit, because they are found on the stack.
+/// Most header fields of a message regardless of the configured limit, because their offsets are kept on the stack.
 pub const HEADERS_MAX: usize = 128;
-/// Interim responses (1xx) skipped before the final one.
+/// Most interim responses (1xx) that are skipped before the final one.
 const INTERIM_MAX: usize = 8;
 
 /// The head of a final response.
 #[derive(Debug)]
 pub struct Head {
     pub status: StatusCode,
-    /// Without hop-by-hop fields. `content-length` stays, except on 204, which has none (RFC 9110, 8.6).
+    /// The fields without hop-by-hop ones. `content-length` stays, except on 204, which has none (RFC 9110, section
+    /// 8.6).
     pub headers: HeaderMap,
     pub framing: Framing,
     /// Whether the connection may serve another request once the body has ended.
     pub keep_alive: bool,
 }
 
-/// Reads one response head, from the bytes of a connection as they arrive.
+/// Parses one response head from the bytes of a connection as they arrive.
 #[derive(Debug)]
 pub struct Reader {
-    /// Whether the request was a HEAD, whose response has no body whatever its fields say.
+    /// Whether the request was a HEAD: its response has no body, regardless of the fields.
     bodiless: bool,
     bounds: Bounds,
     /// See [`Limits::copies_fields`].
     copies_fields: bool,
     interim: usize,
-    /// What a WebSocket handshake must answer, if one was asked for.
+    /// The expected answer to a WebSocket handshake, if one was sent.
     accept: Option<Accept>,
-    /// Bytes known to hold no complete head.
+    /// Bytes already known to contain no complete head.
     scanned: usize,
 }
 
-/// The value of `Sec-WebSocket-Accept` that a key calls for (RFC 6455, 4.2.2).
+/// The value of `Sec-WebSocket-Accept` for a key (RFC 6455, section 4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept(pub [u8; 28]);
 
-/// What a head says about its connection and its body.
+/// The fields of a head that concern its connection and its body.
 #[derive(Default)]
 struct Facts {
     content_length: Option<u64>,
     transfer_encoding: bool,
     close: bool,
-    /// `Connection` names other fields, and is kept until those are gone.
+    /// Whether `Connection` names other fields; it is kept until those are removed.
     nominates: bool,
 }
 
 // === impl Reader ===
 
 impl Reader {
-    /// For the response to a request with `method`.
+    /// Creates a reader for the response to a request with `method`.
     #[must_use]
     pub fn new(method: &Method, limits: Limits) -> Self {
         let Limits { head_max, headers_max, copies_fields, .. } = limits;
@@ -65,7 +66,7 @@ impl Reader {
         Self { bodiless: method == Method::HEAD, bounds, copies_fields, interim: 0, accept: None, scanned: 0 }
     }
 
-    /// For the response to a WebSocket handshake: 101 with this value is a final response, too.
+    /// Creates a reader for the response to a WebSocket handshake: 101 with this value is a final response as well.
     #[must_use]
     pub fn upgrading(accept: Accept, limits: Limits) -> Self {
         Self { accept: Some(accept), ..Self::new(&Method::GET, limits) }
@@ -74,9 +75,11 @@ impl Reader {
     /// Takes the head of the final response from the front of `buffer` once it is complete; interim ones are skipped.
     ///
     /// # Errors
-    /// If it is malformed or over its limits; [`ExchangeError::Malformed`] and [`ExchangeError::HeadTooLarge`] only.
+    /// If the head is malformed or exceeds a limit; [`ExchangeError::Malformed`] and [`ExchangeError::HeadTooLarge`]
+    /// only.
     pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Head>, ExchangeError> {
-        // Parsing again only after another line end bounds the work of a head that trickles in by its number of lines.
+        // Parses again only after another line end, so that the work for a head that trickles in is bounded by its
+        // number of lines.
         while self.scanned == 0 || buffer.get(self.scanned..).is_some_and(|fresh| fresh.contains(&b'\n')) {
             let Some((version, status, begin)) = status_line(buffer).map_err(malformed)? else { break };
             let mut lines = [Line::default(); HEADERS_MAX];
@@ -88,7 +91,7 @@ impl Reader {
             match status {
                 StatusCode::SWITCHING_PROTOCOLS => return self.switch(version, section).map(Some).map_err(malformed),
                 interim if interim.is_informational() => {
-                    // It goes no further, but its fields must be sound.
+                    // An interim response is not forwarded, but its fields must be valid.
                     section.fields(|_, _| Ok(false)).map_err(malformed)?;
                     self.interim += 1;
                     if self.interim > INTERIM_MAX {
@@ -105,7 +108,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// A switch of protocols: the one that was asked for, by who read the request (RFC 6455, 4.1).
+    /// Checks a switch of protocols: to WebSocket, with the value that proves that the server has read the request (RFC
+    /// 6455, section 4.1).
     fn switch(&self, version: Version, section: Section<'_>) -> Result<Head, Malformed> {
         let Accept(expected) = self.accept.ok_or(Malformed::SwitchingProtocols)?;
         let (mut connection, mut upgrade, mut accept) = (false, 0, 0);
@@ -117,7 +121,7 @@ impl Reader {
             } else if *name == header::SEC_WEBSOCKET_ACCEPT {
                 accept += if value == expected { 1 } else { 2 };
             }
-            // A 101 has no body (RFC 9110, 8.6), whatever it says.
+            // A 101 has no body (RFC 9110, section 8.6), regardless of its fields.
             Ok(!is_hop_by_hop(name) && *name != header::CONTENT_LENGTH)
         })?;
         if version != Version::HTTP_11 || !connection || upgrade != 1 || accept != 1 {
@@ -144,7 +148,7 @@ impl Reader {
         let mut keep_alive = version == Version::HTTP_11 && !close;
         let framing = if status == StatusCode::NO_CONTENT {
             headers.remove(header::CONTENT_LENGTH);
-            // A body announced on 204 may follow or not: whatever comes next on this connection cannot be trusted.
+            // A body announced on a 204 may follow or not, so the following bytes on this connection cannot be trusted.
             keep_alive &= !transfer_encoding && content_length.unwrap_or(0) == 0;
             Framing::Length(0)
         } else if self.bodiless || status == StatusCode::NOT_MODIFIED {
@@ -164,11 +168,11 @@ impl Reader {
 // === impl Facts ===
 
 impl Facts {
-    /// Takes note of a field; whether it is forwarded.
+    /// Records a field. Returns whether it is forwarded.
     fn learn(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, Malformed> {
         if *name == header::CONTENT_LENGTH {
             let length = decimal(value).ok_or(Malformed::ContentLength)?;
-            // Twice the same is unambiguous, but nothing sound sends it.
+            // Two equal lengths are unambiguous, but no correct server sends them.
             if self.content_length.replace(length).is_some() {
                 return Err(Malformed::ContentLength);
             }
@@ -187,7 +191,7 @@ impl Facts {
                     self.nominates = true;
                 }
             }
-            // What says no more than `close` or `keep-alive` is done with.
+            // A `Connection` field with only `close` or `keep-alive` is not needed any further.
             Ok(self.nominates)
         } else {
             Ok(!is_hop_by_hop(name))
@@ -195,8 +199,8 @@ impl Facts {
     }
 }
 
-/// Reads a trailer section from the front of `buffer` if it is complete, without fields that must not be in trailers.
-/// They are copied: they are few, and it is not known here who keeps them.
+/// Parses a trailer section from the front of `buffer` if it is complete, without fields that are not allowed in
+/// trailers. The fields are copied: there are few, and they may be kept for long.
 pub(super) fn parse_trailers(
     buffer: &mut BytesMut,
     headers_max: usize,
@@ -214,7 +218,7 @@ fn malformed(why: Malformed) -> ExchangeError {
     ExchangeError::Malformed(why)
 }
 
-/// `1*DIGIT` below 2^64; no sign, no list, no white space.
+/// Parses `1*DIGIT` below 2^64; no sign, no list, no white space.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -225,12 +229,12 @@ fn decimal(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// The elements of a list (RFC 9110, 5.6.1).
+/// Returns the elements of a list (RFC 9110, section 5.6.1).
 pub(in crate::proxy) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
-/// Without optional white space around it, which is spaces and tabs and nothing else (RFC 9110, 5.6.3).
+/// Returns `value` without optional white space around it, which is only spaces and tabs (RFC 9110, section 5.6.3).
 pub(in crate::proxy) fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
@@ -243,7 +247,7 @@ pub(in crate::proxy) fn trim(mut value: &[u8]) -> &[u8] {
 
 // === hop-by-hop fields ===
 
-/// What concerns one connection only (RFC 9110, 7.6.1). `trailer` is not among it, because trailers are forwarded.
+/// Fields for a single connection (RFC 9110, section 7.6.1). `trailer` is not listed, because trailers are forwarded.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -258,18 +262,18 @@ const HOP_BY_HOP: [&str; 9] = [
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     let name = name.as_str();
-    // Their lengths spare almost every field the comparisons.
+    // Checking the length first saves the comparisons for almost every field.
     matches!(name.len(), 2 | 7 | 10 | 16..=19 | 25) && HOP_BY_HOP.contains(&name)
 }
 
-/// Removes what concerns one connection only, of which HTTP/2 should have none.
+/// Removes hop-by-hop fields, which HTTP/2 should not have.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for name in HOP_BY_HOP {
         headers.remove(name);
     }
 }
 
-/// Removes from trailers what may not be in them.
+/// Removes fields that are not allowed in trailers.
 pub(super) fn retain_trailers(trailers: &mut HeaderMap) {
     let barred: Vec<HeaderName> = trailers.keys().filter(|name| !is_trailer(name)).cloned().collect();
     for name in barred {
@@ -277,8 +281,8 @@ pub(super) fn retain_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that `Connection` nominates. Those that framing, routing or authorisation rely on stay all the
-/// same: `Connection: set-cookie` must not turn one response into another.
+/// Removes the fields that `Connection` nominates, except those that framing, routing or authorization rely on:
+/// `Connection: set-cookie` must not change the meaning of a response.
 fn strip_nominated(headers: &mut HeaderMap) {
     let nominated: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -292,7 +296,7 @@ fn strip_nominated(headers: &mut HeaderMap) {
     }
 }
 
-/// Fields that `Connection` cannot take away.
+/// Returns whether a field cannot be removed by `Connection`.
 fn is_protected(name: &HeaderName) -> bool {
     static PROTECTED: [HeaderName; 8] = [
         header::HOST,
@@ -307,14 +311,15 @@ fn is_protected(name: &HeaderName) -> bool {
     PROTECTED.contains(name)
 }
 
-/// Whether a field may be in a trailer section: none of framing, routing or authentication (RFC 9110, 6.5.1).
+/// Returns whether a field may be in a trailer section: not those of framing, routing or authentication (RFC 9110,
+/// section 6.5.1).
 pub(super) fn is_trailer(name: &HeaderName) -> bool {
     !is_hop_by_hop(name) && !is_protected(name) && *name != header::TRAILER && *name != header::CONTENT_RANGE
 }
 
 // === request heads ===
 
-/// Appends `GET /path HTTP/1.1` and the line end. `target` must be a valid request target: it is written as it is.
+/// Appends `GET /path HTTP/1.1` and the line end. `target` must be a valid request target: it is written unchanged.
 pub fn write_request_line(out: &mut Vec<u8>, method: &Method, target: &str) {
     out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');

@@ -1,8 +1,8 @@
 //! The upstream side: one HTTP/1.1 exchange over one connection, plain or TLS, polled in the task of the request that
-//! needs it; `h2` has the same for HTTP/2, on hyper.
+//! needs it. `h2` is the counterpart for HTTP/2, based on hyper.
 //!
-//! Pods are addressed by socket address; picking one, retrying and answering errors is the caller's. HTTP/1.1 has no
-//! channel, no lock and no task of its own (ADR 0002); hyper's tasks for HTTP/2 run on the worker. Nothing here is
+//! Pods are addressed by socket address. The caller picks an endpoint, retries, and responds to errors. HTTP/1.1 uses
+//! no channel, no lock and no task of its own (ADR 0002); hyper's tasks for HTTP/2 run on the worker. Nothing here is
 //! `Send`, because a worker is one thread.
 //!
 //! ```text
@@ -11,11 +11,12 @@
 //!   └──────────────────────── at the body's end ◀─────────────────┘
 //! ```
 //!
-//! `head`, its lines in `section`, their `names` and `framing` are pure (bytes in, values out) and are what the fuzz
-//! target `upstream_response` drives; `upload` sends, `exchange` and `body` read, `stream` and `tls` carry,
-//! `connection` waits, `tunnel` copies after a WebSocket handshake, `pool` and `buffer` keep what can be used again.
+//! `head`, its lines in `section`, their `names` and `framing` are pure (bytes in, values out); the fuzz target
+//! `upstream_response` tests them. `upload` sends, `exchange` and `body` read, `stream` and `tls` are the transport,
+//! `connection` has the timeouts, `tunnel` copies after a WebSocket handshake, and `pool` and `buffer` keep connections
+//! and memory for reuse.
 //!
-//! Time-outs cost no timer per read: see `timer`.
+//! Timeouts cost no timer per read: see `timer`.
 
 use std::time::Duration;
 
@@ -29,26 +30,27 @@ pub use tls::Connector;
 pub use tunnel::{Passed, Tunnel, TunnelError, watch};
 pub use upload::{Outgoing, Part};
 
-/// Bounds of one exchange, and how its response is read.
+/// Limits of one exchange, and how its response is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest wait for a new connection, TLS handshake and all; 5 s.
+    /// Longest wait for a new connection, including the TLS handshake; 5 s.
     pub connect_timeout: Duration,
-    /// Longest wait between two reads once the request is sent; 60 s. While the client still owes a part of the
-    /// request's body, it is the client that is waited for, and `client_timeout` runs instead.
+    /// Longest wait between two reads once the request is sent; 60 s. While a part of the request's body is still
+    /// missing, the client is late and `client_timeout` applies instead.
     pub read_timeout: Duration,
-    /// Longest wait for more of the request's body while the upstream says nothing either; 60 s.
+    /// Longest wait for more of the request's body while the upstream sends nothing either; 60 s.
     pub client_timeout: Duration,
-    /// Longest wait between two writes while the upstream takes no bytes; 60 s.
+    /// Longest wait between two writes while the upstream accepts no bytes; 60 s.
     pub send_timeout: Duration,
     /// Largest response head in bytes; 64 KiB.
     pub head_max: usize,
-    /// Most header fields of a response, and of its trailers; 100. Values over [`head::HEADERS_MAX`] count as that.
+    /// Most header fields of a response, and of its trailers; 100. Larger values than [`head::HEADERS_MAX`] count as
+    /// that.
     pub headers_max: usize,
-    /// Whether values of fields are slices of a copy of the whole head, rather than of the buffer that it was read into;
-    /// not by default.
-    /// For whoever keeps some for long, as an HTTP/2 connection does in its HPACK table (RFC 7541, 2.3.2): each would
-    /// keep 16 KiB from being used again. To `h2`, whose buffers are hyper's, it means nothing.
+    /// Whether field values are slices of a copy of the head instead of the read buffer; off by default. Useful for
+    /// consumers that keep some values for long, such as the HPACK table of an HTTP/2 connection (RFC 7541, section
+    /// 2.3.2): each such value would prevent the reuse of 16 KiB. It has no effect in `h2`, where the buffers are
+    /// hyper's.
     pub copies_fields: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Names of response fields in the spelling that servers give them, known without a look at each character.
+//! Names of response fields in the spelling that servers commonly use, recognized without validating each character.
 
 use http::{HeaderName, header};
 
@@ -50,7 +50,7 @@ usual! {
     b"X-Powered-By" => const { HeaderName::from_static("x-powered-by") },
     b"X-Request-Id" => const { HeaderName::from_static("x-request-id") },
     b"X-XSS-Protection" => header::X_XSS_PROTECTION,
-    // Node and whatever comes through a proxy that writes as HTTP/2 does.
+    // Names in lower case, sent by Node, and by proxies that write names as HTTP/2 does.
     b"connection" => header::CONNECTION,
     b"content-length" => header::CONTENT_LENGTH,
     b"content-type" => header::CONTENT_TYPE,
@@ -60,10 +60,10 @@ usual! {
     b"vary" => header::VARY,
 }
 
-/// The name that is spelt so.
+/// Returns the name with this spelling.
 ///
 /// # Errors
-/// [`Malformed::Header`] if it is no token.
+/// [`Malformed::Header`] if the name is not a token.
 pub(super) fn name(spelling: &[u8]) -> Result<HeaderName, Malformed> {
     match usual(spelling) {
         Some(name) => Ok(name),

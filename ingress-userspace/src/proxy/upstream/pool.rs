@@ -24,11 +24,11 @@ pub struct Pool(Rc<Shared>);
 pub struct PoolOptions {
     /// Idle connections kept per endpoint; 32. One more closes the oldest.
     pub idle_per_endpoint: usize,
-    /// Idle connections kept in all; 1024. One more closes the oldest. Each costs a file descriptor here and one in the
-    /// pod.
+    /// Idle connections kept in total; 1024. One more closes the oldest. Each costs a file descriptor here and one in
+    /// the pod.
     pub idle_total: usize,
-    /// How long one is kept; 60 s, to the second in which [`Pool::prune`] is called. Should be below what the pods'
-    /// servers keep, or requests meet connections that are being closed.
+    /// Idle timeout; 60 s, checked by [`Pool::prune`] once a second. Should be shorter than that of the pods' servers,
+    /// or requests will hit connections that are being closed.
     pub idle_timeout: Duration,
 }
 
@@ -41,7 +41,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Idle {
-    /// The oldest first.
+    /// The entries of each lane, oldest first.
     lanes: HashMap<Lane, VecDeque<Entry>, Seed>,
     total: usize,
 }
@@ -51,10 +51,10 @@ struct Entry {
     since: Instant,
 }
 
-/// Begins each hash with a secret of the pool, because tenants may choose the addresses of their endpoints.
+/// Seeds each hash with a secret of the pool, because tenants may choose the addresses of their endpoints.
 struct Seed(u64);
 
-/// Folds an address in a few multiplications: the standard hasher costs several hundred instructions per request.
+/// Hashes an address with a few multiplications: the standard hasher costs several hundred instructions per request.
 struct AddressHasher(u64);
 
 impl Default for PoolOptions {
@@ -71,7 +71,7 @@ impl Pool {
         Self(Rc::new(Shared { options: Cell::new(options), idle: RefCell::default(), now: Cell::new(Instant::now()) }))
     }
 
-    /// From now on these hold; for what is idle already from the next [`Pool::prune`] on.
+    /// Changes the options. They apply to existing idle connections from the next [`Pool::prune`] on.
     pub fn adjust(&self, options: PoolOptions) {
         self.0.options.set(options);
     }
@@ -80,9 +80,9 @@ impl Pool {
         self.0.options.get()
     }
 
-    /// The idle connection to `target` that was used last, if one is still open and silent. One that has something to
-    /// read was closed or speaks unasked, and is dropped. There are none for a target that wants to know whose they
-    /// are.
+    /// Returns the most recently used idle connection to `target` that is still open and silent. A connection with
+    /// something to read was closed or sent unexpected bytes, and is dropped. A target with a PROXY protocol header has
+    /// no idle connections.
     #[must_use]
     pub fn idle(&self, target: Target<'_>) -> Option<Connection> {
         if target.introduction.is_some() {
@@ -100,7 +100,7 @@ impl Pool {
     /// Opens a connection, with `TCP_NODELAY`, unless it takes longer than `after`.
     ///
     /// # Errors
-    /// If it is refused, is not there after that time, or fails otherwise.
+    /// If the connection is refused, is not established within that time, or fails otherwise.
     pub async fn connect(&self, target: Target<'_>, after: Duration) -> Result<Connection, ConnectError> {
         let opened = timeout(after, self.open(target)).await;
         let stream = opened.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
@@ -111,15 +111,15 @@ impl Pool {
         let Target { address, transport, introduction } = target;
         match transport {
             Transport::Plain => self.tcp(address, introduction).await.map(Stream::Plain),
-            // Boxed: the state of a handshake is large, and plain connections need none.
+            // Boxed, because the state of a handshake is large and plain connections need none.
             Transport::Tls(connector) => Box::pin(self.tls(address, connector, introduction)).await,
         }
     }
 
-    /// Opens a bare connection, with `TCP_NODELAY`, that is never kept here and begins with `introduction`.
+    /// Opens a TCP connection, with `TCP_NODELAY`, that is never pooled and begins with `introduction`.
     ///
     /// # Errors
-    /// If it is refused, or fails otherwise. The caller sets a time limit.
+    /// If the connection is refused, or fails otherwise. The caller sets a time limit.
     pub async fn tcp(
         &self,
         address: SocketAddr,
@@ -149,7 +149,8 @@ impl Pool {
         }
     }
 
-    /// Descriptors that idle connections hold are worth more to the connections that are wanted.
+    /// Classifies a connect error. When descriptors are exhausted, closes idle connections, because new ones need them
+    /// more.
     pub(super) fn unconnected(&self, address: SocketAddr, error: io::Error) -> ConnectError {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             self.clear();
@@ -157,7 +158,8 @@ impl Pool {
         ConnectError::new(address, error)
     }
 
-    /// Drops what has been idle for too long or was closed. To be called once a second: it is also the pool's clock.
+    /// Drops connections that are closed or have been idle for too long. To be called once a second: this is also the
+    /// pool's clock.
     pub fn prune(&self, now: Instant) {
         let Shared { options, idle, now: clock } = &*self.0;
         clock.set(now);
@@ -173,13 +175,13 @@ impl Pool {
         });
     }
 
-    /// Closes what is idle: its descriptors are needed for something else.
+    /// Closes all idle connections, because their descriptors are needed elsewhere.
     pub fn clear(&self) {
         let idle = self.0.idle.take();
         tracing::debug!(connections = idle.total, "closed the idle connections to endpoints");
     }
 
-    /// Number of idle connections.
+    /// Returns the number of idle connections.
     #[must_use]
     pub fn idle_total(&self) -> usize {
         self.0.idle.borrow().total
@@ -194,7 +196,8 @@ impl Pool {
             idle.drop_oldest(lane);
         }
         if idle.total > idle_total {
-            // Looks at each endpoint, but only when the pool is full and grows, not when a connection is used again.
+            // Compares all endpoints, but only when the full pool gets a new connection, not when a connection is
+            // reused.
             let fronts = idle.lanes.values().filter_map(VecDeque::front);
             let oldest = fronts.min_by_key(|entry| entry.since).map(|entry| entry.connection.lane());
             if let Some(oldest) = oldest {
@@ -213,7 +216,7 @@ impl fmt::Debug for Pool {
 // === impl Idle ===
 
 impl Idle {
-    /// How many its lane has then.
+    /// Adds a connection. Returns the resulting number of connections in its lane.
     fn put(&mut self, entry: Entry) -> usize {
         self.total += 1;
         let entries = self.lanes.entry(entry.connection.lane()).or_default();
@@ -221,8 +224,8 @@ impl Idle {
         entries.len()
     }
 
-    /// The newest. A lane without connections stays in the map until the next [`Pool::prune`], because it is likely to
-    /// get this one back.
+    /// Takes the newest connection. A lane without connections stays in the map until the next [`Pool::prune`], because
+    /// the connection is likely to come back.
     fn take(&mut self, lane: Lane) -> Option<Connection> {
         let entry = self.lanes.get_mut(&lane)?.pop_back()?;
         self.total -= 1;
@@ -255,7 +258,7 @@ impl BuildHasher for Seed {
 
 impl AddressHasher {
     fn fold(&mut self, word: u64) {
-        // The high half of the product depends on all bits, and is brought down to where the map looks.
+        // The high half of the product depends on all bits, and is mixed into the bits that the map uses.
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = ((product >> 64) as u64 ^ product as u64).rotate_left(23);
     }

@@ -1,7 +1,7 @@
-//! The lines of a head or of a trailer section (RFC 9112, 2.1 and 5), told apart strictly; bytes in, values out, no IO.
+//! Splits a head or a trailer section strictly into lines (RFC 9112, sections 2.1 and 5); bytes in, values out, no IO.
 //!
-//! Lines, colons and white space are found here. What is between them is checked by `http`, when it makes a name or a
-//! value of it, and not once more.
+//! This module finds lines, colons and white space. `http` validates the text between them when it creates a name or a
+//! value, so it is not validated here.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
@@ -15,39 +15,39 @@ use super::{
 
 const CRLF: &[u8] = b"\r\n";
 
-/// Where a field line lies; it begins where the one before it ends.
+/// The offsets of a field line, which begins at the end of the previous one.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Line {
     colon: u32,
-    /// Behind its CRLF.
+    /// The offset after its CRLF.
     end: u32,
 }
 
-/// Field lines and the empty line behind them, taken from a connection.
+/// Field lines and the empty line after them, taken from a connection.
 pub(super) struct Section<'a> {
     bytes: Bytes,
-    /// Where the first field line begins.
+    /// The offset of the first field line.
     begin: usize,
     lines: &'a [Line],
 }
 
-/// Bounds of a section.
+/// Limits of a section.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Fields; values over [`HEADERS_MAX`] count as that.
+    /// Most fields; larger values than [`HEADERS_MAX`] count as that.
     pub(super) fields: usize,
-    /// Bytes, with those in front of the first field line.
+    /// Most bytes, including those before the first field line.
     pub(super) length: usize,
 }
 
 // === impl Section ===
 
 impl<'a> Section<'a> {
-    /// Takes a section, and the `begin` bytes in front of it, from the front of `buffer` once it is complete. `lines`
-    /// is room for what is found.
+    /// Takes a section, and the `begin` bytes before it, from the front of `buffer` once it is complete. The offsets of
+    /// its lines are stored in `lines`.
     ///
     /// # Errors
-    /// If a line does not end in CRLF or has no colon, or if it is over its bounds.
+    /// If a line does not end in CRLF or has no colon, or if the section exceeds its limits.
     pub(super) fn take(
         buffer: &mut BytesMut,
         begin: usize,
@@ -62,15 +62,16 @@ impl<'a> Section<'a> {
         Ok(Some(Self { bytes: buffer.split_to(end).freeze(), begin, lines: &lines[..count] }))
     }
 
-    /// Copies what was taken, all at once, so that values keep nothing else: not the buffer that they were read into.
+    /// Copies the section, so that its values do not keep the read buffer in use.
     pub(super) fn copy(&mut self) {
         self.bytes = Bytes::copy_from_slice(&self.bytes);
     }
 
-    /// The fields as a map, values as slices of what was taken; `keep` chooses.
+    /// Returns the fields for which `keep` returns `true` as a map, with values that are slices of the section.
     ///
     /// # Errors
-    /// [`Malformed::Header`] if a name is no token or a value no text, kept or not; what `keep` returns.
+    /// [`Malformed::Header`] if a name is not a token or a value not text, even for fields that are not kept; and the
+    /// errors of `keep`.
     pub(super) fn fields(
         self,
         mut keep: impl FnMut(&HeaderName, &[u8]) -> Result<bool, Malformed>,
@@ -93,7 +94,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The number of field lines from `begin` on, and the end of the empty line behind them, if that is there yet.
+/// Returns the number of field lines from `begin` on, and the end of the empty line after them, if that has arrived.
 fn find(bytes: &[u8], mut begin: usize, lines: &mut [Line]) -> Result<Option<(usize, usize)>, ExchangeError> {
     let mut count = 0;
     loop {
@@ -119,8 +120,8 @@ fn offset(at: usize) -> Result<u32, ExchangeError> {
     u32::try_from(at).map_err(|_beyond| ExchangeError::HeadTooLarge)
 }
 
-/// The first line without its end, if it is complete; `fault` is a carriage return within it. A line feed alone is
-/// refused: some parsers accept it, others do not, and what two parsers read differently is not forwarded.
+/// Returns the first line without its end, if it is complete; `fault` is the error for a carriage return within it. A
+/// bare line feed is refused: some parsers accept it and others do not, and ambiguous messages are not forwarded.
 fn first_line(bytes: &[u8], fault: Malformed) -> Result<Option<&[u8]>, Malformed> {
     let Some(end) = memchr2(b'\r', b'\n', bytes) else { return Ok(None) };
     match &bytes[end..] {
@@ -131,7 +132,8 @@ fn first_line(bytes: &[u8], fault: Malformed) -> Result<Option<&[u8]>, Malformed
     }
 }
 
-/// Version, status, and where the line ends, if it is complete. The reason is not kept, but must be text.
+/// Returns the version, the status and the end of the status line, if it is complete. The reason phrase is dropped, but
+/// must be text.
 pub(super) fn status_line(bytes: &[u8]) -> Result<Option<(Version, StatusCode, usize)>, Malformed> {
     let Some(line) = first_line(bytes, Malformed::StatusLine)? else { return Ok(None) };
     let (version, status) = version_and_status(line).ok_or(Malformed::StatusLine)?;
@@ -147,12 +149,12 @@ fn version_and_status(line: &[u8]) -> Option<(Version, StatusCode)> {
     };
     let (status, reason) = rest.split_first_chunk::<3>()?;
     let status = StatusCode::from_bytes(status).ok()?;
-    // The space before the reason is missing where there is none.
+    // Without a reason phrase, the space before it is missing as well.
     let sound = matches!(reason, [] | [b' ', ..]) && is_text(reason);
     sound.then_some((version, status))
 }
 
-/// Whether it holds no control character but tabs.
+/// Returns whether the bytes contain no control character except tabs.
 fn is_text(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
 }
@@ -164,10 +166,10 @@ mod tests {
     use super::*;
 
     type Fields = Vec<(String, Vec<u8>)>;
-    /// Status, fields, and what is left behind the head; an error for any fault.
+    /// Status, fields, and the bytes after the head; `Err` for any error.
     type Outcome = Result<Option<(u16, Fields, Vec<u8>)>, ()>;
 
-    /// Fields as `http` has them, in an order that does not depend on who has read them.
+    /// Returns the fields of `http` in an order that does not depend on the parser.
     fn our_fields(headers: &HeaderMap) -> Fields {
         let fields = headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()));
         let mut fields: Fields = fields.collect();
@@ -175,7 +177,7 @@ mod tests {
         fields
     }
 
-    /// The same of fields as `httparse` has them.
+    /// Returns the fields of `httparse` in the same order.
     fn their_fields(headers: &[httparse::Header<'_>]) -> Fields {
         let fields = headers.iter().map(|field| (field.name.to_ascii_lowercase(), field.value.to_vec()));
         let mut fields: Fields = fields.collect();
@@ -183,7 +185,7 @@ mod tests {
         fields
     }
 
-    /// Whether every line ends in CRLF.
+    /// Returns whether every line ends in CRLF.
     fn has_crlf(lines: &[u8]) -> bool {
         lines.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(CRLF))
     }
@@ -199,11 +201,11 @@ mod tests {
         Ok(Some((status.as_u16(), our_fields(&headers), buffer.to_vec())))
     }
 
-    /// What `httparse` makes of it, and then every line must end in CRLF.
+    /// Parses with `httparse`, and requires that every line ends in CRLF.
     fn theirs(bytes: &[u8]) -> Outcome {
         let mut fields = [httparse::EMPTY_HEADER; 100];
         let mut response = httparse::Response::new(&mut fields);
-        // It would skip empty lines.
+        // `httparse` would skip empty lines.
         let parsed = if bytes.starts_with(b"H") { response.parse(bytes).map_err(|_fault| ())? } else { return Err(()) };
         let httparse::Status::Complete(length) = parsed else { return Ok(None) };
         let (head, rest) = bytes.split_at(length);
@@ -217,7 +219,7 @@ mod tests {
         prop::sample::select(texts).prop_map(|text| text.as_bytes().to_vec())
     }
 
-    /// Pieces of heads, sound and not; in any order they give heads of either kind.
+    /// Pieces of heads, valid and invalid; their combinations are heads of either kind.
     fn piece() -> impl Strategy<Value = Vec<u8>> {
         let sound = one_of(&[
             "a: b\r\n",
@@ -294,7 +296,8 @@ mod tests {
             line in line(),
             pieces in prop::collection::vec(piece(), 0..12),
         ) {
-            // An end there is in any case: what is not complete may be faulty already or not yet.
+            // The end of the head is always appended, because an incomplete head may be reported as an error earlier or
+            // later.
             let bytes = [line, pieces.concat(), b"\r\n\r\nbody".to_vec()].concat();
             prop_assert_eq!(ours(&bytes), theirs(&bytes), "{:?}", String::from_utf8_lossy(&bytes));
         }

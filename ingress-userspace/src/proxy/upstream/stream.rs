@@ -1,4 +1,4 @@
-//! The byte stream to an endpoint: TCP, or TLS over it. It waits for nothing by itself.
+//! The byte stream to an endpoint: TCP, or TLS over it. It has no timeouts.
 
 use std::{
     future::Future,
@@ -16,22 +16,22 @@ use tokio_rustls::client::TlsStream;
 use super::buffer::ReadBuffer;
 use crate::proxy::gather;
 
-/// One of two kinds, told apart by a branch that a plain connection always takes the same way.
+/// A plain or a TLS stream. For plain connections, the branch between the two is well predicted.
 pub(super) enum Stream {
     Plain(TcpStream),
-    /// Boxed, so that plain connections do not carry its size.
+    /// Boxed so that plain connections do not carry its size.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// Whether it is open and has nothing to read, as far as the reactor knows by now: no system call unless something
-    /// happened to it.
+    /// Returns whether the stream is open and has nothing to read, as far as the reactor knows. Makes no system call
+    /// unless the reactor has seen an event.
     pub(super) fn is_silent(&mut self) -> bool {
         match self {
             Self::Plain(tcp) => {
                 matches!(tcp.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
             }
-            // Tickets and key updates are no data: the session takes them in and goes on waiting.
+            // Tickets and key updates are not data: the session processes them and still waits.
             Self::Tls(tls) => {
                 let mut byte = [0];
                 let mut cx = Context::from_waker(Waker::noop());
@@ -40,7 +40,7 @@ impl Stream {
         }
     }
 
-    /// Reads what is there into `buffer`, which gets memory only when there is something. 0 is the end.
+    /// Reads available bytes into `buffer`, which allocates memory only if there are any. 0 is the end of the stream.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,7 +97,7 @@ impl AsyncWrite for Stream {
         true
     }
 
-    /// Ready when the kernel has everything that was written.
+    /// Ready once the kernel has accepted all written bytes.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(_) => Poll::Ready(Ok(())),
@@ -113,7 +113,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Reads what any stream has into `buffer`, which keeps no memory while there is nothing. 0 is the end.
+/// Reads from any stream into `buffer`, which holds no memory while no bytes are available. 0 is the end of the stream.
 pub(super) fn read_into<S: AsyncRead + Unpin>(
     stream: &mut S,
     cx: &mut Context<'_>,

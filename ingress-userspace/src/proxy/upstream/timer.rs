@@ -1,9 +1,9 @@
-//! The time-out of whoever waits for an upstream. It reads no socket.
+//! The timeout of a wait for an upstream or a client. It reads no socket.
 //!
-//! A wait that ends in time, which is nearly every one, arms no timer: there is one timer that outlives the exchanges
-//! of a connection, is armed when there is none to run out soon enough, and when it runs out looks whether the wait of
-//! that moment is really that old, and else is armed anew. A busy connection so touches the timer wheel once per
-//! time-out, not once per read.
+//! A wait that ends in time, as nearly every wait does, arms no timer. One timer outlives the exchanges of a
+//! connection. It is armed only if it would not expire soon enough already. When it expires, it checks whether the
+//! current wait really is that long, and is otherwise armed again. A busy connection thus touches the timer wheel once
+//! per timeout, not once per read.
 
 use std::{
     future::Future,
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 #[derive(Default)]
 pub(super) struct Timer {
-    /// When the present wait began; none while there is progress.
+    /// Start of the current wait; `None` while there is progress.
     since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -26,12 +26,12 @@ impl Timer {
         self.since = None;
     }
 
-    /// A wait that began before `at` counts from then.
+    /// Moves the start of the current wait to `at` if it began earlier.
     pub(super) fn not_before(&mut self, at: Instant) {
         self.since = self.since.map(|since| since.max(at));
     }
 
-    /// Ready when the present wait, which begins now if none has begun, is `limit` old.
+    /// Ready once the current wait has lasted for `limit`. Starts the wait if none is in progress.
     pub(super) fn poll_overdue(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let Some(due) = since.checked_add(limit) else { return Poll::Pending };

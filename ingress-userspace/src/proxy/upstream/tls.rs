@@ -1,8 +1,8 @@
-//! TLS towards endpoints (ADR 0011). It chooses no endpoint and opens no TCP connection.
+//! TLS to endpoints (ADR 0011). It chooses no endpoint and opens no TCP connection.
 //!
-//! Without a policy, certificates are not verified: pods rarely have one that names them, and nothing in an Ingress
-//! says whom to trust, so this keeps eavesdroppers out, not impostors. That the endpoint holds the key of the
-//! certificate it shows is checked all the same. No server name is sent then, as ingress-nginx sends none by default.
+//! Without a policy, certificates are not verified: pods rarely have one for their name, and an Ingress has no field
+//! for trust anchors. This protects against eavesdroppers, not against impostors. The endpoint must still prove that it
+//! holds the key of its certificate. No server name is sent in this case, the same as the default of ingress-nginx.
 
 use std::{
     fmt, io,
@@ -28,28 +28,28 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use super::BoxError;
 use crate::model::{Protocol, UpstreamTls, Verify};
 
-/// Makes TLS connections under one policy; remembers the sessions of its endpoints, 256 at most, and resumes them.
+/// Opens TLS connections under one policy. Caches the sessions of its endpoints, 256 at most, and resumes them.
 pub struct Connector {
     id: ConnectorId,
     policy: Option<Arc<UpstreamTls>>,
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
-    /// Whether endpoints must agree to HTTP/2 by ALPN (RFC 9113, 3.2). HTTP/1.1 goes without saying.
+    /// Whether endpoints must negotiate HTTP/2 by ALPN (RFC 9113, section 3.2). HTTP/1.1 needs no ALPN.
     is_http2: bool,
 }
 
-/// Tells connectors apart. No two of a process have the same.
+/// The id of a connector, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ConnectorId(u64);
 
 // === impl Connector ===
 
 impl Connector {
-    /// The connector for endpoints that speak `protocol`.
+    /// Creates the connector for endpoints with `protocol`.
     ///
     /// # Errors
-    /// If an authority cannot be used, or the key of the certificate cannot or is not its own. Texts never quote the
-    /// key.
+    /// If a trust anchor is invalid, or if the key of the client certificate is invalid or belongs to another
+    /// certificate. Error texts never contain the key.
     pub fn new(protocol: Protocol, policy: Option<&Arc<UpstreamTls>>) -> Result<Self, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let provider = crate::proxy::tls::provider();
@@ -108,14 +108,15 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Sessions are kept by server name. This one is never sent; it tells the ports of an address apart, which belong to
-/// different servers. `invalid` is nobody's (RFC 6761, 6.4).
+/// Returns the server name under which sessions are cached. It is never sent. It distinguishes the ports of an address,
+/// which belong to different servers. The domain `invalid` is reserved (RFC 6761, section 6.4).
 fn session_name(address: SocketAddr) -> Result<ServerName<'static>, rustls_pki_types::InvalidDnsNameError> {
     let host = address.ip().to_string().replace([':', '.'], "-");
     ServerName::try_from(format!("ip-{host}-port-{}.invalid", address.port()))
 }
 
-/// Takes certificates from who holds their key: those of one name, whichever name the session goes by, or any.
+/// Verifies that the endpoint holds the key of its certificate, and with a policy also that the certificate is for the
+/// expected name, regardless of the session's name.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

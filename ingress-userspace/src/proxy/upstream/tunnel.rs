@@ -1,10 +1,9 @@
-//! Bytes both ways between a client's stream and an endpoint's, once they speak another protocol. What the bytes mean
-//! is not looked at.
+//! Copies bytes both ways between a client's stream and an endpoint's, once they have switched protocols. The bytes are
+//! not parsed.
 //!
-//! A tunnel in which neither side says anything has the time in which an endpoint's response must go on, as nginx has
-//! it; whoever means to be silent for longer sends pings. Dead peers are found by TCP keep-alive; a side that does not
-//! take what is sent to it, and one that goes on after the other has ended but says nothing, have the time of a stalled
-//! exchange.
+//! A tunnel in which neither side sends anything has the read timeout of a response, as in nginx; applications with
+//! longer pauses send pings. Dead peers are found by TCP keep-alive. The timeouts of a stalled exchange apply to a side
+//! that does not read, and to a side that stays silent after the other one has ended.
 
 use std::{
     io,
@@ -27,11 +26,11 @@ use super::{
     timer::Timer,
 };
 
-/// A peer is dead when it has not answered for 60 s + 4 × 15 s.
+/// A peer counts as dead after 60 s + 4 × 15 s without an answer.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4);
 
-/// The endpoint's side, and what is under way in both directions.
+/// The endpoint's side, and the bytes buffered in both directions.
 pub struct Tunnel {
     stream: Stream,
     limits: Limits,
@@ -41,12 +40,12 @@ pub struct Tunnel {
     down: Flow,
 }
 
-/// Bytes taken from each side since they were last looked at, and who is waited for.
+/// Bytes taken from each side since the last check, and whether the client is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     pub up: usize,
     pub down: usize,
-    /// The client does not take what waits for it.
+    /// Whether the client does not read the bytes buffered for it.
     pub client_blocked: bool,
 }
 
@@ -65,7 +64,7 @@ pub enum TunnelError {
 #[derive(Default)]
 struct Flow {
     buffer: ReadBuffer,
-    /// Written, but perhaps not yet on its way.
+    /// Whether bytes were written but perhaps not flushed.
     unflushed: bool,
     end: End,
 }
@@ -74,12 +73,12 @@ struct Flow {
 enum End {
     #[default]
     Open,
-    /// The reading side has ended; the other is to be told when it has the rest.
+    /// The reading side has ended; the writing side is shut down once it has the remaining bytes.
     Read,
     Told,
 }
 
-/// What a flow waits for.
+/// The operation that a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     Read,
@@ -90,7 +89,7 @@ enum Waits {
 // === impl Tunnel ===
 
 impl Tunnel {
-    /// `rest` is what came after the endpoint's head.
+    /// Creates a tunnel; `rest` holds the bytes after the endpoint's head.
     pub(super) fn new(connection: Connection, limits: Limits, rest: ReadBuffer) -> Self {
         let stream = connection.into_stream();
         watch(stream.tcp());
@@ -98,8 +97,7 @@ impl Tunnel {
         Self { stream, limits, timer: Timer::default(), up: Flow::default(), down }
     }
 
-    /// Takes over the client's side: `early` is what came after its head. Returns what is
-    /// under way already.
+    /// Takes over the client's side, where `early` holds the bytes after its head. Returns the bytes buffered already.
     pub fn begin(&mut self, early: &[u8]) -> Passed {
         if !early.is_empty() {
             self.up.buffer.prepare(false);
@@ -108,10 +106,11 @@ impl Tunnel {
         Passed { up: early.len(), down: self.down.buffer.len(), client_blocked: false }
     }
 
-    /// Copies until both sides have ended. `passed` grows by what was taken from either side.
+    /// Copies until both sides have ended. Adds the bytes taken from each side to `passed`.
     ///
     /// # Errors
-    /// If a side breaks off or makes no progress where it must. The client's own stalling is the caller's to judge.
+    /// If a side fails, or makes no progress within its timeout. The caller has to time out a client that does not
+    /// read.
     pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -132,7 +131,7 @@ impl Tunnel {
             (Waits::Nothing, _) => (limits.read_timeout, TunnelError::HalfOpen),
             (_, Waits::Nothing) => (limits.client_timeout, TunnelError::HalfOpen),
             (Waits::Read, Waits::Read) => (limits.read_timeout, TunnelError::Silent),
-            // The client's part.
+            // The client is late, which the caller handles.
             (Waits::Read, Waits::Write) => {
                 timer.progress();
                 return Poll::Pending;
@@ -146,7 +145,7 @@ impl Tunnel {
 // === impl Flow ===
 
 impl Flow {
-    /// Copies what can be copied now. One buffer's worth at most is taken before it is passed on.
+    /// Copies as much as possible now. At most one buffer of bytes is read before it is written.
     fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W, taken: &mut usize) -> io::Result<Waits>
     where
         R: AsyncRead + Unpin,
@@ -171,7 +170,7 @@ impl Flow {
                 End::Open => match read_into(from, cx, &mut self.buffer, false) {
                     Poll::Pending => return Ok(Waits::Read),
                     Poll::Ready(Ok(0)) => self.end = End::Read,
-                    // TLS that ends without `close_notify`, as browsers end it. The frames say whether anything is
+                    // Browsers close TLS without `close_notify`. The frames of the protocol show whether anything is
                     // missing.
                     Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => self.end = End::Read,
                     Poll::Ready(read) => *taken += read?,
@@ -186,7 +185,7 @@ impl Flow {
     }
 }
 
-/// Lets the kernel find out whether the peer of a tunnel is still there. A socket that refuses this is as good as
+/// Enables keep-alive, so that the kernel detects a dead peer of a tunnel. A socket that refuses this is probably
 /// closed.
 pub fn watch(tcp: &TcpStream) {
     if let Err(error) = SockRef::from(tcp).set_tcp_keepalive(&KEEPALIVE) {

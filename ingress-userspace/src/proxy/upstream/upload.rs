@@ -1,4 +1,4 @@
-//! The request on its way out: head, framing and body, sent as far as the socket takes it. It does not read.
+//! The request being sent: head, framing and body, as far as the socket accepts them. It does not read.
 
 use std::{
     io::{self, IoSlice},
@@ -23,34 +23,34 @@ use crate::proxy::pipe::Pipe;
 
 /// The body of a request on its way to an endpoint.
 pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Unpin {
-    /// What comes next, as a frame or in a pipe. `poll_frame` gives the same as frames alone.
+    /// Returns the next part, as a frame or in a pipe. `poll_frame` returns the same bytes as frames only.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Self::Error>>> {
         Pin::new(self).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(Part::Frame)))
     }
 
-    /// Takes back a pipe of its own that is empty by now.
+    /// Takes back one of its own pipes, which is now empty.
     fn take_back(&mut self, _empty: Pipe) {}
 }
 
-/// What a body gives out.
+/// A part of a body.
 #[derive(Debug)]
 pub enum Part {
     Frame(Frame<Bytes>),
-    /// Bytes of the body.
+    /// Bytes of the body in a pipe.
     Piped(Pipe),
 }
 
 pub(super) struct Upload<B> {
-    /// Kept, even when nothing is wanted from it, until a response has begun: see [`Upload::unsent`].
+    /// Kept until a response has begun, even when the whole body was read: see [`Upload::unsent`].
     body: B,
     framing: Framing,
-    /// Nothing more is wanted from the body.
+    /// Whether the whole body was read.
     complete: bool,
-    /// Something was taken from the body.
+    /// Whether any part of the body was read.
     taken: bool,
-    /// Any byte was accepted by the kernel.
+    /// Whether the kernel accepted any byte.
     pub(super) written: bool,
-    // What goes out next, in this order: head or chunk size, data, line ends; or head, pipe.
+    // The bytes to be sent next, in this order: head or chunk size, data, line ends; or head, pipe.
     text: TextBuffer,
     text_sent: usize,
     data: Bytes,
@@ -58,7 +58,7 @@ pub(super) struct Upload<B> {
     pipe: Option<Pipe>,
 }
 
-/// How the request's body is framed.
+/// The framing of the request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     None,
@@ -67,25 +67,25 @@ enum Framing {
     Chunked,
 }
 
-/// How far sending has come.
+/// The progress of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// The whole request was accepted by the kernel.
+    /// The kernel has accepted the whole request.
     Finished,
-    /// The socket takes nothing more for now.
+    /// The socket accepts no more bytes for now.
     Blocked,
-    /// The body has nothing more for now.
+    /// The body has no more bytes for now.
     Starved,
 }
 
 #[derive(Debug)]
 pub(super) enum SendError {
-    /// The socket takes no more; reading tells how the connection ended.
+    /// The socket failed; reading shows how the connection ended.
     Write,
     Body(BoxError),
 }
 
-/// A body that is not as long as it said.
+/// A body with another length than announced.
 #[derive(Debug, thiserror::Error)]
 #[error("request body is {0} than its announced length")]
 struct WrongLength(&'static str);
@@ -95,7 +95,7 @@ impl Outgoing for Full<Bytes> {}
 impl Outgoing for Empty<Bytes> {}
 
 impl<B: Outgoing> Upload<B> {
-    /// A request whose head, but for framing fields and the empty line, `write_head` appends.
+    /// Creates the upload. `write_head` appends the head without the framing fields and the empty line.
     pub(super) fn new(method: &Method, write_head: impl FnOnce(&mut Vec<u8>), body: B) -> Self {
         let mut text = TextBuffer::take();
         write_head(&mut text);
@@ -106,20 +106,21 @@ impl<B: Outgoing> Upload<B> {
         Self { body, framing, complete, taken: false, written: false, text, text_sent: 0, data, tail, pipe: None }
     }
 
-    /// The body, if nothing was taken from it.
+    /// Returns the body, if no part of it was read.
     pub(super) fn unsent(self) -> Option<B> {
         (!self.taken).then_some(self.body)
     }
 
-    /// Bytes of the body that are still to come, at least.
+    /// Returns the minimum number of body bytes still to come.
     pub(super) fn to_come(&self) -> u64 {
         self.body.size_hint().lower()
     }
 
-    /// Sends what the socket takes of what the body gives.
+    /// Sends as much of the available body as the socket accepts.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<Sending, SendError> {
         loop {
-            // Asked before the head goes out, so that both go out together, unless what comes is in a pipe.
+            // The body is polled before the head is sent, so that both go out together, unless the next part is in a
+            // pipe.
             if !self.complete && self.data.is_empty() && self.tail.is_empty() && self.pipe.is_none() {
                 self.load(cx, connection.is_plain())?;
             }
@@ -139,7 +140,7 @@ impl<B: Outgoing> Upload<B> {
             }
             let text = self.text.get(self.text_sent..).unwrap_or_default();
             let parts = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.tail)];
-            // Empty parts between others cost nothing; a body without framing is one part.
+            // Empty slices between others cost nothing; with neither data nor tail, only the text is written.
             let parts = if self.data.is_empty() && self.tail.is_empty() { &parts[..1] } else { &parts[..] };
             match connection.poll_write(cx, parts) {
                 Poll::Pending => return Ok(Sending::Blocked),
@@ -149,7 +150,7 @@ impl<B: Outgoing> Upload<B> {
         }
     }
 
-    /// Hands on what the socket takes of what is in `pipe`, which stays in line until it is empty.
+    /// Writes as many bytes of `pipe` as the socket accepts. The pipe is kept until it is empty.
     fn poll_drain(
         &mut self,
         cx: &mut Context<'_>,
@@ -159,7 +160,7 @@ impl<B: Outgoing> Upload<B> {
         let drained = connection.poll_drain(cx, &mut pipe);
         self.written |= matches!(drained, Poll::Ready(Ok(1..)));
         if matches!(drained, Poll::Ready(Ok(0) | Err(_))) {
-            // The pipe is of no use any more, however long the answer goes on.
+            // The pipe is dropped at once, because the response may last for long.
             return Poll::Ready(Err(SendError::Write));
         }
         if pipe.is_empty() {
@@ -170,7 +171,8 @@ impl<B: Outgoing> Upload<B> {
         drained.map(|_drained| Ok(()))
     }
 
-    /// Takes the next part of the body, if it has one, and puts it in line: a pipe only if the connection `is_plain`.
+    /// Reads the next part of the body, if available, for sending. Parts are read as pipes only if the connection
+    /// `is_plain`.
     fn load(&mut self, cx: &mut Context<'_>, is_plain: bool) -> Result<(), SendError> {
         loop {
             let part = match self.framing {
@@ -193,7 +195,7 @@ impl<B: Outgoing> Upload<B> {
                 }
             };
             match frame.into_data() {
-                // A chunk without data would end the body.
+                // An empty chunk would end the body.
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return self.append(data),
                 Err(other) => {
@@ -222,7 +224,7 @@ impl<B: Outgoing> Upload<B> {
         Ok(())
     }
 
-    /// So many bytes of those that the head has announced are in line.
+    /// Subtracts `length` from the announced length that remains.
     fn announced(&mut self, length: usize) -> Result<(), SendError> {
         if let Framing::Length(left) = &mut self.framing {
             *left = left.checked_sub(length as u64).ok_or_else(|| wrong_length("longer"))?;
@@ -231,7 +233,7 @@ impl<B: Outgoing> Upload<B> {
         Ok(())
     }
 
-    /// The body has ended.
+    /// Ends the body.
     fn finish(&mut self, trailers: Option<&HeaderMap>) -> Result<(), SendError> {
         self.complete = true;
         match self.framing {
@@ -256,7 +258,7 @@ impl<B: Outgoing> Upload<B> {
         if self.text_sent == self.text.len() {
             self.text_sent = 0;
             if self.complete {
-                // Nothing follows the data in line: the next exchange can have it.
+                // Only buffered data follows, so the next exchange can have the text buffer.
                 self.text = TextBuffer::default();
             } else {
                 self.text.clear();
@@ -266,7 +268,7 @@ impl<B: Outgoing> Upload<B> {
         self.data.advance(data);
         written -= data;
         if self.data.is_empty() {
-            // Lets go of the memory as well.
+            // Frees the memory as well.
             self.data = Bytes::new();
         }
         self.tail = self.tail.get(written..).unwrap_or_default();
@@ -276,8 +278,8 @@ impl<B: Outgoing> Upload<B> {
 // === impl Sending ===
 
 impl Sending {
-    /// How long whoever is waited for may take, and what it is if that is too long. `waiting` is what an endpoint that
-    /// has the whole request owes.
+    /// Returns the timeout of the current wait and its error. `waiting` is the next step of an endpoint that has the
+    /// whole request.
     pub(super) fn limit(self, limits: &Limits, waiting: Waiting) -> (Duration, TransferError) {
         match self {
             Self::Blocked => (limits.send_timeout, TransferError::Timeout(Waiting::Send)),
@@ -299,7 +301,7 @@ impl Framing {
         }
     }
 
-    /// Methods that expect a body say that there is none (RFC 9110, 8.6).
+    /// For an empty body, methods that expect one send `content-length: 0` (RFC 9110, section 8.6).
     fn empty(method: &Method) -> Self {
         if matches!(*method, Method::POST | Method::PUT | Method::PATCH) { Self::Length(0) } else { Self::None }
     }

@@ -1,11 +1,11 @@
-//! Whether a response is compressed, and how (RFC 9110, 8.4 and 12.5.3). It compresses nothing.
+//! Decides whether a response is compressed, and with which coding (RFC 9110, 8.4 and 12.5.3). The body is not touched.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::{Subject, vary};
 use crate::model::{Coding, Compression, Offer};
 
-/// Fields with digests of the bytes that the pod meant to be sent.
+/// Fields with digests of the bytes sent by the pod.
 const DIGESTS: [HeaderName; 4] = [
     HeaderName::from_static("content-md5"),
     HeaderName::from_static("digest"),
@@ -13,8 +13,8 @@ const DIGESTS: [HeaderName; 4] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// The coding for the body of this response, of `length` bytes if that is known; its head says so then. That of an
-/// answer to HEAD says what it would say to GET.
+/// Returns the coding for the body of this response, of `length` bytes if known, and adjusts the head. For HEAD, the
+/// head is that of a response to GET.
 pub fn compress<'c>(
     compression: &'c Compression,
     subject: &Subject<'_>,
@@ -27,7 +27,7 @@ pub fn compress<'c>(
     }
     let Compression { offers, without_gzip } = compression;
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    // Messages of gRPC have a coding of their own, and its clients know no other.
+    // Messages of gRPC have their own compression, and gRPC clients support no other.
     if content_type.get(..16).is_some_and(|start| start.eq_ignore_ascii_case("application/grpc")) {
         return None;
     }
@@ -45,19 +45,19 @@ pub fn compress<'c>(
         .filter(|offer| fits(offer) && !(offer.coding == Coding::Gzip && cannot_gzip))
         .map(|offer| (quality(subject.headers, offer.coding.name()).unwrap_or(0), offer))
         .filter(|(quality, _)| *quality > quality_of_none(subject.headers))
-        // Of several that are liked best, the first.
+        // Among equally preferred codings, the first one wins.
         .reduce(|best, other| if other.0 > best.0 { other } else { best });
     vary(headers, "Accept-Encoding");
     let (_, offer) = best?;
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(offer.coding.name()));
     headers.remove(header::CONTENT_LENGTH);
-    // Ranges are of bytes that the client does not get.
+    // The pod's ranges refer to bytes that the client does not get.
     headers.remove(header::ACCEPT_RANGES);
     weaken(headers);
     (*subject.method != Method::HEAD).then_some(offer)
 }
 
-/// Whether nothing forbids to change the bytes of the response.
+/// Returns whether the body of the response may be transformed.
 fn may_be_changed(status: StatusCode, request: &HeaderMap, response: &HeaderMap) -> bool {
     let has_no_body = status.is_informational()
         || matches!(
@@ -71,12 +71,12 @@ fn may_be_changed(status: StatusCode, request: &HeaderMap, response: &HeaderMap)
         && ![request, response].into_iter().any(forbids_transforms)
 }
 
-/// `Cache-Control: no-transform` (RFC 9111, 5.2.1.6 and 5.2.2.6).
+/// Returns whether the fields contain `Cache-Control: no-transform` (RFC 9111, 5.2.1.6 and 5.2.2.6).
 fn forbids_transforms(headers: &HeaderMap) -> bool {
     elements(headers, &header::CACHE_CONTROL).any(|directive| directive.eq_ignore_ascii_case("no-transform"))
 }
 
-/// How much the client likes `coding`, in thousandths: 0 if it refuses it, `None` if it does not say.
+/// Returns the client's weight for `coding` in thousandths: 0 if refused, `None` if not mentioned.
 fn quality(headers: &HeaderMap, coding: &str) -> Option<u16> {
     let mut any = None;
     for element in elements(headers, &header::ACCEPT_ENCODING) {
@@ -92,18 +92,18 @@ fn quality(headers: &HeaderMap, coding: &str) -> Option<u16> {
     any
 }
 
-/// How much it likes the bytes as they are: that it takes them goes without saying, and is no preference.
+/// Returns the client's weight for `identity`. It counts only if named: being acceptable by default is no preference.
 fn quality_of_none(headers: &HeaderMap) -> u16 {
     let named = elements(headers, &header::ACCEPT_ENCODING).find(|element| {
         element.get(..8).is_some_and(|name| name.eq_ignore_ascii_case("identity")) && !element[8..].starts_with('-')
     });
     named.map_or(0, |element| {
-        // Liked as much as a coding, it is the longer of the two.
+        // With equal weights, the coding wins, because it is shorter.
         weight(element.split(';').skip(1).map(str::trim)).saturating_sub(1)
     })
 }
 
-/// `q=0.5` as 500 (RFC 9110, 12.4.2); what is no weight is a refusal.
+/// Parses `q=0.5` as 500 (RFC 9110, 12.4.2); an invalid weight counts as a refusal.
 fn weight<'p>(mut parameters: impl Iterator<Item = &'p str>) -> u16 {
     let Some(value) = parameters.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="))) else {
         return 1000;
@@ -123,7 +123,7 @@ fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|element| !element.is_empty())
 }
 
-/// The same content in other bytes has no strong validator in common (RFC 9110, 8.8.1).
+/// Weakens the `ETag`: the same content in different bytes must not share a strong validator (RFC 9110, 8.8.1).
 fn weaken(headers: &mut HeaderMap) {
     if let Some(tag) = headers.get_mut(header::ETAG)
         && !tag.as_bytes().starts_with(b"W/")
@@ -176,7 +176,7 @@ mod tests {
         Compression { offers, without_gzip: Some(Pattern::within("MSIE [1-6]\\.").expect("a pattern")) }
     }
 
-    /// The coding that a client of these fields gets for 1000 bytes of text.
+    /// Returns the coding for 1000 bytes of text and a client with these fields.
     fn coding(request: &[&'static str]) -> Option<&'static str> {
         let (request, mut response) = (headers(request), headers(&["content-type: text/plain"]));
         let offer = compress(&all(), &subject(&Method::GET, &request), StatusCode::OK, Some(1000), &mut response)

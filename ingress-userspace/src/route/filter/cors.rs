@@ -1,4 +1,4 @@
-//! What browsers are told of who may use a rule's answers (Fetch standard, 3.2.3 to 3.2.5).
+//! CORS fields in responses (Fetch standard, 3.2.3 to 3.2.5).
 
 use http::{HeaderMap, HeaderValue, Method, header};
 
@@ -8,7 +8,7 @@ use crate::model::{Cors, Origins};
 const TRUE: HeaderValue = HeaderValue::from_static("true");
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
-/// Whether a browser asks for leave (Fetch standard, 3.2.2): `OPTIONS` by itself may be meant for the pod.
+/// Returns whether the request is a preflight (Fetch standard, 3.2.2): a plain `OPTIONS` may be meant for the pod.
 pub(super) fn is_preflight(subject: &Subject<'_>) -> bool {
     let Subject { method, headers, .. } = subject;
     *method == Method::OPTIONS
@@ -16,7 +16,7 @@ pub(super) fn is_preflight(subject: &Subject<'_>) -> bool {
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Replaces what the pod says of the matter: two answers are as good as none.
+/// Replaces the pod's CORS fields, because browsers reject duplicates.
 pub(super) fn respond(cors: &Cors, subject: &Subject<'_>, response: &mut HeaderMap) {
     let Cors { origins, methods, headers, expose, credentials, max_age } = cors;
     for name in [
@@ -32,7 +32,7 @@ pub(super) fn respond(cors: &Cors, subject: &Subject<'_>, response: &mut HeaderM
     let origin = match origins {
         Origins::Any => ANY,
         Origins::These(origins) => {
-            // The answer depends on who asks, whoever it is this time.
+            // The response depends on the origin, even if this origin is not allowed.
             vary(response, "Origin");
             let asked = subject.headers.get(header::ORIGIN);
             let is_allowed = |asked: &&HeaderValue| {

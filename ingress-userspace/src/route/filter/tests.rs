@@ -1,4 +1,4 @@
-//! Filters one by one. That they are applied to real requests is `tests/proxy`' to show.
+//! Unit tests of single filters. Their application to real requests is covered by `tests/proxy`.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ fn fields_of_responses_are_changed_in_order() {
     let mut headers = HeaderMap::new();
     respond(&filters, &subject("/", &headers), &mut response);
     assert_eq!(fields(&response), "x-a: 1|x-b: 1|x-b: 2|x-host: a.test");
-    // What makes no value removes the field rather than leave another's.
+    // A template without a valid value removes the field; a value from elsewhere must not remain.
     headers.insert("x-evil", HeaderValue::from_bytes(b"\xff").expect("valid"));
     respond(&filters, &subject("/", &headers), &mut response);
     assert_eq!(response["x-host"], "a.test");

@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Access by client network and path.
 
 use super::{Ingress, configured};
 use crate::support::Origin;
@@ -47,7 +47,7 @@ fn no_reading_of_a_path_goes_round_a_rule() {
         ("/admin/.;/x", 403),
         ("/x/..;/y", 200),
         ("/x;y/z", 200),
-        // What is no dot segment is an operator's to refuse.
+        // These are no dot segments; refusing them is up to the operator.
         ("/admin;x", 200),
         ("/x/%252e%252e/admin", 200),
     ] {

@@ -1,11 +1,11 @@
-//! Who may come in, by name and password.
+//! Access by name and password.
 
 use ingress_userspace::control::translate::Options;
 
 use super::{Ingress, Site};
 use crate::support::{Client, Origin, Response, wait_until};
 
-/// `ann` with "secret" by bcrypt, `bob` with "password" by apr1, and lines that are none.
+/// `ann` with "secret" by bcrypt, `bob` with "password" by apr1, and invalid lines.
 const FILE: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: users, namespace: default}\nstringData:\n  auth: |\n\
                     \x20   ann:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n\
                     \x20   bob:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00\n";
@@ -74,7 +74,7 @@ fn a_changed_secret_counts_from_then_on() {
     assert_eq!(outcomes, "");
     site.proxy.publish(&table);
     assert_eq!((ask(ANN), ask(EVE), ask(BOB)), (401, 200, 200));
-    // Neither the one that was taken away nor the one that is the same was remembered as another's.
+    // Neither the removed user nor the new user with the same password was answered from the cache.
     assert_eq!(hashed(&site), 4);
 }
 
@@ -169,7 +169,7 @@ fn a_preflight_needs_no_password_and_a_refusal_can_be_read() {
     assert_eq!(refused.header("access-control-allow-origin"), Some("*"));
 }
 
-/// How the answer begins that the client has not read yet, if it has come.
+/// Returns the first bytes of an answer that the client has not read yet, if it has arrived.
 fn begun(client: &Client) -> Option<[u8; 12]> {
     let mut start = [0; 12];
     client.stream.peek(&mut start).ok().map(|_count| start)
@@ -181,7 +181,7 @@ fn is_busy(client: &Client) -> bool {
 
 #[test]
 fn guesses_at_one_secret_leave_the_workers_and_other_secrets_alone() {
-    // Twelve is about 0.3 s for each guess.
+    // Cost 12 takes about 0.3 s for each guess.
     let slow = "$2y$12$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
     let origin = Origin::answering("pod");
     let users = FILE.replace("$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW", slow);
@@ -195,7 +195,7 @@ fn guesses_at_one_secret_leave_the_workers_and_other_secrets_alone() {
         })
         .collect();
     wait_until("some are turned away", || guesses.iter().filter(|client| is_busy(client)).count() >= 4);
-    // The one worker answers meanwhile.
+    // The one worker keeps answering meanwhile.
     check_refused(&site.get("/"), "authentication required");
     assert!(guesses.iter().any(|client| begun(client).is_none()), "others are still being verified");
     for busy in guesses.iter_mut().filter(|client| is_busy(client)) {

@@ -1,4 +1,4 @@
-//! Which pod a request goes to, and when to another.
+//! The choice of a pod, and retries on another pod.
 
 use std::{
     collections::BTreeSet,
@@ -44,7 +44,7 @@ fn requests_of_the_same_text_go_to_the_same_pod() {
     assert_eq!(all.len(), 3);
 }
 
-/// The cookie that a response sets, as the client sends it back; heads are read in lower case here.
+/// Returns a response's cookie in the form in which the client sends it back; heads are read in lower case here.
 fn cookie(response: &Response) -> Option<String> {
     Some(format!("Cookie: x=1; {}\r\n", response.header("set-cookie")?.split_once(';')?.0))
 }
@@ -65,7 +65,7 @@ fn a_client_stays_with_its_pod() {
             seen.insert(first.text().to_owned());
         }
         assert_eq!(seen.len(), 3, "{mode}");
-        // What is no cookie of ours is as none.
+        // An invalid cookie counts as none.
         assert!(site.ask("/", &format!("Cookie: {name}=evil\r\n")).header("set-cookie").is_some());
     }
 }
@@ -110,7 +110,7 @@ fn cookies_have_the_attributes_that_are_asked_for() {
     assert_eq!(set(&[("session-cookie-expires", "5")], "/"), "path=/; httponly; max-age=5");
 }
 
-/// Pods that answer `first` to the first request of them all, and 200 to the others.
+/// Pods of which the first to be asked answers `first`; all other answers are 200.
 fn stumbling(first: &'static str) -> (Arc<AtomicUsize>, [Origin; 2]) {
     let asked = Arc::new(AtomicUsize::new(0));
     let pod = || {
@@ -171,7 +171,7 @@ fn the_connection_of_a_pod_that_is_asked_in_vain_is_kept() {
         let site = serve(&[("proxy-next-upstream", "http_503")], &pods);
         let mut client = site.client();
         for _ in 0..3 {
-            // What the first pod said is read to its end before the second can have answered.
+            // The first pod's response must be read to its end before the second can have answered.
             assert_eq!(client.send(GET).response().status, 200);
         }
         assert_eq!(pods.iter().map(Origin::connections).sum::<usize>(), 2, "{busy:?}");

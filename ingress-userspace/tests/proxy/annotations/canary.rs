@@ -1,4 +1,4 @@
-//! Some requests of a rule that go to other pods.
+//! Canaries: some requests of a rule go to other pods.
 
 use super::{Ingress, Site};
 use crate::support::Origin;
@@ -21,7 +21,7 @@ fn annotation(key: &str, value: &str) -> String {
     format!("    nginx.ingress.kubernetes.io/{key}: {value:?}\n")
 }
 
-/// How many of 400 requests `name` answers.
+/// Returns how many of 400 requests `name` answers.
 fn share(site: &Site, name: &str) -> usize {
     let mut client = site.client();
     (0..400).filter(|_| client.get("a.test", "/").text() == name).count()
@@ -68,8 +68,8 @@ fn headers_and_cookies_choose() {
     }
 }
 
-/// What a client gets that sends back the cookies it was set last, from its first request on; and how many cookies were
-/// set.
+/// Returns the answers to a client that sends its latest cookies back, from its first request on, and the number of
+/// cookies set.
 fn stay(site: &Site, requests: usize) -> (Vec<String>, usize) {
     let (mut cookie, mut set) = (String::new(), 0);
     let answers = (0..requests).map(|_| {
@@ -123,7 +123,7 @@ fn a_session_with_a_canary_that_is_gone_begins_anew() {
     let moved = without.ask("/", &format!("Cookie: {cookie}\r\n"));
     assert_eq!(moved.text(), "main");
     let cookie = moved.header("set-cookie").expect("a new cookie").split_once(';').expect("attributes").0.to_owned();
-    // It was with the rule's own pods before the canary came, and stays there.
+    // Its session was with the rule's own pods before the canary existed, and stays there.
     assert_eq!(with.ask("/", &format!("Cookie: {cookie}\r\nX-Canary: always\r\n")).text(), "main");
 }
 

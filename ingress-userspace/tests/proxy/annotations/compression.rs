@@ -15,7 +15,7 @@ fn body() -> String {
     (0..20_000).map(|n| format!("{{\"id\": {n}, \"name\": \"item {}\"}},\n", n % 97)).collect()
 }
 
-/// A pod whose answers have these fields and [`body`].
+/// A pod that answers with these fields and [`body`].
 fn pod(fields: &'static str) -> Origin {
     Origin::start(move |peer| {
         let body = body();
@@ -25,7 +25,7 @@ fn pod(fields: &'static str) -> Origin {
     })
 }
 
-/// As much as can be decoded of what is there.
+/// Decodes as much of `bytes` as is complete.
 fn decode(coding: &str, bytes: &[u8]) -> String {
     let output = match coding {
         "gzip" => {
@@ -56,7 +56,7 @@ fn serve(annotations: &[(&str, &str)], data: &str, pod: &Origin) -> Site {
     Ingress::with(annotations).beside(&settings(data)).serve_with(&[pod.address], &configured()).in_order()
 }
 
-/// The coding of the answer to a client that takes what `accepted` lists, once it was found to be whole.
+/// Returns the coding of the answer to this `Accept-Encoding`, after checking that the answer is whole.
 fn coding(site: &Site, accepted: &str) -> Option<String> {
     let response = site.ask("/", &format!("Accept-Encoding: {accepted}\r\n"));
     let coding = response.header("content-encoding").map(str::to_owned);
@@ -111,7 +111,7 @@ fn the_validator_is_weak_and_head_says_the_same() {
     let site = serve(&[], "use-gzip: 'true'", &pod(JSON));
     assert_eq!(site.ask("/", "Accept-Encoding: gzip\r\n").header("etag"), Some("w/\"v1\""));
     assert_eq!(site.get("/").header("etag"), Some("\"v1\""));
-    // Also where nobody says how long the body is that GET would get.
+    // Responses to HEAD carry the same fields, even if the length of GET's body is unknown.
     for framing in ["Content-Length: 1000", "Transfer-Encoding: chunked"] {
         let pod = Origin::start(move |peer| {
             while peer.request().is_some() {
@@ -154,7 +154,7 @@ fn what_is_encoded_partial_or_not_to_be_changed_passes() {
     assert_eq!((response.status, response.text()), (206, "hello"));
 }
 
-/// What has come so far of a chunked body.
+/// Returns the data of a chunked body so far.
 fn unchunked(mut raw: &[u8]) -> Vec<u8> {
     let mut data = Vec::new();
     while let Some(end) = raw.iter().position(|byte| *byte == b'\n') {

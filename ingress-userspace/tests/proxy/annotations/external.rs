@@ -1,4 +1,4 @@
-//! Who may come in, by what a service says.
+//! External authorization.
 
 use std::net::SocketAddr;
 
@@ -25,7 +25,7 @@ pub(super) fn service(address: SocketAddr) -> String {
     )
 }
 
-/// A service that lets in who has a cookie of the value `ann`, and answers others with `status`.
+/// A service that admits clients with a cookie of the value `ann`, and answers others with `status`.
 fn guard(status: &'static str) -> Origin {
     Origin::start(move |peer| {
         while let Some((head, body)) = peer.request() {
@@ -71,7 +71,7 @@ fn the_service_is_asked_and_its_answer_counts() {
         assert!(!let_in.text().contains("root"), "what clients say of themselves is dropped: {}", let_in.text());
         assert_eq!(sso.connections(), 1, "connections are kept");
     }
-    // One for each of the five that came in.
+    // One for each of the five that were admitted.
     assert_eq!(pod.heads().len(), 5);
 }
 
@@ -199,10 +199,10 @@ fn the_same_host_may_be_asked() {
     assert_eq!(site.location("/x"), (302, "https://a.test/oauth2/start?rd=%2fx".into()));
     let question = &sso.heads()[0];
     assert!(question.starts_with("get /oauth2/auth ") && question.contains("\r\nhost: a.test\r\n"), "{question}");
-    // Who is sent to sign in gets there.
+    // A client redirected to the sign-in page reaches it.
     assert_eq!(site.get("/oauth2/start").status, 401);
     assert_eq!(sso.heads().len(), 3);
-    // Limits there are for clients, who may ask six times in a row.
+    // The rule's limit applies to clients, which may send six requests in a row, but not to authorization requests.
     assert!((0..9).all(|_| site.ask("/", ANN).text() == "pod"));
     assert!((0..9).any(|_| site.get("/oauth2/start").status == 503));
     let alone = Ingress::with(&annotations).serve(&pod).in_order();
@@ -245,11 +245,11 @@ fn answers_hold_for_requests_with_the_same_key() {
     for questions in [7, 8] {
         asked("Authorization: Bearer good no-store\r\n", 200, questions);
     }
-    // What this proxy could read otherwise than the service is asked about each time, and is nobody else's answer.
+    // Ambiguous fields, which this proxy could read differently from the service, are never answered from the cache.
     for questions in [9, 10] {
         asked("Authorization: Bearer good\r\nAuthorization: Bearer bad\r\n", 200, questions);
     }
-    // Another rule that wants no field of the answer leaves the client's where it is, and one that wants it does not.
+    // A rule that uses no field of the response leaves the client's in place; a rule that uses it does not.
     let other = Ingress::with(&annotations[..3]).beside(&service(sso.address)).serve(&pod).in_order();
     assert!(other.ask("/", "Authorization: Bearer good\r\nX-User: c\r\n").text().contains("x-user: c\r\n"));
     other.proxy.publish(

@@ -1,4 +1,4 @@
-//! Handshakes as settings want them: versions, names that are not known, tickets, and never early data.
+//! Handshakes according to settings: versions, unknown names, tickets, and never early data.
 
 use std::{
     io::{Read, Write},
@@ -32,7 +32,7 @@ pub(super) fn client(versions: &[&'static SupportedProtocolVersion]) -> Arc<Clie
     Arc::new(config_of(versions, None))
 }
 
-/// What settings of these make of an Ingress.
+/// Translates an Ingress with these settings.
 fn table(ingress: &Ingress, origin: &Origin, settings: &[(&str, &str)]) -> (Table, String) {
     let data: String = settings.iter().map(|(key, value)| format!("  {key}: {value:?}\n")).collect();
     let settings =
@@ -40,7 +40,8 @@ fn table(ingress: &Ingress, origin: &Origin, settings: &[(&str, &str)]) -> (Tabl
     ingress.clone().beside(&settings).translated(&[origin.address], &configured())
 }
 
-/// One request over a new connection that names `name`: its answer's status line, and how the handshake went.
+/// Sends one request over a new connection with the server name `name`. Returns the status line and the kind of
+/// handshake.
 pub(super) fn get(
     address: SocketAddr,
     config: &Arc<ClientConfig>,
@@ -139,7 +140,7 @@ fn unknown_names_are_rejected_if_that_is_wanted() {
             assert_eq!(answer, expect, "{name}, rejects: {rejects}");
         }
     }
-    // A certificate for a name makes it known, too, and the fallback certificate none.
+    // A certificate for a name makes it known, too; the fallback certificate does not.
     let (mut table, _) = table(&ingress, &origin, &[("ssl-reject-handshake", "true")]);
     table.0.server_names.insert(HostPattern::parse("c.test").expect("valid host"), None);
     site.proxy.publish(&table);
@@ -174,14 +175,14 @@ fn tickets_are_given_as_the_settings_say() {
     }
 }
 
-/// Keeps sessions as if their tickets were for other names, or allowed early data.
+/// Stores sessions as if their tickets were for other names, or allowed early data.
 #[derive(Debug)]
 pub(super) struct Forger {
     sessions: ClientSessionMemoryCache,
-    /// What every name is taken for.
+    /// Name under which every session is stored.
     name: Option<ServerName<'static>>,
     early_data: u32,
-    /// How much of it servers have allowed.
+    /// Early data that servers have allowed, in bytes.
     pub(super) allowed: AtomicUsize,
 }
 

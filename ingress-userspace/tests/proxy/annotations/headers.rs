@@ -35,7 +35,7 @@ fn clients_do_not_say_what_ingress_nginx_says_itself() {
     for refused in ["evil", "6.6.6.6", "x-scheme: https", "ftp", "x-original-forwarded-for", "x_tenant"] {
         assert!(!text.contains(refused), "{refused}: {text}");
     }
-    // Those of the path are the client's in ingress-nginx, too.
+    // ingress-nginx passes the client's fields about the path, too.
     for passed in ["x-scheme: http\r\n", "x-original-uri: /a", "x-original-url: /b", "x-rewrite-url: /c"] {
         assert_eq!(text.matches(passed).count(), 1, "{passed}: {text}");
     }

@@ -1,4 +1,4 @@
-//! Further names of hosts.
+//! Aliases of hosts.
 
 use super::Ingress;
 use crate::support::{Origin, Response};
@@ -29,7 +29,7 @@ fn a_host_is_reached_with_and_without_www() {
         assert_eq!(location(&redirected), (308, &*format!("http://{host}/x?y=1")));
         let port = site.client().get(&format!("{from}:8080"), "/");
         assert_eq!(location(&port), (308, &*format!("http://{host}/")), "{from}");
-        // Whoever names the host in a rule has it.
+        // A rule that names the host takes precedence.
         let taken = ingress.beside(&other("other", from, "/", REDIRECT)).serve(&origin);
         assert_eq!(location(&taken.client().get(from, "/")), (301, "https://other.test"));
         let told =
@@ -58,7 +58,7 @@ fn an_alias_has_the_rules_of_its_host() {
         assert!(response.text().contains(&format!("host: {host}\r\n")), "{}", response.text());
         assert_eq!(site.client().get(host, "/x").status, 404);
     }
-    // Whoever names the host in a rule has all of it, however young.
+    // A rule that names the host takes all of it, however young.
     let site = Ingress::with(&[aliases]).path("/app", "Prefix").beside(&other("other", "b.test", "/other", ""));
     let site = site.serve(&origin);
     let statuses = [("b.test", "/app"), ("b.test", "/other"), ("c.test", "/app")];

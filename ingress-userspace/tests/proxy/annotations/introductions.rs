@@ -1,4 +1,4 @@
-//! What pods are told of clients by the PROXY protocol, and that no connection serves two of them.
+//! PROXY headers to pods, and that no connection serves two clients.
 
 use std::{
     io::Read as _,
@@ -27,12 +27,12 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 /// Bytes of a header of version 2 with IPv4.
 const LENGTH: usize = 28;
 
-/// The header of version 2 that tells of 192.0.2.1:4711 at 198.51.100.1:80, as escapes.
+/// The header of version 2 for 192.0.2.1:4711 at 198.51.100.1:80, as escapes.
 fn told() -> String {
     b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x01\x12\x67\0\x50".escape_ascii().to_string()
 }
 
-/// A load balancer's header that tells the same.
+/// A load balancer's header with the same addresses.
 const BEFORE: &str = "PROXY TCP4 192.0.2.1 198.51.100.1 4711 80\r\n";
 
 #[test]
@@ -91,7 +91,7 @@ fn what_a_load_balancer_tells_goes_on_in_the_version_that_is_asked_for() {
     }
 }
 
-/// Answers each gRPC call with what its connection began with.
+/// Answers each gRPC call with the first bytes of its connection.
 async fn grpc(mut stream: TcpStream) {
     let mut header = [0; LENGTH];
     if stream.read_exact(&mut header).await.is_err() {
@@ -104,7 +104,7 @@ async fn grpc(mut stream: TcpStream) {
     }
 }
 
-/// A pod that does so, and how many connections it has had.
+/// Starts such a pod. Returns its address and its number of connections.
 fn grpc_pod() -> (SocketAddr, Arc<AtomicUsize>) {
     let opened = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&opened);
@@ -141,7 +141,7 @@ fn the_header_goes_before_tls() {
     let ingress = Ingress::with(&[V2, ("backend-protocol", "HTTPS")]).beside(&proxied);
     let site = ingress.serve_with(&[origin.address], &configured()).in_order();
     assert_eq!(site.client().send(BEFORE).send(GET).response().status, 502, "the pod hangs up");
-    // A record of a handshake.
+    // A TLS handshake record.
     assert_eq!(origin.heads(), [told() + "\\x16"]);
 }
 
@@ -159,7 +159,7 @@ fn others_who_lead_to_the_same_pods_are_served_as_before() {
     }
 }
 
-/// What a head says of the connection that it comes over.
+/// Returns the hop-by-hop fields of a head.
 fn of_connection(head: &str) -> Vec<&str> {
     head.lines().filter(|line| line.starts_with("connection:") || line.starts_with("te:")).collect()
 }

@@ -1,4 +1,4 @@
-//! How much one client may ask for.
+//! Limits on the requests of one client.
 
 use std::sync::{
     Arc, Mutex,
@@ -11,7 +11,7 @@ use crate::support::{Client, Origin, wait_until};
 const FROM: &[(&str, &str)] = &[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "127.0.0.0/8")];
 
 impl Site {
-    /// The statuses of as many requests of the client at `address`.
+    /// Returns the statuses of `count` requests of the client at `address`.
     fn statuses(&self, address: &str, path: &str, count: usize) -> Vec<u16> {
         (0..count).map(|_| self.ask(path, &format!("X-Forwarded-For: {address}\r\n")).status).collect()
     }
@@ -25,7 +25,7 @@ fn requests_above_a_rate_are_refused_per_client() {
     let ingress = Ingress::with(&annotations).path("/a", "Prefix").path("/b", "Prefix").beside(&settings(FROM));
     let site = ingress.serve_with(&[origin.address], &configured()).in_order();
     assert_eq!(site.statuses("198.51.100.1", "/a", 4), [200, 200, 200, 503]);
-    // All rules of the Ingress count together; others' requests do not.
+    // All rules of the Ingress share the count; requests of other clients do not.
     assert_eq!(site.statuses("198.51.100.1", "/b", 1), [503]);
     assert_eq!(site.statuses("198.51.100.2", "/b", 1), [200]);
     assert_eq!(site.statuses("2001:db8::1", "/b", 2), [200, 200]);
@@ -78,13 +78,13 @@ fn what_was_counted_stays_when_the_configuration_changes() {
     wait_until("there is no limit", || site.get("/").status == 200);
 }
 
-/// An upstream whose answers wait, each for a word on the channel.
+/// An upstream that answers only after a message on the channel.
 fn waiting() -> (Origin, Sender<()>) {
     let (sender, receiver) = channel();
     let receiver: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(receiver));
     let origin = Origin::start(move |peer| {
         while peer.request().is_some() {
-            // A sender that is gone lets everybody go.
+            // A dropped sender releases all requests.
             let _word = receiver.lock().expect("unpoisoned").recv().is_ok();
             peer.answer("pod");
         }
@@ -101,7 +101,7 @@ fn requests_in_flight_are_limited_per_client() {
         client.send(format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-For: {address}\r\n\r\n"));
     };
     let mut clients: Vec<_> = (0..4).map(|_| site.client()).collect();
-    // One that only is connected does not count.
+    // A connection without a request does not count.
     let _idle: Vec<_> = (0..4).map(|_| site.client()).collect();
     for (client, address) in clients.iter_mut().zip(["198.51.100.1", "198.51.100.1", "198.51.100.2"]) {
         ask(client, address);
@@ -149,7 +149,7 @@ fn nodes_share_the_limits_of_a_cluster() {
     };
     let nodes = [node("a", "True"), node("b", "True"), node("c", "False"), node("d", "Unknown")].join("---\n");
     for (scope, count) in [("node", 7), ("cluster", 4)] {
-        // Six a minute, or, of two nodes, three; and one.
+        // Six a minute, or three for two nodes; and one.
         let annotations = [("limit-rpm", "6"), ("limit-burst-multiplier", "1"), ("limit-scope", scope)];
         let site = Ingress::with(&annotations).beside(&nodes).serve(&origin).in_order();
         let statuses: Vec<_> = (0..8).map(|_| site.get("/").status).collect();

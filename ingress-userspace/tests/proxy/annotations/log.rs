@@ -1,11 +1,11 @@
-//! What is written of each request.
+//! The access log.
 
 use std::{fs, io::Write as _};
 
 use super::{Ingress, Site, configured};
 use crate::support::Origin;
 
-/// Serves `ingress` with these settings, has `ask` ask it, and returns the lines that were written.
+/// Serves `ingress` with these settings, sends requests by `ask`, and returns the lines written.
 fn logged(settings: &str, ingress: &Ingress, pod: &Origin, ask: impl FnOnce(&Site)) -> Vec<String> {
     let settings = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata:\n{settings}\n"
@@ -14,7 +14,7 @@ fn logged(settings: &str, ingress: &Ingress, pod: &Origin, ask: impl FnOnce(&Sit
     let file = tempfile::NamedTempFile::new().expect("a file");
     let guard = site.proxy.log_to(file.reopen().expect("a file"));
     ask(&site);
-    // Requests are told when they are over: what a client has read may not be over here.
+    // A request is logged when it is over, which may be after the client has read the response.
     crate::support::wait_until("no request is under way", || {
         site.proxy.count(1).active + site.proxy.count(0).active == 0
     });
@@ -25,7 +25,7 @@ fn logged(settings: &str, ingress: &Ingress, pod: &Origin, ask: impl FnOnce(&Sit
 
 const ON: &str = "  disable-access-log: \"false\"";
 
-/// A time with `0` for each digit and `a` for each letter.
+/// Returns a time with `0` for each digit and `a` for each letter.
 fn shape(time: &str) -> String {
     let plain = |c: char| match c {
         '0'..='9' => '0',
@@ -158,7 +158,7 @@ fn lines_that_nobody_takes_are_dropped_and_counted() {
     let settings =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata:\n{ON}\n");
     let site = Ingress::with(&[]).beside(&settings).serve_with(&[pod.address], &configured()).in_order();
-    // A pipe that nobody reads takes 64 KiB.
+    // A pipe without a reader takes 64 KiB.
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     writer.write_all(&[b'x'; 65_536]).expect("room");
     let guard = site.proxy.log_to(std::os::fd::OwnedFd::from(writer).into());

@@ -1,4 +1,4 @@
-//! What is counted of the rules of one Ingress.
+//! Metrics of the rules of one Ingress.
 
 use super::Ingress;
 use crate::support::{Origin, wait_until};
@@ -22,7 +22,7 @@ fn requests_are_counted_by_rule_if_that_is_asked_for() {
     assert_eq!(counts(), [("/".to_owned(), 3), ("= /app".to_owned(), 2)]);
     let view = site.proxy.shared.meters().remove(0);
     assert_eq!((view.host.as_str(), &*view.owner), ("a.test", "default/web"));
-    // They live on with the rule.
+    // Counts live on with the rule.
     let table = ingress.translated(&[pod.address, Origin::refusing()], &super::Options::for_manifests()).0;
     site.proxy.publish(&table);
     assert_eq!(counts().iter().map(|(_, count)| count).sum::<u64>(), 5);

@@ -1,4 +1,4 @@
-//! Requests that are sent a second time.
+//! Mirrored requests.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ fn services(address: SocketAddr) -> String {
     format!("{}---\n{}", service("default"), service("other"))
 }
 
-/// Keeps what it gets: heads, and bodies as another head of its own.
+/// Records heads, and each body as another head.
 fn shadow() -> Origin {
     Origin::start(|peer| {
         while let Some((head, body)) = peer.request() {
@@ -142,7 +142,7 @@ fn a_mirror_that_is_away_or_slow_harms_nobody() {
         }
     });
     let silent = Origin::start(|peer| {
-        // Reads the head and no byte of the body, which soon fills what the kernel keeps.
+        // Reads the head and no byte of the body, which soon fills the kernel's buffers.
         peer.head();
         std::thread::park_timeout(crate::support::DEADLINE);
     });

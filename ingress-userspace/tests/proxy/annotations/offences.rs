@@ -1,4 +1,4 @@
-//! What counts against a client, and when it is one that the node is to drop.
+//! Violations: requests that count against a client, and the threshold at which the node is to drop the client.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const EVIL: &str = "GET / HTTP/1.1\r\nHost: a.test\r\nUser-Agent: evil\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab";
 
 const BLOCK: (&str, &str) = ("block-user-agents", "evil");
-/// Whatever may count.
+/// Everything that may count.
 const ALL: (&str, &str) = ("escalate-also", "blocked, credentials, denied, limit");
 const LOCAL: (&str, &str) = ("proxy-real-ip-cidr", "127.0.0.0/8");
 
@@ -25,7 +25,7 @@ fn serve(annotations: &[(&str, &str)], data: &[(&str, &str)], origin: &Origin) -
     ingress.serve_with(&[origin.address], &configured()).in_order()
 }
 
-/// The statuses of these requests, each on a connection of its own, once all of them have ended.
+/// Returns the statuses of these requests, each on a connection of its own, once all of them have ended.
 fn ask(site: &Site, requests: &[&str]) -> Vec<u16> {
     let status = |request: &&str| site.client().send(request).try_response().map_or(0, |response| response.status);
     let statuses = requests.iter().map(status).collect();
@@ -33,7 +33,7 @@ fn ask(site: &Site, requests: &[&str]) -> Vec<u16> {
     statuses
 }
 
-/// What was counted, by reason.
+/// Returns the violations counted, by reason.
 fn counted(site: &Site) -> Vec<(&'static str, u64)> {
     let counts = Offence::ALL.map(Offence::as_str).into_iter().zip(site.proxy.shared.stats().offences.offences);
     counts.filter(|(_, count)| *count > 0).collect()
@@ -47,7 +47,7 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
         (&[][..], &[GET, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n"][..], &[200, 404][..], None),
         (&[], &["GET / HTTP/1.1\r\n\r\n"], &[400], Some(("malformed", 1))),
         (&[], &["GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n"], &[400], Some(("malformed", 1))),
-        // Whether the scanner or the routes find it out, it counts once.
+        // Whether the scanner or the routes detect it, it counts once.
         (
             &[],
             &[
@@ -82,7 +82,7 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
     let site = serve(&[], &[("escalate-after", "1000")], &origin);
     let long = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-A: {}\r\n\r\n", "a".repeat(200_000));
     let mut client = site.client();
-    // It may be closed before all of it is sent.
+    // The connection may be closed before all of it is sent.
     client.send(&long[..40_000]);
     assert_eq!(client.response().status, 431);
     drop(client);
@@ -90,7 +90,7 @@ fn what_a_client_does_counts_once_and_what_happens_to_anybody_does_not() {
     assert!(counted(&site).is_empty());
 }
 
-/// A page with thirty images has its visitors dropped otherwise.
+/// Otherwise a page with thirty images could have its visitors dropped.
 #[test]
 fn what_a_page_makes_a_browser_send_never_counts() {
     let origin = Origin::answering("pod");
@@ -99,7 +99,7 @@ fn what_a_page_makes_a_browser_send_never_counts() {
         "GET /%00 HTTP/1.1\r\nHost: a.test\r\n\r\n",
         "GET /%zz HTTP/1.1\r\nHost: a.test\r\n\r\n",
         "GET /%2e%2e/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
-        // Below a name of the page's owner, who answers for any name there.
+        // A name in the domain of the page's owner, where any name can be made to resolve.
         "GET / HTTP/1.1\r\nHost: a!b.a.test\r\n\r\n",
         // From a script: `fetch("/", {headers: {"X-A": "\x01"}})`.
         "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \x01\r\n\r\n",
@@ -113,7 +113,7 @@ fn what_a_page_makes_a_browser_send_never_counts() {
     assert!(counted(&site).is_empty(), "{:?}", counted(&site));
 }
 
-/// A tenant would have visitors dropped for the hosts of all others.
+/// Otherwise a tenant could have visitors dropped for the hosts of all others.
 #[test]
 fn what_tenants_refuse_counts_only_where_the_operator_says_so() {
     let origin = Origin::answering("pod");

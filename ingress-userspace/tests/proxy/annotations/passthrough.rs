@@ -1,4 +1,4 @@
-//! TLS that is the pods' own: which connections are passed on unread, what pods get of them, and who is kept out.
+//! TLS passthrough: connections passed on unread, their bytes at the pods, and refusals.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -21,7 +21,7 @@ use crate::{
 
 const PASSTHROUGH: (&str, &str) = ("ssl-passthrough", "true");
 
-/// What a client begins with that asks for `name`.
+/// Returns the ClientHello for `name`.
 fn hello(name: &str) -> Vec<u8> {
     let name = ServerName::try_from(name.to_owned()).expect("valid name");
     let mut connection = ClientConnection::new(config(&["http/1.1"]), name).expect("a connection");
@@ -30,7 +30,7 @@ fn hello(name: &str) -> Vec<u8> {
     hello
 }
 
-/// The same in records of so many bytes.
+/// Splits the same into records of this size.
 fn in_records(hello: &[u8], size: usize) -> Vec<u8> {
     let (head, message) = hello.split_at(5);
     let record = |part: &[u8]| [&head[..3], &u16::try_from(part.len()).expect("short").to_be_bytes(), part].concat();
@@ -44,7 +44,7 @@ fn connect_raw(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads to the end, and says how many bytes came, and that it is a pod.
+/// A pod that reads to the end and answers with the number of bytes.
 fn counting() -> Origin {
     Origin::start(|peer| {
         peer.until_closed();
@@ -53,7 +53,7 @@ fn counting() -> Origin {
     })
 }
 
-/// What comes back for `bytes`, sent in pieces of this size.
+/// Returns the response to `bytes`, sent in pieces of this size.
 fn exchange(site: &Site, bytes: &[u8], piece: usize) -> Result<Vec<u8>, ErrorKind> {
     let mut stream = connect_raw(site.proxy.https);
     for piece in bytes.chunks(piece) {
@@ -136,7 +136,7 @@ fn pods_are_told_whose_a_connection_is_if_they_want_to_know() {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("an end in order");
         assert_eq!(answer.escape_ascii().to_string(), [header, sent.clone()].concat().escape_ascii().to_string());
-        // The header is ours: what is counted is the client's.
+        // The header is the proxy's; only the client's bytes are counted.
         let requests = Requests { success: 1, ..Requests::default() };
         let (bytes_in, bytes_out) = (sent.len() as u64, answer.len() as u64);
         site.proxy.wait_count(1, HostL7 { requests, bytes_in, bytes_out, ..HostL7::default() });
@@ -159,7 +159,7 @@ fn what_is_no_whole_beginning_of_tls_never_reaches_a_pod() {
         assert!(!answer.is_ok_and(|answer| answer.starts_with(b"a pod")), "{}", bytes.escape_ascii());
         wait_until("it is counted", || errors() == count);
     }
-    // Who says no more has the time of a handshake.
+    // An incomplete ClientHello times out with the handshake.
     let mut silent = connect_raw(site.proxy.https);
     silent.write_all(&hello[..100]).expect("sent");
     assert_eq!(silent.read(&mut [0]).unwrap_or(0), 0, "closed");
@@ -205,7 +205,7 @@ fn what_would_have_to_be_read_is_refused_with_a_reason() {
         assert!(site.outcomes.contains("passes connections on unread"), "{protection:?}: {}", site.outcomes);
         assert!(exchange(&site, &hello("a.test"), usize::MAX).is_err(), "{protection:?}");
     }
-    // Another Ingress of the host asks for certificates: nobody can be asked.
+    // Another Ingress of the host requires certificates, but a passthrough host cannot request them.
     let authority = Authority::new("clients");
     let asking = another("a.test", &[("auth-tls-secret", "default/clients")]).replace("path: /", "path: /x");
     let secret = crate::pki::secret("clients", &[("ca.crt", &authority.pem)]);
@@ -241,7 +241,7 @@ fn a_stream_outlives_its_configuration_but_not_its_worker() {
     assert!(echo(b"gone").is_err());
 }
 
-/// A path says nothing here: the rule for `/` leads, or else the first.
+/// The path is irrelevant here: the rule for `/` decides, or else the first one.
 #[test]
 fn the_rule_for_the_root_leads() {
     let (root, other) = (counting(), counting());

@@ -1,4 +1,4 @@
-//! Requests that are sent elsewhere.
+//! Redirects.
 
 use super::Ingress;
 use crate::support::Origin;

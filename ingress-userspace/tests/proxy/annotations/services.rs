@@ -1,9 +1,9 @@
-//! How requests reach what is behind a service.
+//! Requests to the pods of a Service, or to its cluster IP (`service-upstream`).
 
 use super::Ingress;
 use crate::support::Origin;
 
-/// The service `web`, with an address of its own: that of `pod`, whose port must be the service's.
+/// A Service `own` with the cluster IP `address` and the port of `pod`. Its own endpoint refuses connections.
 fn serve(annotations: &[(&str, &str)], pod: &Origin, address: &str) -> super::Site {
     let nobody = ([127, 0, 0, 9], 9).into();
     let port = pod.address.port();

@@ -1,4 +1,4 @@
-//! How much, and how long.
+//! Size limits and time-outs.
 
 use super::Ingress;
 use crate::support::{Origin, wait_until};

@@ -1,4 +1,4 @@
-//! Sessions that begin in one place and go on in another: workers, processes, nodes; and what they never go round.
+//! Sessions resumed elsewhere: on other workers, processes and nodes, without bypassing any check.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ingress_userspace::control::{change::ObjectName, translate::Options};
@@ -17,12 +17,12 @@ use crate::{
     support::{Origin, Proxy},
 };
 
-/// Options whose Secret for tickets is `default/tickets`.
+/// Options with the Secret `default/tickets` for ticket keys.
 fn sealed() -> Options {
     Options { ticket_secret: Some(ObjectName::new("default", "tickets")), ..Options::for_manifests() }
 }
 
-/// A Secret with these fields, each of which holds bytes of one kind.
+/// A Secret with these fields, each filled with one byte value.
 fn keys(fields: &[(&str, u8, usize)]) -> String {
     let mut yaml = "apiVersion: v1\nkind: Secret\nmetadata: {name: tickets, namespace: default}\ndata:\n".to_owned();
     for (field, byte, length) in fields {
@@ -31,7 +31,7 @@ fn keys(fields: &[(&str, u8, usize)]) -> String {
     yaml
 }
 
-/// A Secret whose keys are these, in this order.
+/// A Secret with these keys, in this order.
 fn in_order(secrets: &[u8]) -> String {
     let names = ["tickets.key", "tickets.key.1", "tickets.key.2"];
     keys(&names.into_iter().zip(secrets).map(|(name, secret)| (name, *secret, 80)).collect::<Vec<_>>())
@@ -95,7 +95,7 @@ fn keys_are_changed_by_editing_the_secret() {
         edit(&here, &[1]);
         edit(&there, &[1]);
         assert_eq!((kind(&here, &config), kind(&there, &config)), (Full, Resumed));
-        // One node hears of the change before the other: each ticket that both can open is taken.
+        // One node hears of the change before the other; tickets that both can open stay valid.
         edit(&here, &[1, 2]);
         assert_eq!((kind(&here, &config), kind(&there, &config)), (Resumed, Resumed));
         edit(&here, &[2, 1]);
@@ -142,7 +142,7 @@ fn a_secret_that_is_not_as_it_should_be_is_told_and_never_quoted() {
     }
 }
 
-/// The node that gave the ticket asked for no certificate, another one, or the same one a moment later, does.
+/// The node that gave the ticket requested no certificate; another one, or the same one a moment later, does.
 #[test]
 fn no_session_goes_round_what_a_host_asks_of_its_clients() {
     let origin = Origin::answering("pod");
@@ -150,7 +150,7 @@ fn no_session_goes_round_what_a_host_asks_of_its_clients() {
     let secrets = [("auth-tls-secret", "default/clients")];
     let open = Ingress::with(&[]).with_tls().beside(&another("b.test", &[])).beside(&in_order(&[1]));
     let closed = Ingress::with(&secrets).with_tls().beside(&trusted).beside(&in_order(&[1]));
-    // Here the host that the ticket is for stays open, and another asks.
+    // Here the host that the ticket is for stays open, and another host requires certificates.
     let beside = another("b.test", &secrets) + "\n  tls: [{hosts: [b.test]}]";
     let beside = Ingress::with(&[]).with_tls().beside(&trusted).beside(&beside).beside(&in_order(&[1]));
     let (open, closed, beside) = (node(&open, &origin), node(&closed, &origin), node(&beside, &origin));
@@ -160,10 +160,10 @@ fn no_session_goes_round_what_a_host_asks_of_its_clients() {
                 (&open, "a.test", "200 OK", Full),
                 (&open, "a.test", "200 OK", Resumed),
                 (&closed, "a.test", "400 Bad Request", Full),
-                // No ticket was given there, so the client has no other than before.
+                // No ticket was given there, so the client still has the one from before.
                 (&closed, "a.test", "400 Bad Request", Full),
             ][..],
-            // The session of one host is none of another, whether that asks for certificates or not.
+            // Sessions of one host are not valid for another, with or without client certificates.
             &[
                 (&beside, "a.test", "200 OK", Full),
                 (&beside, "a.test", "200 OK", Resumed),

@@ -1,4 +1,4 @@
-//! JSON Web Tokens: who comes in by one, who does not, and what pods are told.
+//! JSON Web Tokens: access, refusals, and fields for pods.
 
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ use crate::{
 pub(super) const KEYS: (&str, &str) = ("jwt-jwks-secret", "keys");
 pub(super) const SECRET: &[u8] = b"an HMAC secret of thirty-two bytes, or more";
 
-/// Who issues tokens.
+/// An issuer of tokens.
 pub(super) struct Issuer {
     pub(super) id: &'static str,
     pub(super) algorithm: Algorithm,
@@ -47,7 +47,7 @@ impl Issuer {
         Self { id, algorithm: Algorithm::HS256, key: EncodingKey::from_secret(secret) }
     }
 
-    /// Its public key; any algorithm for keys of its kind.
+    /// Returns its public key, valid for any algorithm of its kind.
     fn jwk(&self) -> Value {
         let mut jwk =
             serde_json::to_value(Jwk::from_encoding_key(&self.key, self.algorithm).expect("a key")).expect("JSON");
@@ -75,13 +75,13 @@ pub(super) fn jwks(issuers: &[&Issuer]) -> String {
     json!({"keys": keys}).to_string()
 }
 
-/// Seconds since 1970, so much from now.
+/// Returns the time `offset` seconds from now, since 1970.
 fn at(offset: i64) -> i64 {
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     i64::try_from(now).expect("before long") + offset
 }
 
-/// What a valid token of the tests says, with changes.
+/// Returns the claims of a valid token of the tests, with changes.
 pub(super) fn claims(changes: Value) -> Value {
     let mut claims =
         json!({"iss": "https://login.test", "aud": ["web", "api"], "sub": "ann", "exp": at(600), "scope": "read"});
@@ -331,7 +331,7 @@ fn a_service_is_told_what_the_token_says_and_not_the_client() {
     ];
     let ingress = Ingress::with(&annotations).beside(&key_set(&[&ec])).beside(&service(sso.address));
     let site = ingress.serve(&pod).in_order();
-    // What is said of one is no answer for another, though the key is the same.
+    // The answer for one token does not apply to another, though the key is the same.
     for (user, questions) in [("ann", 1), ("ben", 2), ("ann", 2)] {
         let token = bearer(&ec.sign(&claims(json!({"sub": user}))));
         let response = site.ask("/", &format!("{token}X-User: root\r\nX_User: root\r\nX-Missing: root\r\n"));

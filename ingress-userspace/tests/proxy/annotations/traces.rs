@@ -1,4 +1,4 @@
-//! Traces: what pods and a collector are told.
+//! Traces: propagation to pods and export to a collector.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use prost::Message as _;
 use super::{Ingress, Site, configured};
 use crate::support::{Origin, serve_connections, wait_until};
 
-/// A collector: takes what it is sent, once it is `open`, and says whether it likes it.
+/// A collector: accepts requests once it is `open`, and answers with the configured status.
 struct Collector {
     address: SocketAddr,
     /// Requests that have begun.
@@ -86,7 +86,7 @@ impl Collector {
         resources.flat_map(|resource| &resource.scope_spans).flat_map(|scope| &scope.spans).cloned().collect()
     }
 
-    /// The spans, once there are so many.
+    /// Returns the spans once there are `count`.
     fn wait_for(&self, count: usize) -> Vec<Span> {
         wait_until("the collector has the spans", || self.spans().len() >= count);
         let spans = self.spans();
@@ -94,7 +94,7 @@ impl Collector {
         spans
     }
 
-    /// Serves `pod` with these annotations and settings beside those that name the collector.
+    /// Serves `pod` with these annotations and settings, beside the settings that name the collector.
     fn serve(&self, annotations: &[(&str, &str)], settings: &str, pod: &Origin) -> Site {
         let settings = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings, namespace: default}}\ndata:\n  \
@@ -113,7 +113,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The last request's field `name` as the pod got it.
+/// Returns the last request's field `name` as received by the pod.
 fn told(pod: &Origin, name: &str) -> Option<String> {
     let head = pod.heads().pop().expect("a request");
     let mut values = head.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -205,7 +205,7 @@ fn what_is_recorded_is_up_to_the_caller_or_the_sampler() {
         site.ask("/", &fields);
         let flags = if sampled { "-01" } else { "-00" };
         assert!(told(&pod, "traceparent").is_some_and(|value| value.ends_with(flags)), "{settings} {fields}");
-        // What is recorded is sent at the latest when the process ends.
+        // Recorded spans are exported at the latest when the process ends.
         site.proxy.stop();
         assert_eq!(collector.spans().len() - before, usize::from(sampled), "{settings} {fields}");
     }

@@ -2,33 +2,32 @@
 //!
 //! ```text
 //! # a remark
-//! @ POST / HTTP/1.1\r\nHost: a.test\r\n{}\r\n\r\n          the frame of what follows; `{}` is where its bytes go
+//! @ POST / HTTP/1.1\r\nHost: a.test\r\n{}\r\n\r\n          frame of the cases below; `{}` is where their bytes go
 //! 400 | differing lengths | Content-Length: 3\r\nContent-Length: 4
 //! 200 | a length | Content-Length: 3 | POST / a.test length:abc
 //! ```
 //!
-//! What is expected are the statuses of the responses in order, and then
+//! The expectation lists the statuses of the responses in order, and then one of
 //! - nothing: the connection goes on after 200, and is closed after anything else;
 //! - `+`: it goes on; `-`: it is closed;
 //! - `*`: it is closed, and the pod may have seen the beginning of the request, but never its end;
-//! - `?`, behind a status: it may be answered before the connection is closed, or not;
-//! - `.`: the client ends its side after the bytes; there may be a response, but the pod sees no whole request but
-//!   those before.
+//! - `?`, behind a status: the response may or may not be sent before the connection is closed;
+//! - `.`: the client ends its side after the bytes; there may be a response, but the pod sees no complete request
+//!   except those before.
 //!
-//! The fourth column, if there is one, is what the pod sees. (Of pods' responses: the connection is the pod's, `*` is a
-//! response that is begun and broken off, `.` is one after which the pod closes, and the fourth column is the body that
-//! the client gets.) Escapes: `\r \n \t \0 \\ \|`, `\xNN`, and `\*NNN(text)`, which is
-//! `text` so many times.
+//! The fourth column, if there is one, is the request as the pod sees it. (For pods' responses: the connection is the
+//! pod's, `*` is a truncated response, `.` is one after which the pod closes, and the fourth column is the body that
+//! the client gets.) Escapes: `\r \n \t \0 \\ \|`, `\xNN`, and `\*NNN(text)`, which repeats `text` NNN times.
 
-/// What follows the last response.
+/// State of the connection after the last response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Then {
     /// The connection goes on.
     Open,
     Closed,
-    /// It is closed, and the beginning of a request has perhaps gone to the pod.
+    /// It is closed, and the beginning of a request may have reached the pod.
     Begun,
-    /// It is the client that ends.
+    /// The client ends the connection.
     Cut,
 }
 
@@ -37,10 +36,10 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) bytes: Vec<u8>,
     pub(super) statuses: Vec<u16>,
-    /// The status of one response more, that may come or not.
+    /// Status of one more response, which may be missing.
     pub(super) perhaps: Option<u16>,
     pub(super) then: Then,
-    /// What the pod sees, one request after the other.
+    /// The requests as the pod sees them, one after the other.
     pub(super) seen: Option<Vec<u8>>,
 }
 
@@ -72,7 +71,7 @@ fn expectation(text: &str) -> (Vec<u16>, Then) {
     (statuses, then)
 }
 
-/// The cases of a file.
+/// Parses the cases of a file.
 pub(super) fn parse(topic: &str, text: &str) -> Vec<Case> {
     let mut frame = b"{}".to_vec();
     let mut cases = Vec::new();
@@ -92,7 +91,7 @@ pub(super) fn parse(topic: &str, text: &str) -> Vec<Case> {
     cases
 }
 
-/// `bytes` where `{}` stands in `frame`.
+/// Inserts `bytes` at the `{}` of `frame`.
 pub(super) fn framed(frame: &[u8], bytes: &[u8]) -> Vec<u8> {
     let at = frame.windows(2).position(|window| window == b"{}").expect("a place for the bytes");
     [&frame[..at], bytes, &frame[at + 2..]].concat()

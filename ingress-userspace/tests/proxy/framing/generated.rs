@@ -1,4 +1,4 @@
-//! Cases that come of tables: each spelling in each place. A value added to a table is a case for each of its places.
+//! Cases generated from tables: each spelling in each place. A value added to a table is a case for each of its places.
 
 use super::case::{Case, framed, unescape};
 
@@ -19,7 +19,7 @@ pub(super) const BAD_LENGTHS: &[&str] = &[
     "9223372036854775809", "99999999999999999999999999999999999999999999999999", "4294967299x", "3\\x7f", "3%", "%33", "3#", "3\\\\",
 ];
 
-/// How a length may be written, and how not (RFC 9110, 8.6: `1*DIGIT`).
+/// Valid and invalid spellings of a length (RFC 9110, 8.6: `1*DIGIT`).
 fn lengths() -> Vec<Case> {
     let places = [("alone", "Content-Length:{}"), ("after one", "Content-Length: 3\r\nContent-Length:{}")];
     let mut cases = Vec::new();
@@ -45,8 +45,7 @@ pub(super) const BAD_CODINGS: &[&str] = &[
     "=chunked", "chunked=", "trailers", "x\\tchunked", "cow",
 ];
 
-/// How the only coding may be written, and how not. What is not `chunked` leaves the end of the body unknown (RFC 9112,
-/// 6.3).
+/// Valid and invalid spellings of the only coding. Any other coding leaves the end of the body unknown (RFC 9112, 6.3).
 fn codings() -> Vec<Case> {
     let places = [
         ("alone", "Transfer-Encoding:{}"),
@@ -73,7 +72,7 @@ const CHUNKED: &[u8] = b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: c
 #[rustfmt::skip]
 pub(super) const GOOD_SIZES: &[&str] = &["3", "03", "0000000000000003", "3;", "3;x", "3;x=y", "3;x=\"y;z\"", "3; x = y", "3;x;y;z", "3;\\t", "3;\\xe9"];
 
-/// Those of [`BAD_SIZES`] that are sizes, of more than ever comes.
+/// The subset of [`BAD_SIZES`] that is valid syntax, for more bytes than ever come.
 #[rustfmt::skip]
 pub(super) const HUGE_SIZES: &[&str] = &["7fffffffffffffff", "100000003"];
 
@@ -98,7 +97,7 @@ fn sizes() -> Vec<Case> {
     good.chain(bad).collect()
 }
 
-/// What stands for a line end and is none.
+/// Bytes that resemble a line end but are none.
 pub(super) const ENDS: &[(&str, &str)] = &[
     ("LF", "\n"),
     ("CR", "\r"),
@@ -121,7 +120,7 @@ fn chunk_ends() -> Vec<Case> {
             let lines =
                 parts.iter().enumerate().map(|(line, part)| format!("{part}{}", if line == at { end } else { "\r\n" }));
             let request = [CHUNKED, lines.collect::<String>().as_bytes()].concat();
-            // A line end too many behind the last is the next request's fault.
+            // A line end too many behind the last belongs to the next request.
             let expect = if part.is_empty() && *name == "CR LF LF" { "200 400" } else { "400*" };
             cases.push(Case::new(format!("end of `{part}` in chunks: {name}"), request, expect));
         }
@@ -134,7 +133,7 @@ fn head_ends() -> Vec<Case> {
     let mut cases = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         for (name, end) in ENDS {
-            // White space behind a value is none of it, and a line end too many behind the head is in the body.
+            // White space behind a value is not part of it, and a line end too many behind the head is in the body.
             if end.starts_with(' ') && (1..=2).contains(&at) || line.is_empty() && *name == "CR LF LF" {
                 continue;
             }
@@ -179,7 +178,7 @@ fn controls() -> Vec<Case> {
     cases
 }
 
-/// What is in ASCII no part of a token (RFC 9110, 5.6.2), nor of a host.
+/// ASCII characters that are not allowed in a token (RFC 9110, 5.6.2), nor in a host.
 fn separators() -> Vec<Case> {
     let mut cases = Vec::new();
     for byte in " \"(),/:;<=>?@[\\]{}".bytes() {
@@ -199,7 +198,7 @@ fn separators() -> Vec<Case> {
     cases
 }
 
-/// Each sound request before each other, and before those that are not.
+/// Each valid request before each other, and before the invalid ones.
 fn pairs() -> Vec<Case> {
     const GOOD: &[(&str, &str, &str)] = &[
         ("GET", "GET /{} HTTP/1.1\r\nHost: a.test\r\n\r\n", "GET /{} a.test none"),

@@ -1,12 +1,12 @@
-//! The corpus of request framing (RFC 9110, 9112, and what is known of request smuggling), against a pod that records.
+//! The corpus of request framing (RFC 9110, 9112, and known cases of request smuggling), against a pod that records.
 //!
 //! To add a case, add a line to the file of its topic in `requests` (`case` says how), or a value to a table of
-//! `generated`. What holds for every case, sent whole and byte by byte:
-//! - what a pod gets is a request that all readers read alike: one framing, one host, nothing after it;
-//! - no byte of a refused request gets to a pod, of one whose body is malformed never the end;
+//! `generated`. The following holds for every case, sent whole and byte by byte:
+//! - a pod gets only requests that all readers read alike: one framing, one host, nothing after it;
+//! - no byte of a refused request reaches a pod, and never the end of a request with a malformed body;
 //! - a bad request gets 4xx, never 5xx, and no request after it on its connection is served, unless its framing was
-//!   sound;
-//! - requests on another connection do not notice.
+//!   valid;
+//! - requests on another connection are unaffected.
 
 mod case;
 mod generated;
@@ -28,10 +28,10 @@ use recorder::{Log, Recorder};
 
 use crate::support::{Client, DEADLINE, Proxy, Table};
 
-/// Cases of the project's own that there must be.
+/// Minimum number of cases of the project's own.
 const ENOUGH: usize = 400;
 
-/// The cases of all files of a folder, so that a new one needs no compiler.
+/// Reads the cases of all files of a folder, so that a new file needs no compilation.
 fn read_all(folder: &str) -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/framing").join(folder);
     let files = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
@@ -58,12 +58,12 @@ impl Sent {
     /// Writes `bytes`.
     ///
     /// # Errors
-    /// Those of writing: the proxy may have had enough before the end.
+    /// Fails as writing does: the proxy may close before the end.
     fn write(self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Whole => stream.write_all(bytes),
             Self::Bytewise => bytes.chunks(1).try_for_each(|byte| {
-                // So that the proxy reads each alone.
+                // The pause makes the proxy read each byte alone.
                 thread::sleep(Duration::from_micros(50));
                 stream.write_all(byte)
             }),
@@ -71,7 +71,7 @@ impl Sent {
     }
 }
 
-/// What is sent behind each case, and must not be served where the connection is closed.
+/// A request sent behind each case, which must not be served where the connection is closed.
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: a.test\r\n\r\n";
 const NEXT_SEEN: &str = "GET /next a.test none";
 const OTHER_SEEN: &str = "GET /other a.test none";
@@ -79,7 +79,7 @@ const OTHER_SEEN: &str = "GET /other a.test none";
 struct Bench {
     pod: Recorder,
     proxy: Proxy,
-    /// A client that does no wrong.
+    /// A well-behaved client.
     other: Client,
 }
 
@@ -91,7 +91,7 @@ impl Bench {
         Self { pod, proxy, other }
     }
 
-    /// What is wrong with how `case` was served.
+    /// Runs `case` and describes any deviation.
     fn run(&mut self, case: &Case, sent: Sent) -> Result<(), String> {
         let answers = self.send(case, sent);
         let other = self.other.send("GET /other HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response();
@@ -135,7 +135,7 @@ impl Bench {
         if is_expected { Ok(()) } else { Err(format!("the client got {answers:?}")) }
     }
 
-    /// Sends the bytes of `case` and reads what is answered: as much as is expected, or to the end.
+    /// Sends the bytes of `case` and reads the answers: as many as expected, or to the end.
     fn send(&self, case: &Case, sent: Sent) -> Answers {
         let mut stream = TcpStream::connect(self.proxy.http).expect("connected");
         stream.set_read_timeout(Some(DEADLINE)).expect("timeout set");
@@ -151,7 +151,7 @@ impl Bench {
     }
 }
 
-/// What a client is answered.
+/// Responses to a client.
 #[derive(Debug, Default)]
 struct Answers {
     statuses: Vec<u16>,
@@ -160,7 +160,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Reads to the end, or so many responses; those of a proxy whose pod sends no content.
+    /// Reads to the end, or `count` responses. The pod's responses have no content.
     fn read(stream: &mut TcpStream, count: Option<usize>) -> Self {
         let (mut answers, mut buffer, mut bytes) = (Self::default(), Vec::new(), [0; 4096]);
         loop {
@@ -191,9 +191,9 @@ impl Answers {
     }
 }
 
-/// Runs all cases and tells of all that are not served as they should.
+/// Runs all cases and reports all that deviate.
 fn check(cases: &[Case]) {
-    // Bytes of a request that has begun may come to the pod when the next case is under way: they have a bench of their
+    // Bytes of a request that has begun may reach the pod during the next case, so such cases have a bench of their
     // own.
     let (mut strict, mut lenient) = (Bench::new(), Bench::new());
     let mut wrong = Vec::new();

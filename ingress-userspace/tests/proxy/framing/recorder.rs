@@ -1,4 +1,5 @@
-//! A pod that notes each byte it gets, and reads it as strictly as one can: its reader shares nothing with the product.
+//! A pod that records each received byte and parses as strictly as possible: its parser shares nothing with the
+//! product.
 
 use std::{
     io::{Read, Write},
@@ -9,22 +10,22 @@ use std::{
 
 use crate::support::DEADLINE;
 
-/// A pod that answers each whole request with 200.
+/// A pod that answers each complete request with 200.
 pub(crate) struct Recorder {
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<Log>>,
 }
 
-/// What has come since the last time it was asked for.
+/// Everything received since the last look.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
-    /// Whole requests, as [`read`] has them.
+    /// Complete requests, in the form of [`read`].
     pub(crate) seen: Vec<String>,
     /// Bytes of all requests.
     pub(crate) bytes: usize,
-    /// Of whole requests.
+    /// Bytes of complete requests.
     pub(crate) whole: usize,
-    /// What is no request that all readers read alike.
+    /// Descriptions of requests that two readers could read differently.
     pub(crate) faults: Vec<String>,
 }
 
@@ -76,11 +77,11 @@ fn record(mut stream: TcpStream, log: &Mutex<Log>) {
     }
 }
 
-/// The first request in `bytes` as `METHOD target host framing:body`, and how long it is; `None` if it is not whole
-/// yet.
+/// Parses the first request in `bytes` into `METHOD target host framing:body` and its length; `None` if it is not
+/// complete yet.
 ///
 /// # Errors
-/// At whatever two readers might read differently.
+/// Fails at everything that two readers might read differently.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<(String, usize)>, &'static str> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let (head, mut at) = (&bytes[..end], end + 4);
@@ -131,7 +132,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Chunks without extensions, and trailers; `at` goes behind them.
+/// Parses chunks without extensions, and trailers; `at` is moved behind them.
 fn chunks(bytes: &[u8], at: &mut usize) -> Result<Option<Vec<u8>>, &'static str> {
     let mut body = Vec::new();
     loop {

@@ -1,8 +1,8 @@
-//! The corpus of pods' responses: what two readers could read differently gets to no client as a response, and a pod's
-//! connection on which it came is not used again.
+//! The corpus of pods' responses: an ambiguous response, which two readers could read differently, reaches no client as
+//! a response. The pod's connection on which it arrived is not used again.
 //!
-//! A case is sent by a pod that is asked for `/case`, whole and byte by byte. Then another client asks for `/after`:
-//! the pod says whether it is asked on the connection of the case.
+//! A case is sent by a pod in answer to `/case`, whole and byte by byte. Then another client requests `/after`, and the
+//! pod says whether that came on the connection of the case.
 
 use std::{net::Shutdown, sync::mpsc, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::support::{DEADLINE, Origin, Proxy, Table};
 
-/// Cases of the project's own that there must be.
+/// Minimum number of cases of the project's own.
 const ENOUGH: usize = 200;
 
 fn corpus() -> Vec<Case> {
@@ -28,7 +28,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n{}\r\n\r\n";
 fn lengths() -> Vec<Case> {
     let response =
         |value: &str| [framed(HEAD, &framed(b"Content-Length:{}", &unescape(value))), b"abc".to_vec()].concat();
-    // Of a pod, a length that no client can count to is that client's business.
+    // A pod's length that is valid but too large for some clients is passed on.
     let bad = BAD_LENGTHS.iter().filter(|value| value.parse::<u64>().is_err());
     bad.map(|value| Case::new(format!("length: `{value}`"), response(value), "502-")).collect()
 }
@@ -46,8 +46,8 @@ const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn sizes() -> Vec<Case> {
     let response = |value: &str| [CHUNKED, &unescape(value), b"\r\nabc\r\n0\r\n\r\n"].concat();
-    // Not those that are sizes, if huge ones: what follows them is a body. White space behind a size is let pass in
-    // pods' responses, as some servers pad (RFC 9112, 7.1.1).
+    // Huge but valid sizes are left out, because a body follows them. White space behind a size is accepted in pods'
+    // responses, as some servers pad (RFC 9112, 7.1.1).
     let bad = BAD_SIZES.iter().filter(|size| !HUGE_SIZES.contains(size));
     let expect = |size: &str| if ["3\\t", "3 ;x"].contains(&size) { "200" } else { "200*" };
     bad.map(|value| Case::new(format!("size: `{value}`"), response(value), expect(value))).collect()
@@ -60,10 +60,10 @@ fn ends() -> Vec<Case> {
         lines.iter().enumerate().map(line).collect::<String>()
     };
     let (head, chunks) = (["HTTP/1.1 200 OK", "X: y", "Content-Length: 3", ""], ["3", "abc", "0", ""]);
-    // Those that are not of ASCII may be in reasons and values.
+    // Line ends outside of ASCII may be part of reasons and values.
     for (name, end) in ENDS.iter().filter(|(_, end)| end.is_ascii()) {
         for (at, line) in head.iter().enumerate() {
-            // White space behind a value, or a reason, is none of it; a line end too many behind the head is in the
+            // White space behind a value or a reason is not part of it; a line end too many behind the head is in the
             // body.
             let is_sound = if line.is_empty() { *name == "CR LF LF" } else { end.starts_with(' ') };
             if !is_sound {
@@ -85,7 +85,7 @@ fn ends() -> Vec<Case> {
     cases
 }
 
-/// What is wrong with how the response of `case` is passed on.
+/// Runs `case` and describes any deviation.
 fn run(case: &Case, sent: Sent) -> Result<(), String> {
     let (bytes, closes) = (case.bytes.clone(), case.then == Then::Cut);
     let (ended, has_ended) = mpsc::channel();
@@ -98,7 +98,7 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
                 continue;
             }
             used = true;
-            // The proxy may have had enough before.
+            // The proxy may close before the end.
             if sent.write(&mut peer.stream, &bytes).is_err() {
                 break;
             }
@@ -108,9 +108,9 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
         }
         let _is_awaited = ended.send(());
     });
-    // Where the proxy waits for more, it must be seen to; elsewhere a slow machine must not be taken for a slow pod. A
-    // fault in a head that came in pieces may be found when it ends, and that of a case need not (hyper looks for the
-    // end alone until then).
+    // Cases in which the proxy must wait for more need a short time-out; in others a slow machine must not be taken for
+    // a slow pod. A fault in a head that arrives in pieces may be found only at its end, and the end of a case may be
+    // missing (hyper looks only for the end until then).
     let may_wait = matches!(sent, Sent::Bytewise) && case.statuses == [502];
     let must_wait = case.then == Then::Begun || case.statuses.contains(&504);
     let read_timeout = Duration::from_millis(match (must_wait, may_wait) {
@@ -123,11 +123,11 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
     let proxy = Proxy::start(&table);
     let mut client = proxy.client();
     let response = client.send("GET /case HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response();
-    // Whether its end must not come.
+    // Whether the response must be broken off.
     let broken = case.then == Then::Begun || case.then == Then::Cut && case.statuses == [200] && case.seen.is_none();
     let is_expected = match &response {
         None => broken,
-        // A fault that comes with the head may be found before anything of it is passed on.
+        // A fault that arrives with the head may be found before any byte is passed on.
         Some(response) if broken => response.status == 502,
         Some(response) if may_wait && response.status == 504 => true,
         Some(response) => {
@@ -137,11 +137,11 @@ fn run(case: &Case, sent: Sent) -> Result<(), String> {
     if !is_expected {
         return Err(format!("{response:?}"));
     }
-    // What a pod sends behind a whole response is told from its next one by coming before that is asked for.
+    // Bytes behind a complete response differ from the next response by arriving before the next request.
     if case.statuses[0] < 500 && case.then == Then::Closed && has_ended.recv_timeout(DEADLINE).is_err() {
         return Err("the pod's connection is not closed".to_owned());
     }
-    // On the same connection of the client comes the answer to its next request, and nothing before it.
+    // The client's connection carries the answer to its next request, and nothing before it.
     if !broken {
         let next = client.get("a.test", "/next");
         if !["used", "fresh"].contains(&next.text()) {

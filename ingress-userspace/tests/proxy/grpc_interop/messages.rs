@@ -1,4 +1,4 @@
-//! The messages of gRPC's public interoperability cases: `grpc/testing/messages.proto`, as far as the cases have them.
+//! The messages of gRPC's public interoperability cases: `grpc/testing/messages.proto`, as far as the cases use them.
 
 use prost::Message;
 use tonic::{Code, Status};
@@ -71,7 +71,7 @@ pub(super) struct StreamingOutputCallResponse {
 }
 
 impl Payload {
-    /// So many bytes, each unlike its neighbours.
+    /// A payload of `size` bytes, each unlike its neighbours.
     pub(super) fn of(size: i32) -> Self {
         Self { body: (0..size).map(|at| (at % 251) as u8).collect() }
     }
@@ -83,7 +83,7 @@ impl From<EchoStatus> for Status {
     }
 }
 
-/// The size of a payload, each of whose bytes is as it was sent.
+/// Returns the size of a payload after checking that each byte is as sent.
 pub(super) fn size_of(payload: Option<Payload>) -> i32 {
     let payload = payload.unwrap_or_default();
     let size = i32::try_from(payload.body.len()).expect("short");

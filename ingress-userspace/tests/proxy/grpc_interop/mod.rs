@@ -1,5 +1,5 @@
-//! The public interoperability cases of gRPC, by their names, with tonic for the client and for the pod. What tonic
-//! does not let one say, `grpc.rs` says frame by frame.
+//! The public interoperability cases of gRPC, by their names, with tonic for the client and for the pod. `grpc.rs`
+//! covers, frame by frame, the cases that tonic cannot express.
 
 mod messages;
 mod pod;
@@ -83,7 +83,7 @@ impl Test {
     }
 }
 
-/// The size of the next message; `None` at the end.
+/// Returns the size of the next message; `None` at the end.
 async fn next(answers: &mut Streaming<StreamingOutputCallResponse>) -> Option<i32> {
     answers.message().await.expect("a message or the end").map(|answer| size_of(answer.payload))
 }
@@ -224,9 +224,9 @@ async fn timeout_on_sleeping_server(test: &mut Test) {
     let mut request = Request::new(stream::iter([output(&[31_415], 27_182)]));
     request.set_timeout(Duration::from_millis(100));
     let status = test.full_duplex(request).await.expect_err("the pod sleeps");
-    // tonic's client says CANCELLED when its own clock ends a call that has a deadline.
+    // tonic's client reports CANCELLED when its own clock ends a call with a deadline.
     assert_eq!((status.code(), status.message()), (Code::Cancelled, "Timeout expired"));
-    // How far the call came by then is up to the machine; what came to the pod is broken off there, too.
+    // The call's progress by then depends on the machine. A call that reached the pod is broken off there, too.
     let calls = &test.pod.calls;
     until("no call is left", || calls.broken.load(SeqCst) == calls.begun.load(SeqCst)).await;
 }

@@ -1,4 +1,4 @@
-//! The pod of gRPC's public interoperability cases: what it answers to their messages, by tonic.
+//! The pod of gRPC's public interoperability cases, with answers by tonic.
 
 use std::{
     convert::Infallible,
@@ -37,7 +37,7 @@ pub(super) const TRAILING: &str = "x-grpc-test-echo-trailing-bin";
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) begun: AtomicUsize,
-    /// Those that ended before their answers did.
+    /// Calls that ended before their answers did.
     pub(super) broken: AtomicUsize,
 }
 
@@ -70,7 +70,7 @@ impl Pod {
     }
 }
 
-/// A call at the pod: what it answers, as soon as it answers.
+/// A call at the pod, with its answer once there is one.
 struct Answer {
     calls: Arc<Calls>,
     body: Option<Body>,
@@ -175,7 +175,7 @@ async fn streaming_output_call(request: Request<StreamingOutputCallRequest>) -> 
     Ok(Response::new(outputs(request.into_inner()).boxed()))
 }
 
-/// One with a deadline is never answered.
+/// A call with a deadline is never answered.
 async fn full_duplex_call(
     request: Request<Streaming<StreamingOutputCallRequest>>,
 ) -> Result<Response<Outputs>, Status> {

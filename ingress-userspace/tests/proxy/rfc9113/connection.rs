@@ -24,7 +24,7 @@ fn get(stream: u32) -> Vec<u8> {
     whole(stream, &request(&[]))
 }
 
-/// `frames` one after the other.
+/// Concatenates `frames`.
 fn all(frames: &[Vec<u8>]) -> Vec<u8> {
     frames.concat()
 }
@@ -62,7 +62,7 @@ fn frames() -> Vec<Case> {
     ]
 }
 
-/// h2 has one code for what it cannot read.
+/// h2 has one code for everything it cannot read.
 const CODE: Expect = Ends(&[Protocol]);
 const CODE_REASON: &str = "the connection ends all the same, and a client only logs the code";
 
@@ -96,7 +96,7 @@ fn compression() -> Vec<Case> {
         case(
             "4.3",
             "a section of a malformed request changes the table",
-            // The first request is malformed, but what it adds to the table holds for the second.
+            // The first request is malformed, but its additions to the table hold for the second.
             all(&[
                 whole(1, &[section(&REQUEST[..3]), indexed(b":path", b"/x"), section(&[("connection", "y")])].concat()),
                 whole(3, &[section(&REQUEST[..3]), vec![0xbe]].concat()),
@@ -134,7 +134,7 @@ fn states() -> Vec<Case> {
         case("5.1.1", "DATA on a stream that was left out", all(&[open(5), frame(DATA, END_STREAM, 3, b"abc")]), Errs(&[Protocol, StreamClosed])),
         case("5.3", "HEADERS with a priority", frame(HEADERS, END_HEADERS | END_STREAM | PRIORITISED, 1, &[&[0, 0, 0, 0, 16][..], &request(&[])].concat()), Served(SEEN)),
         case("5.3", "HEADERS with an exclusive priority below an idle stream", frame(HEADERS, END_HEADERS | END_STREAM | PRIORITISED, 1, &[&[0x80, 0, 0, 7, 16][..], &request(&[])].concat()), Served(SEEN)),
-        // RFC 7540, 5.3.1: below itself; RFC 9113 has no priorities and lets both be.
+        // RFC 7540, 5.3.1: below itself; RFC 9113 has no priorities and allows both.
         case("5.3", "PRIORITY below itself", all(&[open(1), frame(PRIORITY, NONE, 1, &[0, 0, 0, 1, 16])]), Errs(&[Protocol])),
         case("5.3", "HEADERS with a priority below itself", frame(HEADERS, END_HEADERS | END_STREAM | PRIORITISED, 1, &[&[0, 0, 0, 1, 16][..], &request(&[])].concat()), Errs(&[Protocol])),
     ]
@@ -259,6 +259,6 @@ fn continuations() -> Vec<Case> {
 
 #[test]
 fn integers_are_those_of_rfc_7541() {
-    // Its examples: C.1.1 to C.1.3.
+    // The RFC's examples: C.1.1 to C.1.3.
     assert_eq!((integer(10, 5), integer(1337, 5), integer(42, 8)), (vec![10], vec![31, 154, 10], vec![42]));
 }

@@ -1,4 +1,4 @@
-//! Requests: RFC 9113, 8, and what RFC 8441 adds.
+//! Requests: RFC 9113, 8, and the additions of RFC 8441.
 
 use super::{Case, Errs, Malformed, Protocol, REQUEST, Resets, Served, case, literal, open, request, section, whole};
 use crate::frames::{DATA, END_HEADERS, END_STREAM, HEADERS, NONE, frame};
@@ -9,7 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
     [framing(), lengths(), fields(), connection_specific(), pseudo_fields(), connect()].into_iter().flatten().collect()
 }
 
-/// The request with one pseudo field changed, or without it if there is no value.
+/// The request with one pseudo-header field changed, or removed if there is no value.
 fn with(name: &str, value: Option<&str>) -> Vec<u8> {
     let fields: Vec<_> = REQUEST
         .iter()

@@ -1,11 +1,11 @@
-//! What RFC 9113 (and RFC 7541 below it) says an endpoint must do, frame by frame. Each case names its section, sends
-//! bytes on a connection of its own, and says which answers are right.
+//! Requirements of RFC 9113 (and of RFC 7541 below it) on an endpoint, frame by frame. Each case names its section,
+//! sends bytes on a connection of its own, and lists the right answers.
 //!
-//! To add a case, add a line to a table of `connection` or `message`. What holds for each: no request that is malformed
-//! gets to a pod, and what does get there is a request that all readers read alike (the pod is the one of `framing`).
+//! To add a case, add a line to a table of `connection` or `message`. Two laws hold for each: no malformed request
+//! reaches a pod, and a request that does is one that all readers read alike (the pod is the one of `framing`).
 //!
-//! Where h2 does not do what must be done, and nothing above it can, the case says so, and why that is harmless
-//! ([`Deviation`]): it is then what happens that is expected, so that a version that does better is noticed.
+//! Where h2 does not comply and no layer above it can, the case says so, and why that is harmless ([`Deviation`]). It
+//! then expects the actual behaviour, so that a version that does better is noticed.
 
 mod connection;
 mod message;
@@ -20,7 +20,7 @@ use crate::{
     support::{Proxy, Table},
 };
 
-/// Cases of the project's own that there must be.
+/// Minimum number of cases of the project's own.
 const ENOUGH: usize = 120;
 
 /// Error codes (RFC 9113, 7).
@@ -36,21 +36,21 @@ enum Code {
 
 use Code::{Compression, FlowControl, FrameSize, Protocol, StreamClosed};
 
-/// What is right to do about a case, whose requests are on stream 1 unless it says otherwise.
+/// The right reaction to a case. Its requests are on stream 1 unless it says otherwise.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     /// A connection error of one of these codes (5.4.1).
     Ends(&'static [Code]),
     /// A stream error of one of these codes (5.4.2); the connection goes on.
     Resets(&'static [Code]),
-    /// Either, where the RFC leaves it open, or says that one may be made of the other.
+    /// Either, where the RFC leaves it open, or allows treating one as the other.
     Errs(&'static [Code]),
-    /// The request is malformed (8.1.1): a stream error, which may become one of the connection (5.4.1), or a response
-    /// that refuses it, and no pod sees it.
+    /// The request is malformed (8.1.1). The reaction is a stream error, which may become a connection error (5.4.1),
+    /// or a response that refuses it; no pod sees the request.
     Malformed,
-    /// It is in order: the request is answered, and if a text is given, the pod sees that.
+    /// The case is valid: the request is answered, and the pod sees the text, if one is given.
     Served(&'static str),
-    /// It is in order, there is no request, and the connection goes on.
+    /// The case is valid and has no request; the connection goes on.
     Ignored,
 }
 
@@ -59,13 +59,13 @@ use Expect::{Ends, Errs, Ignored, Malformed, Resets, Served};
 struct Case {
     section: &'static str,
     name: &'static str,
-    /// All after the preface and an empty SETTINGS frame.
+    /// Everything after the preface and an empty SETTINGS frame.
     bytes: Vec<u8>,
     expect: Expect,
     deviation: Option<Deviation>,
 }
 
-/// What happens in place of what must.
+/// The actual behaviour in place of the required one.
 #[derive(Clone, Copy, Debug)]
 struct Deviation {
     actual: Expect,
@@ -73,7 +73,7 @@ struct Deviation {
     harmless_as: &'static str,
 }
 
-/// Cases that deviate. Another number is news: fewer, and there is one to be taken from its table.
+/// Number of cases that deviate. A smaller number means that a deviation can be removed from its table.
 const DEVIATIONS: usize = 19;
 
 fn case(section: &'static str, name: &'static str, bytes: Vec<u8>, expect: Expect) -> Case {
@@ -86,9 +86,9 @@ impl Case {
     }
 }
 
-// === what is sent ===
+// === requests ===
 
-/// A field section (RFC 7541, 6.2.2) of literals that are not indexed and not compressed.
+/// A field section (RFC 7541, 6.2.2) of literals without indexing or compression.
 fn section(fields: &[(&str, &str)]) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect()
 }
@@ -101,7 +101,7 @@ fn string(text: &[u8]) -> Vec<u8> {
     [&*integer(text.len(), 7), text].concat()
 }
 
-/// RFC 7541, 5.1, with nothing in the bits before its prefix.
+/// An integer of RFC 7541, 5.1, with zeroes in the bits before its prefix.
 fn integer(mut value: usize, prefix: u32) -> Vec<u8> {
     let max = (1_usize << prefix) - 1;
     if value < max {
@@ -124,12 +124,12 @@ fn request(more: &[(&str, &str)]) -> Vec<u8> {
     section(&[REQUEST, more].concat())
 }
 
-/// A whole request on `stream`.
+/// A complete request on `stream`.
 fn whole(stream: u32, fields: &[u8]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END_STREAM, stream, fields)
 }
 
-/// A request on `stream` whose body is to come.
+/// A request on `stream` without the end of its body.
 fn open(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &request(&[]))
 }
@@ -138,12 +138,12 @@ fn setting(id: u16, value: u32) -> Vec<u8> {
     [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()
 }
 
-// === what comes back ===
+// === answers ===
 
 const PROBE: u32 = 0x7fff_ff01;
 const PROBE_SEEN: &str = "GET /probe a.test none";
 
-/// The status in a field section of ours, where it is one that HPACK's static table has.
+/// Returns the status in a field section of the proxy, if it is one of HPACK's static table.
 fn status(frame: &Frame) -> Option<u16> {
     let payload = match frame.payload.as_slice() {
         // The table is made smaller, as the client has asked (RFC 7541, 6.3).
@@ -155,7 +155,7 @@ fn status(frame: &Frame) -> Option<u16> {
         0x8c => Some(400),
         0x8d => Some(404),
         0x8e => Some(500),
-        // A literal in Huffman, behind the name from the table.
+        // A literal in Huffman code, behind the name from the table.
         0x48 if payload.starts_with(&[0x48, 0x82, 0x6c, 0x01]) => Some(501),
         _ => None,
     }
@@ -195,7 +195,7 @@ impl Bench {
         Self { pod, proxy }
     }
 
-    /// What is wrong with how a case is answered.
+    /// Runs a case and describes any deviation.
     fn run(&self, case: &Case) -> Result<(), String> {
         let expect = case.deviation.map_or(case.expect, |deviation| deviation.actual);
         let seen = self.send(case, expect);
@@ -226,7 +226,7 @@ impl Bench {
         Err(format!("ended: {}, the pod saw {forwarded:?}; {frames:?}", seen.ended))
     }
 
-    /// Sends a case and a request that is in order, and reads until it is known what becomes of both.
+    /// Sends a case and a valid request, and reads until the result of both is known.
     fn send(&self, case: &Case, expect: Expect) -> Seen {
         let mut client = Raw::connect(&self.proxy);
         let probe = section(&[(":method", "GET"), (":scheme", "http"), (":authority", "a.test"), (":path", "/probe")]);
@@ -292,7 +292,7 @@ fn settings_and_pings_are_acknowledged() {
     assert_eq!((settings, pings), (2, vec![b"12345678".to_vec(), b"87654321".to_vec()]));
 }
 
-/// RFC 9113, 6.9: what may be sent is what the windows of the stream and of the connection allow.
+/// RFC 9113, 6.9: the windows of the stream and of the connection limit the data sent.
 #[test]
 fn windows_are_never_exceeded() {
     const SIZE: usize = 200_000;
@@ -304,7 +304,7 @@ fn windows_are_never_exceeded() {
     let proxy = Proxy::start(&Table::default().host("a.test", &[origin.address]));
     let get = section(&[(":method", "GET"), (":scheme", "http"), (":authority", "a.test"), (":path", "/")]);
     let update = |stream, by: u32| frame(crate::frames::WINDOW_UPDATE, NONE, stream, &by.to_be_bytes());
-    // SETTINGS_INITIAL_WINDOW_SIZE, updates of the stream and of the connection; what may come.
+    // SETTINGS_INITIAL_WINDOW_SIZE, updates of the stream and of the connection; expected bytes.
     for (initial, stream, connection, expect) in [
         (0, None, None, 0),
         (1, None, None, 1),
@@ -331,7 +331,7 @@ fn windows_are_never_exceeded() {
         let is_head =
             |frame: &Frame, received| frame.kind == HEADERS && expect == 0 || expect > 0 && received >= expect;
         assert_eq!(take(&is_head), expect, "{initial} {stream:?} {connection:?}");
-        // Nothing more comes before this is answered, nor after it.
+        // No more data arrives before this is answered, nor after it.
         client.0.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("set");
         assert!(std::iter::from_fn(|| client.next()).all(|frame| frame.kind != DATA), "{initial}");
     }

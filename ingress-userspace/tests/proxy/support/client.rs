@@ -1,4 +1,4 @@
-//! A client that sends bytes as it is told.
+//! A scripted client.
 
 use std::{
     io::{Error, ErrorKind, Read, Write},
@@ -19,7 +19,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// In lower case.
+    /// The head in lower case.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -58,7 +58,7 @@ impl Client {
         self.try_response().expect("a response")
     }
 
-    /// `None` if the connection ends before one is whole.
+    /// Reads a response; `None` if the connection ends before one is complete.
     pub(crate) fn try_response(&mut self) -> Option<Response> {
         let head = self.head()?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -70,7 +70,7 @@ impl Client {
         read_head(&mut self.stream, &mut self.buffer)
     }
 
-    /// The next bytes of a body, at least `count`.
+    /// Returns the next bytes of a body, at least `count`.
     pub(crate) fn at_least(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
             assert!(fill(&mut self.stream, &mut self.buffer), "ended early");
@@ -78,7 +78,7 @@ impl Client {
         std::mem::take(&mut self.buffer)
     }
 
-    /// Reads to the end; whether the proxy ended the connection (a reset counts).
+    /// Reads to the end. Returns whether the proxy ended the connection (a reset counts).
     pub(crate) fn is_closed(&mut self) -> bool {
         while fill(&mut self.stream, &mut self.buffer) {}
         let is_late = |error: Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);

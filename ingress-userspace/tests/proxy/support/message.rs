@@ -2,12 +2,12 @@
 
 use std::{io::Read, net::TcpStream};
 
-/// The first field of `name`, in a head in lower case.
+/// Returns the first field of `name`, in a head in lower case.
 pub(crate) fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Waits for more; `false` if no more comes.
+/// Waits for more bytes; `false` if no more come.
 pub(crate) fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> bool {
     let mut bytes = [0; 16 * 1024];
     match stream.read(&mut bytes) {
@@ -19,12 +19,12 @@ pub(crate) fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> bool {
     }
 }
 
-/// In lower case.
+/// Reads a head, in lower case.
 pub(crate) fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
     read_raw_head(stream, buffer).map(|head| head.to_lowercase())
 }
 
-/// As it was sent.
+/// Reads a head as it was sent.
 pub(crate) fn read_raw_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -46,7 +46,7 @@ fn take(count: usize, stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Ve
     Some(buffer.drain(..count).collect())
 }
 
-/// Without its framing; `status` is 0 for a request.
+/// Reads a body without its framing; `status` is 0 for a request.
 pub(crate) fn read_body(head: &str, status: u16, stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     if let Some(length) = header(head, "content-length") {
         return take(length.parse().expect("a length"), stream, buffer);

@@ -1,4 +1,4 @@
-//! A proxy to test, origins with a script, a client that sends bytes as it is told, and tables in a few words.
+//! A proxy to test, scripted origins, a scripted client, and a builder of route tables.
 
 use std::{
     cell::Cell,
@@ -17,7 +17,7 @@ pub(crate) use origin::{Origin, Peer, serve_connections};
 pub(crate) use proxy::{Proxy, STREAMS};
 pub(crate) use table::Table;
 
-/// Longest wait for anything. Only a failing test waits that long.
+/// Longest wait for any condition. Only a failing test waits that long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Waits until `condition` holds.
@@ -29,7 +29,7 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The same on a runtime, whose other tasks go on meanwhile.
+/// The same on a runtime, with its other tasks running meanwhile.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -38,7 +38,7 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Waits until `value` has begun to grow and then does not for a while.
+/// Waits until `value` has begun to grow and then stays the same for a while.
 pub(crate) fn wait_settled(what: &str, value: impl Fn() -> u64) {
     const WHILE: Duration = Duration::from_millis(200);
     let latest = Cell::new((0, Instant::now()));

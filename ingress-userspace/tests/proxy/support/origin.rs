@@ -40,7 +40,8 @@ impl Origin {
             for stream in listener.incoming().flatten() {
                 connections.fetch_add(1, SeqCst);
                 stream.set_read_timeout(Some(DEADLINE)).expect("timeout set");
-                // As servers do: what is sent in two pieces does not wait for the client's acknowledgement in between.
+                // Servers do the same: a response sent in two pieces does not wait for the client's acknowledgement in
+                // between.
                 stream.set_nodelay(true).expect("set");
                 let mut peer = Peer { stream, buffer: Vec::new(), heads: Arc::clone(&heads) };
                 let script = Arc::clone(&script);
@@ -82,8 +83,8 @@ impl Origin {
     }
 }
 
-/// Runs an asynchronous script on each connection, all in one thread; where it listens. What it does before it makes
-/// its future, it does in the order in which connections come.
+/// Runs an asynchronous script on each connection, all in one thread, and returns the address. The part of the script
+/// before its future runs in the order in which connections arrive.
 pub(crate) fn serve_connections<F>(script: impl Fn(tokio::net::TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -104,7 +105,7 @@ where
 }
 
 impl Peer {
-    /// The next request, in lower case, and its body.
+    /// Reads the next request, with the head in lower case, and its body.
     pub(crate) fn request(&mut self) -> Option<(String, Vec<u8>)> {
         let head = self.head()?;
         let body = self.body(&head)?;
@@ -115,7 +116,7 @@ impl Peer {
         self.raw_head().map(|head| head.to_lowercase())
     }
 
-    /// As it was sent.
+    /// Reads a head as it was sent.
     pub(crate) fn raw_head(&mut self) -> Option<String> {
         let head = read_raw_head(&mut self.stream, &mut self.buffer)?;
         self.heads.lock().expect("unpoisoned").push(head.to_lowercase());
@@ -131,7 +132,7 @@ impl Peer {
         read_body(head, 0, &mut self.stream, &mut self.buffer)
     }
 
-    /// Waits for some byte of a body; `false` at the end of the connection.
+    /// Waits for more bytes of a body; `false` at the end of the connection.
     pub(crate) fn more(&mut self) -> bool {
         fill(&mut self.stream, &mut self.buffer)
     }
@@ -140,7 +141,7 @@ impl Peer {
         &self.buffer
     }
 
-    /// What came after the heads and bodies that were read.
+    /// Returns the bytes after the heads and bodies that were read.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
@@ -149,7 +150,7 @@ impl Peer {
         self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
     }
 
-    /// A peer that is gone is the test's intention or shows in the client.
+    /// Ignores errors: a peer that is gone is the test's intention or shows in the client.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         drop(self.stream.write_all(bytes.as_ref()));
     }

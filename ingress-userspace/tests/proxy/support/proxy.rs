@@ -18,7 +18,7 @@ use ingress_userspace::{
 
 use super::{Client, DEADLINE, Table};
 
-/// Under which number TCP services are counted.
+/// Number under which TCP services are counted.
 pub(crate) const STREAMS: usize = 15;
 
 pub(crate) struct Proxy {
@@ -29,7 +29,7 @@ pub(crate) struct Proxy {
     pub(crate) streams: SocketAddr,
     pub(crate) server: Option<Server>,
     cells: &'static [HostL7Cell],
-    /// What the workers tell of themselves, by their numbers.
+    /// The load published by the workers, by number.
     pub(crate) workers: &'static [WorkerCell],
 }
 
@@ -44,19 +44,19 @@ impl Proxy {
         proxy.start(options)
     }
 
-    /// One that was told no routes yet.
+    /// Starts a proxy without routes.
     pub(crate) fn start_empty(options: &Options) -> Self {
         Self::prepare(None).start(options)
     }
 
-    /// One whose table is made for the port of its TCP service.
+    /// Starts a proxy with a table made for the port of its TCP service.
     pub(crate) fn start_for_streams(table: impl FnOnce(u16) -> Table, options: &Options) -> Self {
         let proxy = Self::prepare(None);
         proxy.0.publish(&table(proxy.0.streams.port()));
         proxy.start(options)
     }
 
-    /// One with several workers, and the HTTPS address of each.
+    /// Starts a proxy with several workers. Returns the HTTPS address of each as well.
     pub(crate) fn start_workers(table: &Table, workers: usize) -> (Self, Vec<SocketAddr>) {
         let prepared = Self::prepare_on(None, ListenMode::Slots, workers);
         prepared.0.publish(table);
@@ -73,14 +73,14 @@ impl Proxy {
     fn prepare_on(flows: Option<Box<dyn FlowTable>>, mode: ListenMode, workers: usize) -> Prepared {
         let cells: &'static [HostL7Cell] = Box::leak((0..16).map(|_| HostL7Cell::default()).collect());
         let shared = Arc::new(Shared::new(cells, flows).expect("shared state"));
-        // As the map begins: nobody has told of itself.
+        // The map's initial state: no worker has published its load.
         let absent = || WorkerCell { open: WORKER_ABSENT.into(), ..WorkerCell::default() };
         let told: &'static [WorkerCell] = Box::leak((0..workers).map(|_| absent()).collect());
         shared.tell_load_to(told);
         let mut listeners = proxy::bind(ListenOptions { mode, workers, reuse: false }).expect("listeners");
         let http = listeners[0].http.local_addr().expect("address");
         let https = listeners[0].https.local_addr().expect("address");
-        // As connections come from `sk_lookup`: the accepted ones tell the port.
+        // Connections arrive as from `sk_lookup`: the accepted socket has the original port.
         let streams = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         let address = streams.local_addr().expect("address");
         listeners[0].streams = Some(streams);
@@ -97,7 +97,7 @@ impl Proxy {
         self.shared.publish(snapshot);
     }
 
-    /// Counters of the `n`th host in the table's order, from 1; 0 for none.
+    /// Returns the counters of the `n`th host in the table's order, from 1; 0 for connections without a host.
     pub(crate) fn count(&self, host: usize) -> HostL7 {
         self.cells[host].load()
     }
@@ -111,7 +111,7 @@ impl Proxy {
         assert_eq!(self.count(host), expect, "host {host}");
     }
 
-    /// How busy the first worker is, as programs would see it.
+    /// Returns the load of the first worker, as the programs see it.
     pub(crate) fn load(&self) -> WorkerLoad {
         let WorkerCell { open, settled, chosen } = &self.workers[0];
         let [open, settled, chosen] = [open, settled, chosen].map(|field| field.load(Relaxed));
@@ -122,14 +122,14 @@ impl Proxy {
         Client::connect(self.http)
     }
 
-    /// Ends the workers, which cuts connections off. What they had to tell is handed over then.
+    /// Ends the workers, which cuts connections off and flushes their reports.
     pub(crate) fn stop(&mut self) -> Drained {
         let server = self.server.take().expect("it runs");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(server.stop())
     }
 
-    /// Has the access log written to a file, as long as the guard is there.
+    /// Writes the access log to a file for as long as the guard lives.
     pub(crate) fn log_to(&self, file: std::fs::File) -> SinkGuard {
         let (sink, guard) = Sink::new(file).expect("a thread");
         self.shared.log_to(sink);

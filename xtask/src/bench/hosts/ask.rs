@@ -1,4 +1,4 @@
-//! What a new connection finds at a peer: the pod that answers, or the certificate that is shown.
+//! The view of a new connection to a peer: the pod that responds, or the certificate that is shown.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -13,20 +13,20 @@ use rustls::{ClientConfig, ClientConnection, client::Resumption, pki_types::Serv
 use super::Pod;
 use crate::lab::{client::Trust, echo::POD_HEADER, head::FIELDS_MAX};
 
-/// Longest wait for a part of an answer.
+/// Longest wait for a part of a response.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bench) enum Found {
     Pod(Pod),
-    /// 404: nobody knows the host.
+    /// 404: the peer does not know the host.
     Nothing,
-    /// No answer, or another one.
+    /// No response, or another one.
     Failed,
 }
 
-/// Asks for `/` of a host over a connection of its own.
+/// Requests `/` of a host over a new connection.
 pub(super) fn pod(address: SocketAddr, host: &str) -> Found {
     exchange(address, host).map_or(Found::Failed, |answer| Found::of(&answer))
 }
@@ -40,17 +40,17 @@ fn exchange(address: SocketAddr, host: &str) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// A client that resumes no session, so that it is shown the certificate of now.
+/// Returns a client that resumes no session, so that it always gets the current certificate.
 pub(super) fn client(trust: &Trust) -> anyhow::Result<Arc<ClientConfig>> {
     let mut config = Arc::unwrap_or_clone(trust.config(b"http/1.1")?);
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// The certificate that a host shows, as DER.
+/// Returns the certificate that a host shows, as DER.
 ///
 /// # Errors
-/// If the handshake fails, as it does where nothing that is trusted has signed the certificate.
+/// Fails if the handshake fails, for example because no trusted authority has signed the certificate.
 pub(super) fn certificate(address: SocketAddr, host: &str, client: &Arc<ClientConfig>) -> anyhow::Result<Vec<u8>> {
     let mut connection = ClientConnection::new(Arc::clone(client), ServerName::try_from(host.to_owned())?)?;
     let mut stream = TcpStream::connect(address)?;

@@ -1,5 +1,5 @@
-//! Configurations of nginx and haproxy for many hosts, tuned as those of the other benches, and the words that start
-//! what reads them.
+//! Configurations of nginx and haproxy for many hosts, tuned like those of the other benches, and the command lines of
+//! the programs that read them.
 
 use std::{
     collections::BTreeSet,
@@ -12,27 +12,27 @@ use anyhow::Context as _;
 use super::{Plan, Pod};
 use crate::bench::peers::Ports;
 
-/// What a configuration is made of.
+/// Inputs of a configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Conf {
-    /// Where it is written, and what belongs to it: `cert.pem`, `key.pem`, `both.pem`.
+    /// Directory of the configuration and its files: `cert.pem`, `key.pem`, `both.pem`.
     pub(super) folder: PathBuf,
     pub(super) ports: Ports,
-    /// Of the pods.
+    /// Port of the pods.
     pub(super) pod_port: u16,
     pub(super) plan: Plan,
 }
 
-/// Connections that haproxy takes, of which each has two descriptors: more than are opened, and few enough for a limit of
-/// 20,000 descriptors, as it does not start with more than it may have.
+/// Connections that haproxy accepts, each with two descriptors. More than are opened, and few enough for a limit of
+/// 20,000 descriptors, because haproxy does not start if the limit is too low.
 const MAXCONN: u32 = 9900;
 
-/// How haproxy runs.
+/// Process model of haproxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haproxy {
     /// With a master, which replaces its worker.
     Master,
-    /// As one process, told of changes over a socket.
+    /// A single process that receives changes over a socket.
     Single,
 }
 
@@ -43,22 +43,22 @@ impl Conf {
         self.folder.join(name)
     }
 
-    /// Where haproxy is told of changes.
+    /// Returns the socket on which haproxy receives changes.
     pub(super) fn socket(&self) -> PathBuf {
         self.file("haproxy.sock")
     }
 
-    /// The map from hosts to pods.
+    /// Returns the file with the map from hosts to pods.
     pub(super) fn map(&self) -> PathBuf {
         self.file("hosts.map")
     }
 
-    /// Where nginx reads the certificate with this number, and its key.
+    /// Returns the paths from which nginx reads the certificate with this number, and its key.
     pub(super) fn certificate(&self, number: usize) -> [PathBuf; 2] {
         ["cert", "key"].map(|name| self.file(&format!("{name}{number}.pem")))
     }
 
-    /// Writes the configuration of nginx in which these hosts lead to pod b.
+    /// Writes the configuration of nginx in which these hosts lead to pod b. Returns the command line.
     pub(super) fn nginx(&self, moved: &BTreeSet<usize>) -> anyhow::Result<Vec<String>> {
         let path = self.file("nginx.conf");
         write(&path, &self.nginx_text(moved))?;
@@ -81,8 +81,8 @@ impl Conf {
         };
         let servers: String = (0..plan.hosts)
             .map(|host| {
-                // Not for all servers: nginx makes a context of TLS for each that inherits a certificate, even if it does
-                // not listen by TLS.
+                // Not for all servers: nginx creates a TLS context for each server that inherits a certificate, even
+                // without a TLS listener.
                 let secure = plan.certificate(host).map_or_else(String::new, |number| {
                     format!(" listen 127.0.0.1:{https} ssl http2; {}", tls(self.certificate(number)))
                 });
@@ -130,7 +130,7 @@ http {{
         )
     }
 
-    /// Writes the configuration of haproxy in which these hosts lead to pod b.
+    /// Writes the configuration of haproxy in which these hosts lead to pod b. Returns the command line.
     pub(super) fn haproxy(&self, kind: Haproxy, moved: &BTreeSet<usize>) -> anyhow::Result<Vec<String>> {
         let path = self.file("haproxy.cfg");
         let line = |host| format!("{} {}\n", super::name(host), Pod::of(host, moved).name());
@@ -221,7 +221,7 @@ mod tests {
             assert_eq!(server.contains("ssl"), secure.is_some(), "{server}");
             assert!(secure.is_none_or(|secure| server.contains(&secure)), "{server}");
         }
-        // Those of hosts 0 and 10, and that of whoever asks for none of them.
+        // The certificates of hosts 0 and 10, and the default certificate for other names.
         assert_eq!(text.matches("ssl_certificate ").count(), 3, "{text}");
     }
 }

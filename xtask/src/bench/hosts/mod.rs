@@ -1,13 +1,14 @@
-//! Peers that serve many hosts by name, and how each is told of a change: what `routes` times and `memory` weighs.
+//! Peers that serve many hosts by name, and receive changes: `routes` measures the time of a change and `memory` the
+//! memory.
 //!
 //! ```text
 //! objects ──┬─▶ lab::api_server ─┐
 //!           └─▶ manifests ───────┼─▶ a peer ──▶ pods a and b
 //! conf ─────────▶ signal or map ─┘      ▲
-//!                                      ask: what a new connection finds
+//!                                      ask: the view of a new connection
 //! ```
 //!
-//! `stage` starts them, `serving` tells them.
+//! `stage` starts the peers, `serving` sends them changes.
 
 mod ask;
 mod conf;
@@ -21,7 +22,7 @@ use clap::ValueEnum;
 
 pub(super) use self::{serving::Serving, stage::Stage};
 
-/// A peer, and how it is told of changes.
+/// A peer, and its way to receive changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Way {
     /// A new configuration and SIGHUP
@@ -36,47 +37,47 @@ pub(super) enum Way {
     XdpIngressFiles,
 }
 
-/// Which hosts have a certificate.
+/// Hosts with a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tls {
     None,
-    /// Every tenth, by four certificates in turn.
+    /// Every tenth, with four certificates in turn.
     OneInTen,
-    /// Every one, by a certificate of its own.
+    /// Every host, each with its own certificate.
     Each,
 }
 
-/// What a peer serves.
+/// Hosts that a peer serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) hosts: usize,
     pub(super) tls: Tls,
 }
 
-/// One thing that becomes different.
+/// Kind of a single change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
     /// The endpoint of a host.
     Endpoint,
-    /// A host that was not there; its number is not below [`Plan::hosts`].
+    /// A new host; its number is not below [`Plan::hosts`].
     Added,
-    /// A host that goes again.
+    /// The removal of an added host.
     Removed,
-    /// A certificate, of one host in forty.
+    /// A certificate, which one host in forty uses.
     Certificate,
 }
 
-/// Where requests end.
+/// Destination of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pod {
     A,
     B,
 }
 
-/// Certificates where every tenth host has one.
+/// Number of certificates if every tenth host has one.
 pub(super) const CERTIFICATES: usize = 4;
 
-/// The name of a host.
+/// Returns the name of a host.
 fn name(host: usize) -> String {
     format!("h{host}.bench.test")
 }
@@ -88,7 +89,7 @@ impl Way {
         matches!(self, Self::XdpIngress | Self::XdpIngressFiles)
     }
 
-    /// The peer alone.
+    /// Returns the name of the peer alone.
     pub(super) const fn peer(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
@@ -97,7 +98,7 @@ impl Way {
         }
     }
 
-    /// The changes that are worth timing: for the others, one is as any other.
+    /// Returns the changes that are worth timing: for the other peers, all changes are alike.
     pub(super) const fn changes(self) -> &'static [Change] {
         if self.is_ours() { &Change::ALL } else { &[Change::Endpoint] }
     }
@@ -118,7 +119,7 @@ impl fmt::Display for Way {
 // === impl Plan ===
 
 impl Plan {
-    /// The number of the certificate that a host has.
+    /// Returns the number of a host's certificate.
     fn certificate(self, host: usize) -> Option<usize> {
         match self.tls {
             Tls::None => None,
@@ -167,7 +168,7 @@ impl Pod {
         [Self::A, Self::B].into_iter().find(|pod| pod.name() == name)
     }
 
-    /// Two of loopback, so that only the address of an endpoint changes.
+    /// Returns one of two loopback addresses, so that only the address of an endpoint changes.
     const fn address(self) -> Ipv4Addr {
         match self {
             Self::A => Ipv4Addr::LOCALHOST,
@@ -175,7 +176,7 @@ impl Pod {
         }
     }
 
-    /// The one that a host leads to.
+    /// Returns the pod that a host leads to.
     fn of(host: usize, moved: &BTreeSet<usize>) -> Self {
         if moved.contains(&host) { Self::B } else { Self::A }
     }

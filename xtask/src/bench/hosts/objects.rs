@@ -1,4 +1,4 @@
-//! The Kubernetes objects of many hosts: for each an Ingress, a Service and an EndpointSlice of its own.
+//! The Kubernetes objects of many hosts: each host has its own Ingress, Service and EndpointSlice.
 
 use std::net::Ipv4Addr;
 
@@ -18,13 +18,13 @@ pub(super) fn class() -> Value {
     })
 }
 
-/// All that one host has, which leads to a pod at this address.
+/// Returns all objects of one host, which lead to a pod at this address.
 pub(super) fn group(plan: Plan, host: usize, pod: Ipv4Addr, port: u16) -> [Value; 3] {
     let [service, slice] = behind(host, pod, port);
     [service, slice, ingress(plan, host)]
 }
 
-/// What is behind the Ingress of a host.
+/// Returns the objects behind the Ingress of a host.
 pub(super) fn behind(host: usize, pod: Ipv4Addr, port: u16) -> [Value; 2] {
     [service(host), slice(host, pod, port)]
 }
@@ -66,7 +66,7 @@ pub(super) fn ingress(plan: Plan, host: usize) -> Value {
     });
     if let Some(number) = plan.certificate(host) {
         object["spec"]["tls"] = json!([{"hosts": [&name], "secretName": format!("c{number}")}]);
-        // It is asked over plain HTTP, too.
+        // The host is requested over plain HTTP, too.
         object["metadata"]["annotations"] = json!({"nginx.ingress.kubernetes.io/ssl-redirect": "false"});
     }
     object
@@ -78,12 +78,12 @@ pub(super) fn secret(number: usize, signed: &Signed) -> Value {
         "kind": "Secret",
         "metadata": {"namespace": NAMESPACE, "name": format!("c{number}")},
         "type": "kubernetes.io/tls",
-        // As whoever writes a Secret may, and a server then turns into `data`.
+        // The form in which users may write a Secret; a server then converts it into `data`.
         "stringData": {"tls.crt": signed.certificate(), "tls.key": signed.key()},
     })
 }
 
-/// Objects as the text of a manifest: JSON is YAML.
+/// Formats objects as the text of a manifest: JSON is YAML.
 pub(super) fn manifest(objects: &[Value]) -> String {
     objects.iter().map(|object| format!("{object}\n---\n")).collect()
 }

@@ -1,4 +1,4 @@
-//! A peer that serves, and is told of changes.
+//! A serving peer that receives changes.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ use crate::{
     lab::{Process, api_server::ApiServer, idle},
 };
 
-/// A peer that serves.
+/// A serving peer.
 pub(in crate::bench) struct Serving<'s> {
     pub(super) stage: &'s Stage,
     pub(super) way: Way,
@@ -39,11 +39,11 @@ pub(in crate::bench) struct Serving<'s> {
     /// Hosts that lead to pod b.
     pub(super) moved: BTreeSet<usize>,
     pub(super) client: Arc<ClientConfig>,
-    /// From its start to its first answer by the host in the middle.
+    /// Time from its start to its first response for the host in the middle.
     pub(super) start: Duration,
 }
 
-/// How a peer is told of a change.
+/// A peer's way to receive changes.
 pub(super) enum Told {
     Signal(Signal),
     Map,
@@ -51,39 +51,39 @@ pub(super) enum Told {
     Manifests(PathBuf),
 }
 
-/// What is about to be told.
+/// A prepared change.
 pub(in crate::bench) enum Telling {
     Signal(Signal),
     /// A command of haproxy's runtime API.
     Map(String),
     Apply(Vec<Value>),
     Remove(Vec<Value>),
-    /// A file that takes the place of another.
+    /// A file that replaces another.
     Rename {
         fresh: PathBuf,
         place: PathBuf,
     },
 }
 
-/// What a new connection finds before, and after.
+/// The view of a new connection before and after a change.
 pub(in crate::bench) enum Expected {
     Pods {
         host: usize,
         before: Found,
         after: Found,
     },
-    /// Any certificate but this one.
+    /// Any certificate except this one.
     Certificate {
         host: usize,
         before: Vec<u8>,
     },
 }
 
-/// How long a start may take, of 100,000 hosts and on a machine that has other things to do.
+/// Time limit for a start, with 100,000 hosts and on a machine with other load.
 const START: Duration = Duration::from_secs(300);
-/// How long a peer has to give back the buffers of its start.
+/// Time for a peer to return the buffers of its start.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long what is behind an Ingress has until the product knows it; nothing shows when it does.
+/// Time for the product to learn of the objects behind an Ingress; it has no signal for that.
 const BEHIND: Duration = Duration::from_millis(100);
 
 // === impl Serving ===
@@ -97,18 +97,18 @@ impl Serving<'_> {
         self.process.pid().cast_unsigned()
     }
 
-    /// Bytes of memory that it takes with all its descendants.
+    /// Returns the bytes of memory that the peer uses with all its descendants.
     pub(in crate::bench) fn memory(&self) -> anyhow::Result<u64> {
         usage::memory(self.pid())
     }
 
-    /// [`Serving::memory`], once the buffers of its start are given back.
+    /// Returns [`Serving::memory`] after the buffers of its start are returned.
     pub(in crate::bench) fn settled(&self) -> anyhow::Result<u64> {
         thread::sleep(SETTLE);
         self.memory()
     }
 
-    /// Where it serves its first host.
+    /// Returns the address and name of its first host.
     pub(in crate::bench) fn server(&self) -> anyhow::Result<idle::Server> {
         let [http, https] = self.addresses();
         Ok(idle::Server { http, https, host: name(0), trust: self.stage.authority.trust()? })
@@ -119,22 +119,22 @@ impl Serving<'_> {
         [http, https].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Waits until a host of the middle is served.
+    /// Waits until the host in the middle is served.
     pub(super) fn wait(&mut self) -> anyhow::Result<()> {
         let ([http, _], name) = (self.addresses(), name(self.conf.plan.hosts / 2));
         self.process.wait_until(START, "it serves", || ask::pod(http, &name) == Found::Pod(Pod::A))
     }
 
-    /// How long its start took, to the first answer.
+    /// Returns the time of its start, up to the first response.
     pub(in crate::bench) fn start(&self) -> Duration {
         self.start
     }
 
-    /// Makes ready what tells the peer of a change: of the endpoint of host `number`, of the Ingress of that host, or
-    /// of the certificate with that number.
+    /// Prepares a change: of the endpoint of host `number`, of the Ingress of that host, or of the certificate with
+    /// that number.
     ///
     /// # Errors
-    /// If the peer cannot be told of such a change, or something cannot be written.
+    /// Fails if the peer does not support such a change, or a file cannot be written.
     pub(in crate::bench) fn prepare(&mut self, change: Change, number: usize) -> anyhow::Result<(Telling, Expected)> {
         let Conf { plan, pod_port, .. } = self.conf;
         let (found_a, host) = (Found::Pod(Pod::A), number);
@@ -163,7 +163,7 @@ impl Serving<'_> {
             Change::Added => {
                 let telling = match &self.told {
                     Told::Api(api) => {
-                        // Three watches tell of them, in an order that nobody knows.
+                        // Three watches report them, in an unknown order.
                         api.apply(objects::behind(host, Pod::A.address(), pod_port))?;
                         thread::sleep(BEHIND);
                         Telling::Apply(vec![objects::ingress(plan, host)])
@@ -209,10 +209,10 @@ impl Serving<'_> {
         words.map(drop)
     }
 
-    /// Tells the peer, and does nothing else.
+    /// Sends the change to the peer, and does nothing else.
     ///
     /// # Errors
-    /// If the peer cannot be told, or refuses.
+    /// Fails if the peer cannot be reached, or refuses.
     pub(in crate::bench) fn tell(&self, telling: Telling) -> anyhow::Result<()> {
         match (telling, &self.told) {
             (Telling::Signal(signal), _) => self.process.signal(signal),
@@ -226,7 +226,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Whether a new connection finds what the change is to bring; `None` if it finds neither that nor what was before.
+    /// Returns `Some(true)` if a new connection sees the state after the change, `Some(false)` for the state before it,
+    /// and `None` for any other.
     pub(in crate::bench) fn look(&self, expected: &Expected) -> Option<bool> {
         let [http, https] = self.addresses();
         match expected {
@@ -242,14 +243,14 @@ impl Serving<'_> {
     }
 }
 
-/// Writes a manifest beside the directory, which is watched: nothing is told before it is renamed.
+/// Writes a manifest next to the watched directory: the change takes effect only when the file is renamed.
 fn fresh(manifests: &Path, file: &str, objects: &[Value]) -> anyhow::Result<Telling> {
     let (fresh, place) = (manifests.with_file_name("fresh"), manifests.join(file));
     fs::write(&fresh, objects::manifest(objects)).with_context(|| format!("cannot write `{}`", fresh.display()))?;
     Ok(Telling::Rename { fresh, place })
 }
 
-/// What haproxy says to a command that it has obeyed is nothing.
+/// Sends a command to haproxy, which responds with an empty line if it succeeds.
 fn set_map(socket: &Path, command: &str) -> anyhow::Result<()> {
     let mut stream = UnixStream::connect(socket).with_context(|| format!("no haproxy at `{}`", socket.display()))?;
     stream.write_all(command.as_bytes())?;

@@ -1,4 +1,4 @@
-//! What all peers of a run share, and how each is started.
+//! Resources that all peers of a run share, and the start of each peer.
 
 use std::{
     cell::Cell,
@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// What all peers of a run share.
+/// Resources that all peers of a run share.
 pub(in crate::bench) struct Stage {
     folder: TempDir,
     binary: PathBuf,
@@ -47,14 +47,14 @@ pub(in crate::bench) struct Stage {
     _pods: [Echo; 2],
 }
 
-/// Hosts that have counters of their own, beyond those of the plan: what changes add.
+/// Number of hosts with their own counters beyond those of the plan, for hosts that changes add.
 const SPARE_HOSTS: usize = 1000;
 
 // === impl Stage ===
 
 impl Stage {
-    /// Starts the pods. If there are two CPUs, they and whatever else this thread starts are kept on CPU 0, but for the
-    /// peers.
+    /// Starts the pods. If there are two CPUs, the pods and other programs that this thread starts are pinned to CPU 0,
+    /// except for the peers.
     pub(in crate::bench) fn open(binary: PathBuf) -> anyhow::Result<Self> {
         let pin = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
         if pin {
@@ -94,7 +94,7 @@ impl Stage {
         Ok(serving)
     }
 
-    /// Writes what a peer reads at its start: the words that start it, and how it is told of changes.
+    /// Writes the files that a peer reads at its start. Returns its command line and its way to receive changes.
     fn write(&self, way: Way, conf: &Conf) -> anyhow::Result<(Vec<String>, Told)> {
         let none = BTreeSet::new();
         Ok(match way {
@@ -133,7 +133,7 @@ impl Stage {
         })
     }
 
-    /// All objects of a plan, by the files that they are in.
+    /// Returns all objects of a plan, grouped by the files that they are in.
     fn objects(&self, plan: Plan) -> impl Iterator<Item = anyhow::Result<(String, Vec<Value>)>> {
         let class = iter::once_with(move || anyhow::Ok(("class.yaml".to_owned(), vec![objects::class()])));
         let secrets = (0..plan.certificates())
@@ -144,7 +144,7 @@ impl Stage {
         class.chain(secrets).chain(groups)
     }
 
-    /// A new certificate for all hosts.
+    /// Signs a new certificate for all hosts.
     pub(super) fn sign(&self) -> anyhow::Result<Signed> {
         self.authority.sign(&["*.bench.test"], &KeyPair::generate().context("cannot make a key")?)
     }
@@ -159,7 +159,7 @@ impl Stage {
             ("--workers", "1".into()),
             ("--https-port", https.to_string()),
             ("--admin-addr", format!("127.0.0.1:{}", free_port()?)),
-            // As whoever has that many: those without counters of their own are reported, each of them.
+            // Like an installation with that many hosts: each host without its own counters would be reported.
             ("--host-capacity", (conf.plan.hosts + SPARE_HOSTS).max(16_384).to_string()),
         ] {
             words.extend([flag.into(), value]);

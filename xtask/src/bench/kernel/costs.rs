@@ -1,4 +1,4 @@
-//! What the tests of the kernel programs print of costs: instructions, nanoseconds per packet, and those of nft.
+//! Costs that the tests of the kernel programs print: instructions, nanoseconds per packet, and those of nft.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::figure::Spread;
 use crate::{build, process, progress};
 
-/// A row as `tests/kernel/figures.rs` prints it.
+/// A row as printed by `tests/kernel/figures.rs`.
 #[derive(Debug, PartialEq)]
 struct Cost {
     name: String,
@@ -19,7 +19,7 @@ struct Cost {
 pub(super) struct Costs(Vec<Cost>);
 
 impl Costs {
-    /// Runs the tests, one after the other, so that none disturbs another.
+    /// Runs the tests one after the other, so that they do not disturb each other.
     pub(super) fn take() -> anyhow::Result<Self> {
         let mut cargo = build::cargo();
         cargo.args(["test", "--package", "ingress-userspace", "--test", "kernel", "--"]);
@@ -36,7 +36,7 @@ impl Costs {
         found.with_context(|| format!("the tests of the kernel programs print no `{name}`"))
     }
 
-    /// All of them as a table.
+    /// Returns all costs as a table.
     pub(super) fn table(&self) -> String {
         let rows = self.0.iter().map(|Cost { name, spread: Spread { best, median }, unit }| {
             format!("| {name} | {best} | {median} | {unit} |\n")
@@ -45,7 +45,7 @@ impl Costs {
     }
 }
 
-/// The first row stands behind the name of the test.
+/// Parses a row; the first row follows the name of the test on the same line.
 fn parse(line: &str) -> Option<Cost> {
     let (_, row) = line.split_once("| ")?;
     let cells: Vec<&str> = row.strip_suffix(" |")?.split(" | ").collect();

@@ -1,8 +1,8 @@
-//! CPU time of those who take part in a measurement: the load, the proxy, and the kernel on their behalf.
+//! CPU time of the participants in a measurement: the load, the proxy, and the kernel on their behalf.
 //!
-//! On a link within one machine, packets are received by whoever sends them or by `ksoftirqd`, so the time of the
-//! scheduler for these has it all, and nothing of what else the machine does. Kernels that take interrupts out of it
-//! (CONFIG_IRQ_TIME_ACCOUNTING) tell them for the machine as a whole; there they are added.
+//! On a link within one machine, packets are received by the process that sends them or by `ksoftirqd`. The scheduler's
+//! time for these therefore covers everything, without other work of the machine. Kernels that exclude interrupts from
+//! it (CONFIG_IRQ_TIME_ACCOUNTING) report them for the machine as a whole; on such kernels they are added.
 
 use std::{fs, process::Command};
 
@@ -17,7 +17,7 @@ use crate::{
     process,
 };
 
-/// The parent of all threads of the kernel.
+/// The parent of all kernel threads.
 const KTHREADD: u32 = 2;
 
 /// Reads the time that has been used so far.
@@ -36,7 +36,7 @@ impl Cpu {
         Self { ksoftirqd, has_interrupts_apart: has_interrupts_apart() }
     }
 
-    /// Seconds of the process `proxy`, of every child that has ended, and of the kernel for both.
+    /// Returns the seconds used by the process `proxy`, by all ended children, and by the kernel for both.
     pub(super) fn used(&self, proxy: u32) -> anyhow::Result<f64> {
         let children = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read what children have used")?;
         let children = (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6;
@@ -46,7 +46,8 @@ impl Cpu {
     }
 }
 
-/// A kernel that does not show its configuration is taken for one that has them not.
+/// Returns `true` if the kernel accounts interrupts separately. A kernel that does not show its configuration is
+/// assumed not to.
 fn has_interrupts_apart() -> bool {
     let packed = process::capture(Command::new("zcat").arg("/proc/config.gz"));
     let config = packed.or_else(|_absent| {
@@ -56,13 +57,13 @@ fn has_interrupts_apart() -> bool {
     config.is_ok_and(|config| config.lines().any(|line| line == "CONFIG_IRQ_TIME_ACCOUNTING=y"))
 }
 
-/// Seconds of all CPUs in interrupts.
+/// Returns the seconds that all CPUs spent in interrupts.
 fn interrupts() -> anyhow::Result<f64> {
     let stat = fs::read_to_string("/proc/stat").context("cannot read `/proc/stat`")?;
     usage::seconds(interrupt_ticks(&stat).context("`/proc/stat` has no time of interrupts")?)
 }
 
-/// Fields `irq` and `softirq` of `/proc/stat` (`proc_stat(5)`).
+/// Returns the sum of the fields `irq` and `softirq` of `/proc/stat` (`proc_stat(5)`).
 fn interrupt_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.lines().next()?.split_whitespace().skip(6);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

@@ -1,4 +1,4 @@
-//! Figures that tests and benches hold: cited, or run and judged.
+//! Figures that other tests and benches guard: cited, or run and judged.
 
 use std::process::Stdio;
 
@@ -7,13 +7,13 @@ use anyhow::Context as _;
 use super::figure::{Row, Verdict};
 use crate::{build, process, progress};
 
-/// A figure and what holds it.
+/// A figure and the test or bench that guards it.
 struct Holder {
     number: u8,
     figure: &'static str,
     target: &'static str,
     by: By,
-    /// Words in what it prints after which the figure stands, and the most that it may be.
+    /// Words in the output that precede the figure, and its upper limit.
     says: Option<(&'static str, f64)>,
 }
 
@@ -86,7 +86,7 @@ const HOLDERS: [Holder; 7] = [
     },
 ];
 
-/// A row for each; with `run`, of what was measured.
+/// Returns a row for each figure; with `run`, it contains the measured value.
 pub(super) fn rows(run: bool) -> anyhow::Result<Vec<Row>> {
     HOLDERS.iter().map(|holder| if run { holder.measured() } else { Ok(holder.cited()) }).collect()
 }
@@ -125,7 +125,7 @@ impl Holder {
             }
         };
         if let By::Tests(names) = self.by {
-            // A name that no test has any more must not pass for one that does.
+            // A stale test name must not pass as a successful test.
             anyhow::ensure!(said.contains(&format!("ok. {} passed", names.len())), "not all of these exist: {names:?}");
         }
         let Some((words, most)) = self.says else { return Ok(self.row("passed".to_owned(), Verdict::Met)) };
@@ -134,7 +134,7 @@ impl Holder {
     }
 }
 
-/// The number that stands right behind these words.
+/// Returns the number directly after these words.
 fn number_after(text: &str, words: &str) -> Option<f64> {
     let (_, rest) = text.split_once(words)?;
     let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());

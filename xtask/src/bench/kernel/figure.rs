@@ -1,4 +1,4 @@
-//! A figure to reach: what it must be, what it was, and so the verdict.
+//! A target figure: its limit, the measured value, and the verdict.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ pub(super) struct Spread {
 #[derive(Debug)]
 pub(super) struct Clause {
     pub(super) limit: Limit,
-    /// What the limit is of: words that follow its number.
+    /// Object of the limit: words that follow its number.
     pub(super) of: String,
-    /// Judged by its best.
+    /// The measured value; the best round is judged.
     pub(super) found: Spread,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Clause {
 pub(super) enum Verdict {
     Met,
     Missed,
-    /// Not of this run: the command beside it measures it.
+    /// Not measured in this run, but by the command beside it.
     Elsewhere,
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Row {
 // === impl Spread ===
 
 impl Spread {
-    /// Of what each round took, of which less is better.
+    /// Summarises the results of each round; less is better.
     pub(super) fn of(samples: &[f64]) -> Self {
         Self { best: least(samples.iter().copied()), median: median(samples.iter().copied()) }
     }
 
-    /// How often `other` goes into this.
+    /// Returns the ratio of this to `other`.
     pub(super) fn over(self, other: Self) -> Self {
         Self { best: self.best / other.best, median: self.median / other.median }
     }
@@ -59,7 +59,7 @@ impl Spread {
 // === impl Row ===
 
 impl Row {
-    /// A figure that is met if all its clauses are.
+    /// Returns the row of a figure, which is met if all its clauses are.
     pub(super) fn judged(number: u8, figure: &str, clauses: &[Clause]) -> Self {
         let list = |each: fn(&Clause) -> String| clauses.iter().map(each).collect::<Vec<_>>().join("; ");
         let is_met = clauses.iter().all(|Clause { limit, of: _, found }| limit.holds(found.best));

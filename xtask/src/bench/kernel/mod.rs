@@ -1,13 +1,13 @@
-//! `cargo xtask bench kernel`: the figures that the kernel part is to reach, each beside its target; what could stand
-//! in its place is measured in the same run and the same rounds.
+//! `cargo xtask bench kernel`: the target figures of the kernel part, each beside its target. Alternatives are measured
+//! in the same run and the same rounds.
 //!
 //! ```text
 //! node (a way to serve each) ── short connections, cpu ──┐
-//! elsewhere (tests and benches that hold the others) ────┼── figure: rows, verdicts
+//! elsewhere (tests and benches that guard the others) ───┼── figure: rows, verdicts
 //! costs (tests/kernel: TEST_RUN, live frames, nft) ──┬───┘
 //!                                                    ├── docs/kernel-figures.md
 //! node ── balance: how two workers share ────────────┘
-//! node ── flood: what others leave for clients that mean well, by itself
+//! node ── flood: service to legitimate clients, a separate run
 //! ```
 
 mod balance;
@@ -53,23 +53,24 @@ Examples:
   cargo xtask bench kernel --pgo --record # and write docs/kernel-figures.md
   cargo xtask bench kernel --flood        # what floods leave for clients that mean well; about ten minutes";
 
-/// What `--record` writes.
+/// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/kernel-figures.md", command: "cargo xtask bench kernel --record" };
 
-/// Measure what the kernel part costs, beside plain bind and nft
+/// Measure the costs of the kernel part, beside plain bind and nft
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Rounds of what is measured on links; the best of fewer than eight says little.
+    /// Rounds of measurements on links; the best of fewer than eight says little.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
     /// Length of one measurement in seconds.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Instead: the goodput and the 99th percentile of clients within floods of SYNs, denied, limited or neither.
+    /// Measure instead the goodput and the 99th percentile of clients during floods of SYNs: denied, limited or
+    /// neither.
     #[arg(long, conflicts_with_all = ["all", "record"])]
     flood: bool,
-    /// Also run the tests and the bench that hold the other figures.
+    /// Also run the tests and the bench that guard the other figures.
     #[arg(long)]
     all: bool,
     /// Write instructions and nanoseconds of each program, and balance, to docs/kernel-figures.md.
@@ -82,7 +83,7 @@ pub(super) struct Args {
 /// Measures, and prints Markdown.
 ///
 /// # Errors
-/// When the machine lacks something, or a figure is missed.
+/// Fails if the machine lacks a requirement, or a figure is missed.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let missing = capability::missing();
     ensure!(missing.is_empty(), "`cargo xtask bench kernel` needs what this machine lacks: {}", missing.join("; "));
@@ -119,13 +120,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Figure 1.
+/// Measures figure 1.
 fn short_connections(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<Row> {
     let ways = [Way::Steered, Way::Bound, Way::Redirected];
     let nodes = ways.into_iter().map(|way| Node::start(way, binary, 1, pin)).collect::<anyhow::Result<Vec<_>>>()?;
     let (cpu, length) = (Cpu::new(), Duration::from_secs(args.seconds));
     for node in &nodes {
-        // Not counted: caches, pools and neighbours are cold.
+        // Warm-up, not counted: caches, pools and neighbours are cold.
         node.short_connection(&cpu, Duration::from_secs(1), pin)?;
     }
     let mut costs = vec![Vec::new(); nodes.len()];
@@ -149,7 +150,7 @@ fn short_connections(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<Ro
     ))
 }
 
-/// Figure 2.
+/// Measures figure 2.
 fn drops(costs: &Costs) -> anyhow::Result<Row> {
     let xdp = costs.get("drop, XDP")?;
     let over_xdp = |name| costs.get(name).map(|other| other.over(xdp));
@@ -172,10 +173,11 @@ fn drops(costs: &Costs) -> anyhow::Result<Row> {
     ))
 }
 
-/// Figure 3: a SYN does most, as it takes from two buckets and chooses a worker; here with denied networks.
+/// Measures figure 3. A SYN is the most expensive packet, because it takes from two buckets and chooses a worker; here
+/// with denied networks.
 ///
-/// The design has 225 ns where a program that does nothing takes 27. What the kernel's own loop takes is not ours, and
-/// differs by kernel: the program may take the 198 ns between the two.
+/// The design has 225 ns, of which an empty program takes 27. The cost of the kernel's own loop differs by kernel and
+/// is not part of the program: the program may take the 198 ns between the two.
 fn full_path(costs: &Costs) -> anyhow::Result<Row> {
     let bare = costs.get("full path, bare pass")?;
     let limit = Limit::AtMost(bare.best + 198.0);

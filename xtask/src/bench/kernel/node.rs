@@ -1,4 +1,5 @@
-//! A node that serves in one of several ways, with its network; several live side by side, so that they can take turns.
+//! A node that serves in one of several ways, with its network. Several nodes exist side by side, so that they can take
+//! turns.
 
 use std::{
     fs,
@@ -29,35 +30,35 @@ use crate::{
     process,
 };
 
-/// Longest wait for a node that serves: loading the programs is the slow part.
+/// Longest wait for a node to serve: loading the programs is the slow part.
 const READY: Duration = Duration::from_secs(30);
-/// Where the node serves, whichever way.
+/// Address at which the node serves in all ways.
 pub(super) const SERVED: (Ipv4Addr, u16) = (NODE_V4, 80);
-/// Connections that each client may ask for in a second, and at once, where that is limited.
+/// Limit of connections per second for each client, and of connections at once, in ways with limits.
 pub(super) const SYNS_PER_SECOND: u32 = 20;
 /// The host with a pod behind it.
 pub(super) const POD_HOST: &str = "pod.test";
 
-/// How connections come to the proxy, and what is done about floods.
+/// Path of connections to the proxy, and defence against floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// XDP and sk_lookup.
     Steered,
-    /// As [`Way::Steered`], with the deny list in XDP.
+    /// Like [`Way::Steered`], with the deny list in XDP.
     Denying,
-    /// As [`Way::Denying`], with the limits of clients.
+    /// Like [`Way::Denying`], with the limits of clients.
     Limiting,
     /// The proxy binds the port.
     Bound,
-    /// As [`Way::Bound`], with XDP, which counts.
+    /// Like [`Way::Bound`], with XDP, which only counts.
     Counted,
-    /// The proxy binds another port, to which nft redirects.
+    /// The proxy binds another port, and nft redirects to it.
     Redirected,
-    /// The proxy binds the port, and nft drops in `netdev` ingress what [`Way::Limiting`] would.
+    /// The proxy binds the port, and nft drops in `netdev` ingress the packets that [`Way::Limiting`] would drop.
     Filtered,
 }
 
-/// A running node. Fields are dropped in this order: the lab last.
+/// A running node. Fields are dropped in this order, so the lab is last.
 #[derive(Debug)]
 pub(super) struct Node {
     process: Process,
@@ -89,8 +90,8 @@ impl Way {
                  tcp dport 80 redirect to :8080\n}\n}\n"
                     .into(),
             ),
-            // A set of as many as our map of clients holds. As there, whom a full one has no room for is not limited;
-            // it is time that makes room.
+            // A set of the same size as the product's map of clients. In both, clients that find a full one are not
+            // limited; here only the timeout makes room.
             Self::Filtered => Some(format!(
                 "table netdev filter {{\n{}\n\
                  set clients {{\ntype ipv4_addr; size {CLIENTS_MAX}; flags dynamic,timeout; timeout 1m;\n}}\n\
@@ -103,7 +104,7 @@ impl Way {
         }
     }
 
-    /// Rows of the settings.
+    /// Returns rows of the settings.
     fn settings(self) -> Vec<String> {
         let deny = || format!("block-cidrs: \"{}\"", denied::networks().collect::<Vec<_>>().join(","));
         match self {
@@ -113,7 +114,7 @@ impl Way {
         }
     }
 
-    /// What the proxy logs when the kernel has its settings.
+    /// Returns the messages that the proxy logs once the kernel has its settings.
     const fn announcements(self) -> &'static [&'static str] {
         match self {
             Self::Steered | Self::Bound | Self::Counted | Self::Redirected | Self::Filtered => &[],
@@ -126,17 +127,17 @@ impl Way {
 // === impl Node ===
 
 impl Node {
-    /// Makes the network, starts the proxy with so many workers and waits until it serves; with `pin`, all of its threads
-    /// run on CPU 1.
+    /// Creates the network, starts the proxy with this number of workers and waits until it serves; with `pin`, all of
+    /// its threads run on CPU 1.
     pub(super) fn start(way: Way, binary: &Path, workers: usize, pin: bool) -> anyhow::Result<Self> {
         let lab = Lab::open(&format!("xb-{}", way.name()))?;
         let topology = Topology::build(&lab)?;
         for client in [&topology.client, &topology.router] {
-            // More than there are by default, fewer than connection tracking remembers.
+            // More than the default, fewer than connection tracking remembers.
             client.sysctl("ipv4/ip_local_port_range", "20000 60000")?;
         }
-        // Who floods under somebody else's address is silent when it is answered, and so is this: a word that nobody is
-        // there (ICMP) would have the node forget what it was asked for.
+        // An owner of a forged address does not respond to a SYN-ACK, and neither does this network. An ICMP error
+        // (host unreachable) would make the node forget the connection request.
         topology.router.ip("route add blackhole default")?;
         if let Some(rules) = way.rules() {
             nft::apply(&topology.node, &lab.home().join("rules.nft"), &rules)?;
@@ -180,17 +181,17 @@ impl Node {
         Ok(())
     }
 
-    /// Its pinned maps, which ways without programs have not.
+    /// Opens its pinned maps; ways without programs have none.
     pub(super) fn maps(&self) -> anyhow::Result<Maps> {
         Maps::open(&self.bpffs)
     }
 
-    /// Microseconds of CPU for a connection with one request, which the proxy answers itself.
+    /// Returns the microseconds of CPU for a connection with one request, to which the proxy itself responds.
     pub(super) fn short_connection(&self, cpu: &Cpu, length: Duration, pin: bool) -> anyhow::Result<f64> {
         let proxy = self.process.pid().cast_unsigned();
         let (ip, http) = SERVED;
         let before = cpu.used(proxy)?;
-        // The router is next to the node: nobody forwards.
+        // The router is next to the node, so no other machine forwards.
         let (ports, trust) = (Ports { http, https: 443 }, Trust::none());
         let target = Target { ip, ports, folder: self.lab.home(), trust: &trust, pin };
         let sample = self.topology.router.run(|| load::run(Case::H1close, target, length))?;
@@ -200,7 +201,7 @@ impl Node {
     }
 }
 
-/// Whether a connection comes through and is answered.
+/// Returns `true` if a connection succeeds and gets a response.
 fn serves(topology: &Topology) -> bool {
     let exchange = || {
         block_on(async {

@@ -1,4 +1,4 @@
-//! Instructions in user mode, by function: valgrind runs the peer, and says what it has counted when it is told to.
+//! Instructions in user mode, by function: valgrind runs the peer, and prints its counts on request.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use anyhow::{Context, ensure};
 use super::counts::{Counter, Counts};
 use crate::process;
 
-/// What comes before the words that start a peer. Threads take turns fairly, or workers that wait for nothing would
-/// starve the others.
+/// Returns the words before the command line of a peer. Threads take turns fairly, because busy workers would starve
+/// the others otherwise.
 pub(super) fn words(folder: &Path) -> Vec<String> {
     vec![
         "valgrind".into(),
@@ -25,17 +25,17 @@ pub(super) fn words(folder: &Path) -> Vec<String> {
     ]
 }
 
-/// Where valgrind and who tells it something meet: pipes whose names begin with this.
+/// Returns the option for the pipes between valgrind and vgdb: the prefix of their names.
 fn gate(folder: &Path) -> String {
     format!("--vgdb-prefix={}/vgdb", folder.display())
 }
 
-/// Counts one process that valgrind runs.
+/// Counts a process that valgrind runs.
 #[derive(Debug)]
 pub(super) struct Callgrind {
     pid: u32,
     folder: PathBuf,
-    /// How often it has been told to say what it has counted.
+    /// Number of dumps requested so far.
     dumps: u32,
 }
 
@@ -44,7 +44,7 @@ impl Callgrind {
         Self { pid, folder: folder.to_owned(), dumps: 0 }
     }
 
-    /// What it has counted since the last time, as it writes it.
+    /// Returns the counts since the last dump, in valgrind's format.
     fn dump(&mut self) -> anyhow::Result<String> {
         let mut told = Command::new("vgdb");
         told.arg(gate(&self.folder)).arg(format!("--pid={}", self.pid)).arg("dump");
@@ -67,8 +67,8 @@ impl Counter for Callgrind {
     }
 }
 
-/// What each function has taken itself ("Callgrind Format Specification" of valgrind's manual). Names are said once
-/// and then by number; the line after `calls=` has what the callee took, which is counted there.
+/// Returns the exclusive cost of each function ("Callgrind Format Specification" of valgrind's manual). Names appear
+/// once and later as numbers. The line after `calls=` has the cost of the callee, which is counted there.
 fn counts(text: &str) -> anyhow::Result<Counts> {
     let (mut counts, mut names, mut function, mut of_callee) = (Counts::default(), HashMap::new(), "", false);
     let mut total = None;
@@ -84,7 +84,7 @@ fn counts(text: &str) -> anyhow::Result<Counts> {
         } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first))
             && !std::mem::take(&mut of_callee)
         {
-            // A cost of nought is left out.
+            // A cost of zero is left out.
             let count = line.split(' ').nth(1).map_or(Ok(0), str::parse::<u64>);
             counts.add(function, count.with_context(|| format!("costs of `{line}`"))?);
         }
@@ -95,7 +95,7 @@ fn counts(text: &str) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// `(7) name` the first time, `(7)` from then on.
+/// Returns the name for `(7) name`, which appears first, or for `(7)` later.
 fn named<'t>(names: &mut HashMap<&'t str, &'t str>, value: &'t str) -> anyhow::Result<&'t str> {
     if let Some((number, name)) = value.split_once(") ") {
         names.insert(number, name);
@@ -109,7 +109,7 @@ fn named<'t>(names: &mut HashMap<&'t str, &'t str>, value: &'t str) -> anyhow::R
 mod tests {
     use super::*;
 
-    /// As callgrind 3.19 writes it, shortened.
+    /// Output of callgrind 3.19, shortened.
     const DUMP: &str = "# callgrind format\nversion: 1\npid: 17578\npart: 1\n\ndesc: Trigger: dump\n\npositions: line\n\
         events: Ir\nsummary: 1207\n\nob=(4) libm.so.6\nfl=(150) ???\nfn=(562) 0x102f0\n0 12\n\nfl=(125) s_fma.c\n\
         fn=(450) fma\n49 5\n+1 2\nfi=(121) s_sin.c\n-6 1\nfe=(119)\ncfn=(500) poll<A, B>\ncalls=1 -7 \n* 1166\n+3\n\n\

@@ -1,4 +1,4 @@
-//! Counts by name, of a time in which something is done, and what one request has in them.
+//! Counts by name during a time window, and the part of one request in them.
 
 use std::{
     collections::BTreeMap,
@@ -10,32 +10,32 @@ use anyhow::ensure;
 
 use super::load::Load;
 
-/// How long a peer is counted while nothing is asked.
+/// Length of the window without requests.
 const IDLE: Duration = Duration::from_secs(2);
-/// Until a peer has seen that the connections of a load are closed, so that each count has its own.
+/// Time for a peer to see that the connections of a load are closed, so that each window has its own.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How much there was of what: instructions of a function, or calls of a system call.
+/// Counts by name: instructions of a function, or calls of a system call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts(BTreeMap<String, u64>);
 
-/// Something that counts a peer for a while.
+/// A tool that counts a peer for a while.
 pub(super) trait Counter {
-    /// Counts from nought, from now on.
+    /// Starts counting from zero.
     fn begin(&mut self) -> anyhow::Result<()>;
 
-    /// What has been counted since.
+    /// Returns the counts since the start.
     fn end(&mut self) -> anyhow::Result<Counts>;
 }
 
-/// What was counted, and how long it took.
+/// Counts, and the length of their window.
 #[derive(Clone, Debug)]
 struct Window {
     counts: Counts,
     time: Duration,
 }
 
-/// What one request adds to counts.
+/// Counts per request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PerRequest(BTreeMap<String, f64>);
 
@@ -76,7 +76,7 @@ impl Window {
 // === impl PerRequest ===
 
 impl PerRequest {
-    /// Counts a peer under `load`, once it is warm: caches, pools and the heap have what they keep.
+    /// Counts a peer under `load` after a warm-up, which fills caches, pools and the heap.
     pub(super) fn take(counter: &mut impl Counter, load: Load<'_>, requests: u32) -> anyhow::Result<Self> {
         let requests = load.times(requests);
         let ask = |count: u32| -> anyhow::Result<()> {
@@ -96,7 +96,8 @@ impl PerRequest {
         Ok(found)
     }
 
-    /// What the second half of `twice` has added to `once`, less what the peer does by itself in the time that it took.
+    /// Returns the counts that the second half of `twice` adds to `once`, minus the idle activity of the peer in that
+    /// time.
     fn between(idle: &Window, once: &Window, twice: &Window, requests: u32) -> Self {
         let longer = twice.time.as_secs_f64() - once.time.as_secs_f64();
         let part_of_idle = longer / idle.time.as_secs_f64();
@@ -111,7 +112,7 @@ impl PerRequest {
         self.0.values().sum()
     }
 
-    /// By name, the largest first, and none that is less than `least`.
+    /// Returns the counts by name, the largest first, without those below `least`.
     pub(super) fn sorted(&self, least: f64) -> Vec<(&str, f64)> {
         let all = self.0.iter().map(|(name, count)| (name.as_str(), *count));
         let mut all: Vec<(&str, f64)> = all.filter(|(_, count)| *count >= least).collect();

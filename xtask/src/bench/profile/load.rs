@@ -1,4 +1,5 @@
-//! An exact number of requests of one kind: by h2load, which also speaks HTTP/1.1, or by TLS connections of our own.
+//! An exact number of requests of one kind: from h2load, which also speaks HTTP/1.1, or from this project's own TLS
+//! clients.
 
 use std::process::Command;
 
@@ -12,19 +13,19 @@ use crate::{
     process,
 };
 
-/// Who is asked for what; connections and streams are as `cargo xtask bench proxy` has them.
+/// Target and case of a load; connections and streams are those of `cargo xtask bench proxy`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
     pub(super) case: Case,
-    /// In its folder is what is posted, too.
+    /// Its folder also contains the request bodies.
     pub(super) target: Target<'a>,
 }
 
 // === impl Load ===
 
 impl Load<'_> {
-    /// How many times it is asked where others are asked `most` times: what takes a thousand times as long as a small
-    /// request is counted as exactly by fewer.
+    /// Returns the number of requests of this case if others get `most`: an expensive request is counted as exactly
+    /// with fewer repetitions.
     pub(super) fn times(self, most: u32) -> u32 {
         match self.case {
             Case::Tlsfull | Case::TlsfullRsa | Case::Tlsresume => most / 10,
@@ -33,10 +34,10 @@ impl Load<'_> {
         }
     }
 
-    /// Asks so many times, over connections that are opened for it and closed after.
+    /// Sends this number of requests, over connections that are opened for them and closed afterwards.
     ///
     /// # Errors
-    /// When h2load cannot be run, or not every request is answered well.
+    /// Fails if h2load cannot be run, or a request fails.
     pub(super) fn run(self, times: u32) -> anyhow::Result<()> {
         let Some(words) = self.words(times) else {
             let Sample { requests, errors, seconds: _ } = by_handshakes(self.case, self.target, Amount::Times(times))?;
@@ -50,8 +51,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The command line that does so; `None` if it cannot, because it neither resumes sessions nor opens a connection
-    /// of TLS for each request.
+    /// Returns the command line of h2load; `None` for cases that it does not support, because it neither resumes
+    /// sessions nor opens a TLS connection for each request.
     fn words(self, times: u32) -> Option<Vec<String>> {
         let Self { case, target: Target { ip, ports, folder, trust: _, pin } } = self;
         let pinned: &[&str] = if pin { &["taskset", "-c", "0"] } else { &[] };
@@ -76,7 +77,7 @@ impl Load<'_> {
     }
 }
 
-/// Requests that were answered with a status below 400, of the summary that h2load prints.
+/// Returns the number of responses with a status below 400 from h2load's summary.
 fn succeeded(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("requests:"))?;
     line.split(',').find_map(|part| part.trim().strip_suffix(" succeeded")?.parse().ok())

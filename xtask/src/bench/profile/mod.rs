@@ -1,10 +1,11 @@
-//! `cargo xtask profile`: what a request makes a proxy do, counted rather than timed, so that a busy machine changes
-//! nothing: instructions of its own by callgrind, system calls by strace. `--sample` also says where its time goes.
+//! `cargo xtask profile`: the work of a proxy for a request, counted rather than timed, so that a busy machine does not
+//! affect it: instructions in user mode by callgrind, system calls by strace. `--sample` also shows where the time
+//! goes.
 //!
 //! ```text
 //! load (an exact number of requests) ──┐
-//! callgrind ── what it says ── counts ─┴─ windows ── per request ─┬── report
-//! strace    ── what it says ── counts ─┘                          │
+//! callgrind ── its dumps ───── counts ─┴─ windows ── per request ─┬── report
+//! strace    ── its summary ─── counts ─┘                          │
 //! samples (perf) ── stacks, folded ───────────────────────────────┘
 //! ```
 
@@ -58,7 +59,7 @@ Examples:
   cargo xtask profile --case h2 --peer xdp-ingress --sample
   cargo xtask profile --pgo --record                      # and write docs/benchmarks.md";
 
-/// What `--record` writes.
+/// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask profile --record" };
 
 /// Count instructions and system calls per request, beside nginx
@@ -74,10 +75,11 @@ pub struct Args {
     /// Requests of the smaller of two counts, N above.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     requests: u32,
-    /// Also print the modules, and the functions, that take most instructions.
+    /// Also print the modules and functions that take most instructions.
     #[arg(long)]
     functions: bool,
-    /// Also sample the peers without callgrind and strace, kernel and all, and print the symbols that take most time.
+    /// Also sample the peers without callgrind and strace, including the kernel, and print the symbols that take most
+    /// time.
     #[arg(long)]
     sample: bool,
     /// Write the table to docs/benchmarks.md.
@@ -90,7 +92,7 @@ pub struct Args {
 /// Counts, and prints Markdown.
 ///
 /// # Errors
-/// When a program that it needs cannot be had, a peer does not start, or a request fails.
+/// Fails if a required program is unavailable, a peer does not start, or a request fails.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut packages = vec!["iproute2", "nghttp2-client", "nginx", "strace", "util-linux", "valgrind"];
     packages.extend(args.peers.contains(&Peer::Haproxy).then_some("haproxy"));
@@ -133,7 +135,8 @@ fn count(args: &Args, binary: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What counted, and what was counted beside us: instructions differ with the libraries that a peer uses.
+/// Returns the versions of the counting tools and of the peers: instructions differ with the libraries that a peer
+/// uses.
 fn versions(peers: &[Peer]) -> anyhow::Result<String> {
     let mut packages: Vec<String> = vec!["valgrind".into(), "strace".into()];
     packages.extend(peers.iter().filter(|peer| **peer != Peer::XdpIngress).map(ToString::to_string));
@@ -174,7 +177,7 @@ impl Run<'_> {
         Load { case, target: self.stage.target(running, self.setting) }
     }
 
-    /// Of each case.
+    /// Returns the instructions of each case.
     fn instructions(&self, cases: &[Case]) -> anyhow::Result<Vec<PerRequest>> {
         let Self { peer, requests, stage: Stage { folder, .. }, .. } = self;
         let mut running = self.start(&callgrind::words(folder))?;
@@ -189,7 +192,7 @@ impl Run<'_> {
         Ok(all)
     }
 
-    /// Of each case; none is sampled unless the run samples.
+    /// Returns the system calls of each case, and samples if the run samples.
     fn calls_and_samples(&self, cases: &[Case]) -> anyhow::Result<Vec<(PerRequest, Option<Folded>)>> {
         let Self { peer, requests, sample, stage: Stage { folder, .. }, .. } = self;
         let mut running = self.start(&[])?;

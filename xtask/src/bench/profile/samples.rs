@@ -1,4 +1,4 @@
-//! Where a peer's time goes, the kernel's part of it included: perf looks at it a thousand times a second.
+//! Distribution of a peer's time, including the kernel: perf samples it a thousand times a second.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,35 +12,35 @@ use anyhow::{Context, ensure};
 use super::load::Load;
 use crate::{bench::load, process};
 
-/// How long a peer is looked at, and how long it is loaded: until perf looks, and after.
+/// Length of the sampling, and of the load around it: from before perf starts until after it ends.
 const LENGTH: Duration = Duration::from_secs(3);
 const LOAD: Duration = Duration::from_secs(5);
-/// Looks in a second; no round number, so that they do not keep step with timers.
+/// Samples per second; not a round number, so that they do not keep step with timers.
 const FREQUENCY: &str = "999";
-/// Our release has no frame pointers, so that frames are found from a copy of the stack, of 32 KiB: that holds all of
-/// them from a worker's task on.
+/// This project's release has no frame pointers, so frames are found from a copy of the stack, of 32 KiB, which holds
+/// all frames from a worker's task on.
 const STACKS: &str = "dwarf,32768";
 
-/// How often a symbol was seen.
+/// Number of samples that contain a symbol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// As what ran.
+    /// Samples with the symbol at the top of the stack.
     pub(super) own: u64,
-    /// As that, or as what called it.
+    /// Samples with the symbol anywhere in the stack.
     pub(super) all: u64,
 }
 
-/// All stacks of a time, by symbol.
+/// All stacks of a window, by symbol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
     pub(super) samples: u64,
-    /// Of them, within the kernel.
+    /// Samples within the kernel.
     pub(super) kernel: u64,
     symbols: BTreeMap<String, Seen>,
 }
 
-/// Samples the process while it is loaded as `cargo xtask bench proxy` does. `cpu-clock` is a timer of the kernel's own:
-/// virtual machines have it, too.
+/// Samples the process under the load of `cargo xtask bench proxy`. `cpu-clock` is a timer of the kernel itself, which
+/// virtual machines have, too.
 pub(super) fn take(pid: u32, Load { case, target }: Load<'_>) -> anyhow::Result<Folded> {
     let data = target.folder.join("perf.data");
     let mut record = Command::new("perf");
@@ -61,7 +61,8 @@ pub(super) fn take(pid: u32, Load { case, target }: Load<'_>) -> anyhow::Result<
 }
 
 impl Folded {
-    /// Stacks as `perf script` prints them: a line for each frame, what runs first, and an empty line between two.
+    /// Parses stacks in the output format of `perf script`: a line for each frame, the innermost first, and an empty
+    /// line between two stacks.
     fn of(text: &str) -> Self {
         let mut folded = Self::default();
         for stack in text.split("\n\n") {
@@ -75,18 +76,18 @@ impl Folded {
         for (address, symbol) in frames {
             if seen.is_empty() {
                 self.samples += 1;
-                // The upper half of all addresses is the kernel's.
+                // The upper half of the address space belongs to the kernel.
                 self.kernel += u64::from(address >> 63 == 1);
                 self.symbols.entry(symbol.to_owned()).or_default().own += 1;
             }
-            // Once, however often it has called itself.
+            // Counted once, even if the function is recursive.
             if seen.insert(symbol) {
                 self.symbols.entry(symbol.to_owned()).or_default().all += 1;
             }
         }
     }
 
-    /// Those that ran most often, the most often first.
+    /// Returns the symbols that ran most often, the most frequent first.
     pub(super) fn most(&self, count: usize) -> Vec<(&str, Seen)> {
         let mut all: Vec<(&str, Seen)> = self.symbols.iter().map(|(symbol, seen)| (symbol.as_str(), *seen)).collect();
         all.sort_by_key(|(_, seen)| std::cmp::Reverse((seen.own, seen.all)));
@@ -95,7 +96,7 @@ impl Folded {
     }
 }
 
-/// Address and symbol; none where the copy of a stack ends.
+/// Parses address and symbol; `None` at the end of the copy of a stack.
 fn frame(line: &str) -> Option<(u64, &str)> {
     let (address, symbol) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;

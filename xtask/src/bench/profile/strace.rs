@@ -1,4 +1,4 @@
-//! System calls of a peer that runs already, by name: strace counts all of its threads.
+//! System calls of a running peer, by name: strace counts all of its threads.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use nix::{
 
 use super::counts::{Counter, Counts};
 
-/// Counts one process.
+/// Counts the calls of a process.
 #[derive(Debug)]
 pub(super) struct Strace {
     pid: u32,
@@ -23,11 +23,11 @@ pub(super) struct Strace {
     attached: Option<Attached>,
 }
 
-/// A strace that counts; it lets go of the peer when this is dropped.
+/// A running strace; it detaches from the peer when dropped.
 #[derive(Debug)]
 struct Attached {
     child: Child,
-    /// Kept open, as strace says a little more when it lets go.
+    /// Kept open, because strace prints a little more when it detaches.
     _said: BufReader<ChildStderr>,
 }
 
@@ -57,7 +57,7 @@ impl Counter for Strace {
 // === impl Attached ===
 
 impl Attached {
-    /// Returns when all threads are held.
+    /// Returns when strace is attached to all threads.
     fn to(pid: u32, summary: &Path) -> anyhow::Result<Self> {
         let mut child = Command::new("strace")
             .args(["-f", "-c", "--summary-columns=name,calls", "-o"])
@@ -78,7 +78,7 @@ impl Attached {
         Ok(attached)
     }
 
-    /// It writes what it has counted when it is interrupted.
+    /// Interrupts strace, which then writes its counts.
     fn let_go(&mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT)?;
@@ -97,7 +97,7 @@ impl Drop for Attached {
     }
 }
 
-/// The rows between the two lines of dashes; nothing at all if there was no call.
+/// Parses the rows between the two lines of dashes; strace prints no table if there was no call.
 fn counts(text: &str) -> Option<Counts> {
     let mut counts = Counts::default();
     let rows = text.lines().skip_while(|line| !line.starts_with('-')).skip(1);

@@ -1,6 +1,5 @@
-//! `cargo xtask bench routes`: how long one change takes among many hosts until every new request sees it, what it
-//! takes of memory, and that nobody notices otherwise. The product reads Kubernetes objects; its peers read what they
-//! read.
+//! `cargo xtask bench routes`: the time of one change among many hosts until every new request sees it, the memory for
+//! it, and failures of other requests. The product reads Kubernetes objects; its peers read their own configuration.
 
 mod report;
 mod served;
@@ -36,14 +35,14 @@ Examples:
   cargo xtask bench routes --peer xdp-ingress --rounds 50
   cargo xtask bench routes --pgo --record            # and write docs/benchmarks.md";
 
-/// What `--record` writes.
+/// The part of a document that `--record` writes.
 pub(super) const PART: Part = Part { path: "docs/benchmarks.md", command: "cargo xtask bench routes --record" };
 
 /// Measure how long one change takes among many hosts, beside nginx and haproxy
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// How many hosts there are, each with an Ingress, a Service and an EndpointSlice of its own.
+    /// Number of hosts, each with its own Ingress, Service and EndpointSlice.
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000", value_parser = hosts)]
     routes: Vec<usize>,
     /// Peers.
@@ -57,10 +56,10 @@ pub(super) struct Args {
     /// Rounds; the medians of fewer than five say little.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=999))]
     rounds: u32,
-    /// Also nginx with more than 10,000 hosts.
+    /// Also measure nginx with more than 10,000 hosts.
     #[arg(long)]
     slow: bool,
-    /// 1,000 hosts, three rounds.
+    /// Use 1,000 hosts and three rounds.
     #[arg(long)]
     quick: bool,
     /// Write the tables to docs/benchmarks.md.
@@ -70,12 +69,12 @@ pub(super) struct Args {
     subject: Subject,
 }
 
-/// From so many on nginx is left out, unless it is asked for.
+/// Number of hosts from which nginx is left out by default.
 const SLOW: usize = 10_001;
-/// Descriptors that pods, peers and clients take at most.
+/// Maximum number of descriptors of pods, peers and clients.
 const DESCRIPTORS: u64 = 20_000;
 
-/// As many as there must be, so that four have certificates and others are left to change.
+/// Parses a number of hosts that is large enough for four certificates and for hosts to change.
 fn hosts(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(count) if (100..=1_000_000).contains(&count) => Ok(count),
@@ -87,7 +86,7 @@ fn hosts(text: &str) -> Result<usize, String> {
 /// Measures, and prints Markdown.
 ///
 /// # Errors
-/// When a program that it needs cannot be had, a peer does not start, or a request to the product fails.
+/// Fails if a required program is unavailable, a peer does not start, or a request to the product fails.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { routes, peers, rounds, slow, quick, record, subject } = args;
     let (routes, rounds) = if *quick { (&[1000][..], 3) } else { (routes.as_slice(), *rounds) };
@@ -100,12 +99,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let stage = Stage::open(binary)?;
     for count in routes {
         let is_measured = |way: &Way| *way != Way::Nginx || *slow || *count < SLOW;
-        // The product looks through a directory every two seconds: whoever ran beside it would wait for that.
+        // The product scans a directory every two seconds, so peers in the same rounds would wait for it.
         let (files, others): (Vec<Way>, Vec<Way>) =
             peers.iter().copied().filter(is_measured).partition(|way| *way == Way::XdpIngressFiles);
         for ways in [others, files] {
             if !ways.is_empty() {
-                // What others have taken minutes for is not lost.
+                // Results that took minutes are printed before an error ends the run.
                 measure(&stage, *count, &ways, rounds, &mut results).inspect_err(|_| println!("{results}"))?;
             }
         }
@@ -120,7 +119,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures peers with so many hosts, all of which run until the last round is over.
+/// Measures peers with this number of hosts; all run until the last round is over.
 fn measure(stage: &Stage, count: usize, ways: &[Way], rounds: u32, results: &mut Results) -> anyhow::Result<()> {
     let plan = Plan { hosts: count, tls: Tls::OneInTen };
     let mut peers = Vec::new();
@@ -158,8 +157,8 @@ fn one_round(peer: &mut Serving<'_>, count: usize, round: u32, results: &mut Res
     Ok(())
 }
 
-/// The changes of a round, each with what it is of: never the first host, which the background asks for, but for its
-/// certificate.
+/// Returns the changes of a round, each with its host or certificate. The first host is never changed, because the
+/// background requests it, except for its certificate.
 fn changes(way: Way, count: usize, round: u32) -> Vec<(Change, usize)> {
     let round = round as usize;
     let number = |kind: &Change| match kind {

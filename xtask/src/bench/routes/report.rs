@@ -1,4 +1,4 @@
-//! What each change took, as Markdown: medians over rounds, ratios within a round, and the goals of the product.
+//! The results of each change as Markdown: medians over rounds, ratios within a round, and the goals of the product.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -8,26 +8,26 @@ use crate::bench::{
     report::median,
 };
 
-/// What a peer takes: time to its first answer, and bytes.
+/// Time to a peer's first response, and its memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) start: Duration,
     pub(super) steady: u64,
-    /// While changes are made, old processes included.
+    /// Peak during changes, including old processes.
     pub(super) peak: u64,
 }
 
-/// What a run has found.
+/// Results of a run.
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    /// By hosts, change and peer, with the round.
+    /// Results by hosts, change and peer, with the round.
     changes: BTreeMap<(usize, Change, Way), BTreeMap<u32, Served>>,
     taken: BTreeMap<(usize, Way), Taken>,
-    /// Requests of the background that failed.
+    /// Failed requests of the background load.
     failed: BTreeMap<(usize, Way), u64>,
 }
 
-/// Milliseconds until a change is to be served, by how many hosts there are.
+/// Goals in milliseconds until a change is served, by the number of hosts.
 const GOALS: [(usize, f64); 2] = [(10_000, 1.0), (100_000, 2.0)];
 
 // === impl Results ===
@@ -45,7 +45,7 @@ impl Results {
         *self.failed.entry((hosts, way)).or_default() += failed;
     }
 
-    /// Requests that failed at the product.
+    /// Returns the number of requests to the product that failed.
     pub(super) fn own_failures(&self) -> u64 {
         let background = self.failed.iter().filter(|((_, way), _)| way.is_ours()).map(|(_, failed)| failed);
         let changes = self.changes.iter().filter(|((_, _, way), _)| way.is_ours());
@@ -53,7 +53,7 @@ impl Results {
         background.chain(probes).sum()
     }
 
-    /// How long a change takes relative to nginx in the same round; who has rounds of its own has no ratio.
+    /// Returns the time of a change relative to nginx in the same round; a peer with separate rounds has no ratio.
     fn ratio(&self, hosts: usize, kind: Change, way: Way, rounds: &BTreeMap<u32, Served>) -> Option<f64> {
         if way == Way::XdpIngressFiles {
             return None;
@@ -64,7 +64,7 @@ impl Results {
     }
 }
 
-/// The goal is one of the way that the product is installed in.
+/// Returns the verdict; the goal applies to the way in which the product is installed.
 fn verdict(hosts: usize, way: Way, millis: f64) -> String {
     let goal = GOALS.iter().find(|(most, _)| hosts <= *most);
     match (way, goal) {

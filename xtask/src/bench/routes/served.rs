@@ -1,4 +1,4 @@
-//! How long it takes until every new connection finds a change, and what fails meanwhile.
+//! The time until every new connection sees a change, and failures in the meantime.
 
 use std::{
     net::SocketAddr,
@@ -22,28 +22,28 @@ use crate::{
     },
 };
 
-/// So many new connections in a row find the change before it counts as served: of an old process that still accepts,
-/// one of them would find the old.
+/// Number of consecutive new connections that must see the change before it counts as served. If an old process still
+/// accepts, one of them would see the old state.
 const STREAK: u32 = 20;
-/// Between two new connections.
+/// Pause between two new connections.
 const PAUSE: Duration = Duration::from_micros(100);
 /// Longest wait for a change.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often memory is looked at.
+/// Interval between reads of the memory.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long an old process has at least until its memory is gone.
+/// Minimum time for an old process to end and release its memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What one change took.
+/// Result of one change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Served {
     pub(super) millis: f64,
-    /// Connections that found neither what was there before nor what is there now.
+    /// Connections that saw neither the state before the change nor the one after it.
     pub(super) failed: u64,
 }
 
-/// Makes a change and looks until it is served: from before the peer is told to the end of the first answer that has
-/// it.
+/// Makes a change and waits until it is served. The time runs from before the change is sent to the end of the first
+/// response that shows it.
 pub(super) fn change(peer: &mut Serving<'_>, change: Change, number: usize) -> anyhow::Result<Served> {
     let (telling, expected) = peer.prepare(change, number)?;
     let began = Instant::now();
@@ -73,7 +73,7 @@ fn until_served(began: Instant, mut look: impl FnMut() -> Option<bool>) -> anyho
     }
 }
 
-/// The most memory that a peer takes while these changes are made, and a while after each.
+/// Returns the peak memory of a peer while these changes are made, and for a while after each.
 pub(super) fn peak(peer: &mut Serving<'_>, changes: &[(Change, usize)]) -> anyhow::Result<u64> {
     let (pid, is_over) = (peer.pid(), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -97,8 +97,8 @@ pub(super) fn peak(peer: &mut Serving<'_>, changes: &[(Change, usize)]) -> anyho
     })
 }
 
-/// Clients in the background, none of which may fail: one that keeps its connection, and one with a new connection for
-/// each request, plain, and one by TLS.
+/// Background clients that must not fail: one that keeps its connection, and one with a new connection for each
+/// request, plain, and one over TLS.
 pub(super) struct Background(Vec<Load>);
 
 impl Background {
@@ -125,7 +125,7 @@ impl Background {
         Ok(Self(loads.into_iter().map(start).collect::<anyhow::Result<_>>()?))
     }
 
-    /// Ends it: how many requests have failed.
+    /// Ends the clients; returns the number of failed requests.
     pub(super) fn stop(self) -> anyhow::Result<u64> {
         let mut failed = 0;
         for load in self.0 {

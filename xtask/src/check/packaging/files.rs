@@ -1,5 +1,5 @@
-//! Checks of what is handed to other tools: scripts parse, the Dockerfile copies what exists, the Vagrantfile is valid. It
-//! starts no machine and builds no image.
+//! Checks of files for other tools: scripts parse, the sources of the Dockerfile's copies exist, the Vagrantfile is
+//! valid. It starts no machine and builds no image.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{process, progress, setup, workspace};
 
-/// Does all of them.
+/// Runs all checks of these files.
 ///
 /// # Errors
-/// What is wrong with a file.
+/// Describes the first fault of a file.
 pub(super) fn run() -> Result<()> {
     for script in scripts()? {
         process::capture(Command::new("bash").arg("-n").arg(&script))?;
@@ -32,7 +32,7 @@ fn scripts() -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-/// Vagrant's own opinion where it is there or root can install it, else Ruby's, else none.
+/// Validates the Vagrantfile: with Vagrant if it is present or root can install it, else with Ruby, else not at all.
 fn vagrantfile() -> Result<()> {
     let could_install = process::is_root() && process::find_program("apt-get").is_some();
     if process::find_program("vagrant").is_none()
@@ -44,7 +44,7 @@ fn vagrantfile() -> Result<()> {
     let root = workspace::root();
     if let Some(vagrant) = process::find_program("vagrant") {
         let mut validate = Command::new(vagrant);
-        // Without a provider: none is needed to read the file.
+        // No provider is needed to read the file.
         validate.args(["validate", "--ignore-provider"]).current_dir(root);
         validate.env("VAGRANT_HOME", workspace::target_dir().join("vagrant")).env("VAGRANT_CHECKPOINT_DISABLE", "1");
         return process::capture(&mut validate).map(drop);
@@ -57,7 +57,7 @@ fn vagrantfile() -> Result<()> {
     Ok(())
 }
 
-/// Each source of a `COPY` from the work tree is there, and each `COPY --from` names an earlier stage.
+/// Checks that each source of a `COPY` from the work tree exists, and that each `COPY --from` names an earlier stage.
 fn dockerfile_copies_what_exists(text: &str, root: &Path) -> Result<()> {
     let joined = text.replace("\\\n", " ");
     let mut stages = Vec::new();

@@ -1,5 +1,5 @@
-//! Checks of `deploy/`: the manifests render, the chart says the same as they do, its schema refuses mistakes, and what
-//! needs other tools (scripts, Vagrantfile, Dockerfile) is at least well-formed. It applies nothing to a cluster.
+//! Checks of `deploy/`: the manifests render, the chart renders the same objects, its schema refuses mistakes, and the
+//! files for other tools (scripts, Vagrantfile, Dockerfile) are at least well-formed. It applies nothing to a cluster.
 
 mod chart;
 mod files;
@@ -16,7 +16,7 @@ use crate::setup::{self, Packagers};
 use crate::summary::Outcome;
 use crate::{process, progress, workspace};
 
-/// An overlay of `deploy/` and the arguments with which the chart says the same.
+/// Overlays of `deploy/`, each with the arguments with which the chart must render the same objects.
 const TWINS: [(&str, &[&str]); 4] = [
     ("base", &[]),
     ("privileged", &["--set=privileged=true"]),
@@ -24,10 +24,10 @@ const TWINS: [(&str, &[&str]); 4] = [
     ("udp", &["--set=controller.udpServicesConfigMap=xdp-ingress/udp-services"]),
 ];
 
-/// Does all of them. Without Go the parts that need Helm are skipped, unless `REQUIRE_KUBE` is set.
+/// Runs all checks. Without Go the parts that need Helm are skipped, unless `REQUIRE_KUBE` is set.
 ///
 /// # Errors
-/// What is wrong with the packaging, or the tool that is missing.
+/// Describes the first fault of the packaging, or names the missing tool.
 pub(super) fn run() -> Result<Outcome> {
     files::run()?;
     if !setup::can_have_packagers()? {
@@ -45,7 +45,7 @@ pub(super) fn run() -> Result<Outcome> {
         let values: Vec<&OsStr> = values.iter().map(OsStr::new).collect();
         let rendered = chart::template(&tools, &values)?;
         let mut differences = objects::differences(&manifests, &rendered);
-        // Helm makes the namespace itself (`--create-namespace`).
+        // Helm creates the namespace itself (`--create-namespace`).
         differences.retain(|difference| !difference.starts_with("Namespace /xdp-ingress: "));
         ensure!(
             differences.is_empty(),
@@ -63,7 +63,7 @@ fn kustomize(tools: &Packagers, overlay: &str) -> Result<Objects> {
     objects::parse(&process::capture(&mut command)?).with_context(|| format!("in `deploy/{overlay}`"))
 }
 
-/// What would not fail at once but later, on a node.
+/// Checks for faults that would show only later, on a node.
 fn sound(manifests: &Objects) -> Result<()> {
     let set = manifests.get("DaemonSet xdp-ingress/xdp-ingress").context("there is no DaemonSet")?;
     let pod = set.pointer("/spec/template/spec").context("the DaemonSet has no pod")?;

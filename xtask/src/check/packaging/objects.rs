@@ -1,4 +1,4 @@
-//! Kubernetes objects as text, compared one by one. It knows no kind and applies nothing.
+//! Kubernetes objects as text, compared one by one. It treats all kinds alike and applies nothing.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 /// Objects by kind, namespace and name.
 pub(super) type Objects = BTreeMap<String, Value>;
 
-/// Labels by which Helm knows its own; kustomize writes none of them.
+/// Labels that Helm adds to its objects; kustomize writes none of them.
 const HELM_LABELS: [&str; 3] = ["app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart"];
 
-/// The objects of a stream of YAML documents.
+/// Parses the objects in a stream of YAML documents.
 ///
 /// # Errors
-/// When a document is no YAML or no object, or two have the same name.
+/// Fails if a document is not YAML or not an object, or if two objects have the same name.
 pub(super) fn parse(yaml: &str) -> Result<Objects> {
     let mut objects = Objects::new();
     for document in format!("\n{yaml}").split("\n---") {
@@ -33,10 +33,10 @@ pub(super) fn parse(yaml: &str) -> Result<Objects> {
     Ok(objects)
 }
 
-/// One YAML document.
+/// Parses one YAML document.
 ///
 /// # Errors
-/// When it is no YAML.
+/// Fails if the document is not YAML.
 pub(super) fn value(yaml: &str) -> Result<Value> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Value::Null);
@@ -44,7 +44,7 @@ pub(super) fn value(yaml: &str) -> Result<Value> {
     serde_saphyr::from_str(yaml).with_context(|| format!("no YAML: {yaml}"))
 }
 
-/// What differs between two sets of objects, by object and path; empty when nothing does.
+/// Returns the differences between two sets of objects, by object and path; empty if there are none.
 pub(super) fn differences(left: &Objects, right: &Objects) -> Vec<String> {
     let mut all = Vec::new();
     let keys: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();

@@ -1,5 +1,5 @@
-//! Kernels as Debian builds them, for `cargo xtask kernels`: of each what a machine boots from, kept in the user's
-//! cache. Nothing is installed, and it boots none of them.
+//! Debian's kernels for `cargo xtask kernels`: the files that a machine boots from, kept in the user's cache. The
+//! module installs nothing and boots none of them.
 
 mod modules;
 
@@ -16,38 +16,38 @@ use super::cache::{self, Cache};
 use super::system;
 use crate::{process, workspace};
 
-/// The package that follows the newest kernel of a suite.
+/// The package that depends on the newest kernel of a suite.
 const KERNEL: &str = "linux-image-amd64";
-/// All of the userspace that a machine has besides the product.
+/// The only userspace of a machine besides the product.
 const BUSYBOX: &str = "busybox-static";
-/// What a machine needs before it has a network and the programs have a place: drivers, and the classifier by which
-/// packets that leave are counted before Linux 6.6.
+/// Modules that a machine needs before it has a network and hooks for the programs: drivers, and the classifier that
+/// counts packets that leave before Linux 6.6.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_net", "e1000", "sch_ingress", "cls_bpf"];
 const UNPACK_LIMIT: Duration = Duration::from_secs(600);
 
-/// A kernel and what goes with it.
+/// A kernel with its modules and userspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// What `uname -r` says there, such as `6.1.0-56-amd64`.
+    /// Output of `uname -r` on this kernel, such as `6.1.0-56-amd64`.
     pub release: String,
-    /// What a boot loader loads.
+    /// The file that a boot loader loads.
     pub image: PathBuf,
-    /// In an order in which each finds what it depends on.
+    /// Modules in load order: each follows its dependencies.
     pub modules: Vec<PathBuf>,
-    /// One static program with a shell, insmod, ip and mount.
+    /// A static program with a shell, insmod, ip and mount.
     pub busybox: PathBuf,
 }
 
-/// Whether what this machine builds runs in machines, which are x86-64.
+/// Returns `true` if programs built on this machine run in the emulated machines, which are x86-64.
 #[must_use]
 pub const fn can_boot() -> bool {
     cfg!(target_arch = "x86_64")
 }
 
-/// The newest kernel of Debian's `suite`, from the cache if one was fetched under this `name` before.
+/// Returns the newest kernel of Debian's `suite`, from the cache if one was fetched under this `name` before.
 ///
 /// # Errors
-/// When it is not in the cache and cannot be fetched, or this machine lacks a program that is needed for machines.
+/// Fails if the kernel is not in the cache and cannot be fetched, or this machine lacks a required program.
 pub fn ensure(name: &str, suite: &str) -> Result<Kernel> {
     ensure!(can_boot(), "machines are x86-64, and so must this one be, which builds what runs there");
     system::ensure(&system::KERNELS, "kernels")?;
@@ -72,7 +72,7 @@ fn find_below(dir: &Path, name: &str) -> Result<Option<Kernel>> {
     places.iter().rev().find_map(|place| open(place).transpose()).transpose()
 }
 
-/// What [`fill`] has left in `place`; `None` if that was for other modules than today's.
+/// Reads the kernel that [`fill`] has left in `place`; `None` if it was for another list of modules.
 fn open(place: &Path) -> Result<Option<Kernel>> {
     let read = |name: &str| {
         let path = place.join(name);
@@ -90,7 +90,7 @@ fn open(place: &Path) -> Result<Option<Kernel>> {
 }
 
 fn install(cache: &Cache, name: &str, suite: &str) -> Result<()> {
-    // The index and the packages live only as long as the fetching.
+    // The index and the packages are kept only during the download.
     let work = cache.install(&format!("index-{name}"), |work| {
         let apt = PrivateApt::open(work, suite)?;
         let version = newest(&apt, KERNEL, suite)?;
@@ -116,8 +116,8 @@ fn newest(apt: &PrivateApt, package: &str, suite: &str) -> Result<String> {
     versions.into_iter().next().with_context(|| format!("Debian `{suite}` carries no `{package}`"))
 }
 
-/// The packages that have files of the kernel. Up to Debian 13 that is one; later ones have the image, the modules and
-/// their lists in one each, on which the first depends.
+/// Returns the packages that contain files of the kernel. Up to Debian 13 that is one; in later releases the image, the
+/// modules and their lists have a package each, on which the first depends.
 fn parts(dependencies: impl Fn(&str) -> Result<Vec<String>>) -> Result<Vec<String>> {
     let mut parts: Vec<String> = Vec::new();
     let mut open = vec![KERNEL.to_owned()];
@@ -133,7 +133,7 @@ fn parts(dependencies: impl Fn(&str) -> Result<Vec<String>>) -> Result<Vec<Strin
     Ok(parts)
 }
 
-/// Takes what is needed out of the unpacked packages.
+/// Copies the required files out of the unpacked packages.
 fn fill(unpacked: &Path, parts: &[String], place: &Path) -> Result<()> {
     let release = parts.iter().find_map(|part| part.strip_prefix("linux-image-"));
     let release = release.with_context(|| format!("none of {parts:?} names the kernel's release"))?;

@@ -1,5 +1,5 @@
-//! Modules of a kernel by name, and the order to load them in. What each depends on is read from the module itself, for
-//! `modules.dep` is written only where a kernel is installed.
+//! Modules of a kernel by name, and their load order. The dependencies of each are read from the module itself, because
+//! `modules.dep` is written only when a kernel is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -15,15 +15,15 @@ use crate::process;
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, PathBuf>,
-    /// Those that are part of the kernel and have no file.
+    /// Modules that are built into the kernel and have no file.
     builtin: BTreeSet<String>,
 }
 
 impl Tree {
-    /// Looks at what there is.
+    /// Reads the names of the modules below `dir`.
     ///
     /// # Errors
-    /// When something cannot be read.
+    /// Fails if a file or directory cannot be read.
     pub(super) fn read(dir: &Path) -> Result<Self> {
         let list = dir.join("modules.builtin");
         let builtin = fs::read_to_string(&list).with_context(|| format!("cannot read `{}`", list.display()))?;
@@ -45,10 +45,10 @@ impl Tree {
         Ok(())
     }
 
-    /// The content of a module; `None` if the kernel has it in itself.
+    /// Returns the content of a module; `None` if it is built into the kernel.
     ///
     /// # Errors
-    /// When there is no such module, or it cannot be read.
+    /// Fails if there is no such module, or it cannot be read.
     pub(super) fn module(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let Some(path) = self.files.get(name) else {
             if self.builtin.contains(name) {
@@ -65,17 +65,18 @@ impl Tree {
     }
 }
 
-/// The name of a module in a file `virtio-net.ko`, which may be compressed; the kernel writes it with `_`.
+/// Returns the name of a module from a file such as `virtio-net.ko`, which may be compressed; the kernel writes the
+/// name with `_`.
 fn name(path: &Path) -> Option<String> {
     let (name, rest) = path.file_name()?.to_str()?.split_once(".ko")?;
     matches!(rest, "" | ".xz").then(|| name.replace('-', "_"))
 }
 
-/// Names and contents of the `wanted` modules and all that these depend on, each behind its dependencies. `read` gives
-/// nothing for a module that the kernel has in itself.
+/// Returns names and contents of the `wanted` modules and all their dependencies, each after its own dependencies.
+/// `read` returns `None` for a module that is built into the kernel.
 ///
 /// # Errors
-/// Those of `read`, and when what it gives is no module.
+/// Returns the errors of `read`. Also fails if a file is not a module.
 pub(super) fn in_order(
     wanted: &[&str],
     read: impl Fn(&str) -> Result<Option<Vec<u8>>>,
@@ -105,8 +106,8 @@ fn add(
     Ok(())
 }
 
-/// What the section `.modinfo` says: texts that end in a zero byte, one of which is `depends=` and names with commas
-/// between, if any.
+/// Parses the section `.modinfo`: texts that end in a zero byte, one of which is `depends=` and the names, separated by
+/// commas, if any.
 fn dependencies(module: &[u8]) -> Result<Vec<String>> {
     let names = module.split(|&byte| byte == 0).find_map(|text| text.strip_prefix(b"depends="));
     let names = names.context("no module: it does not say what it depends on")?;

@@ -1,5 +1,5 @@
-//! The parts of a cluster that Debian packages, unpacked into the cache. Nothing is installed: no file of the system
-//! is touched and no service of a package is started.
+//! The parts of a cluster that Debian packages, unpacked into the cache. Nothing is installed: no file of the system is
+//! touched and no service of a package is started.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,30 +15,31 @@ use crate::{process, progress, workspace};
 
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 
-/// Where `package` is unpacked, whether or not it is there yet.
+/// Returns the directory into which `package` is unpacked; it may not exist yet.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub(super) fn place(package: &Package) -> Result<PathBuf> {
     Ok(workspace::cache_dir()?.join(dir_name(package)))
 }
 
-/// Whether all that is wanted of `package` is in the cache.
+/// Returns `true` if all required programs of `package` are in the cache.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub(super) fn is_there(package: &Package) -> Result<bool> {
     let place = place(package)?;
     Ok(package.programs.iter().all(|program| place.join(program).is_file()))
 }
 
-/// Unpacks those of `packages` that are missing; all must be of one suite, whose index is read once.
+/// Unpacks the missing ones of `packages`. All must be of one suite, so that its index is read once.
 ///
 /// # Errors
-/// When Debian cannot be reached from here, a package is not the recorded one, or a program of it does not run here.
+/// Fails if Debian cannot be reached from here, a package is not the recorded one, or one of its programs does not run
+/// here.
 pub(super) fn install(cache: &Cache, packages: &[&Package]) -> Result<()> {
     let Some(first) = packages.first() else { return Ok(()) };
-    // The index lives only as long as the fetching; the cache keeps what was unpacked.
+    // The index is kept only during the download; the cache keeps the unpacked files.
     let index = cache.install("debian-index", |work| {
         let apt = PrivateApt::open(work, first.suite)?;
         let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
@@ -92,7 +93,7 @@ fn verify(file: &Path, package: &Package, expect: &str) -> Result<()> {
     Ok(())
 }
 
-/// Says early, and in words, that a program was built for a newer C library than this machine has.
+/// Reports early, and in plain words, that a program was built for a newer C library than this machine has.
 fn verify_programs(root: &Path, package: &Package) -> Result<()> {
     for program in package.programs {
         let path = root.join(program);

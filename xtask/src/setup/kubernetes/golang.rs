@@ -1,5 +1,5 @@
-//! The programs of Kubernetes that nobody packages, built by Go from the pinned module. Each is built and kept on its
-//! own, so that an interrupted build goes on where it was.
+//! The programs of Kubernetes without a Debian package, built by Go from the pinned module. Each is built and kept
+//! separately, so that an interrupted build resumes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use crate::{process, progress, workspace};
 /// that.
 const BUILD_LIMIT: Duration = Duration::from_secs(5400);
 
-/// The pinned module as it is in the work tree.
+/// The pinned module in the work tree.
 #[derive(Debug)]
 pub(super) struct Module {
-    /// Of Kubernetes, such as `v1.36.4`.
+    /// Version of Kubernetes, such as `v1.36.4`.
     version: String,
-    /// Tells builds of one version from different lock files apart.
+    /// Distinguishes builds of one version from different lock files.
     fingerprint: String,
 }
 
@@ -29,7 +29,7 @@ impl Module {
     /// Reads `go.mod` and `go.sum`.
     ///
     /// # Errors
-    /// When they cannot be read or name no version of Kubernetes.
+    /// Fails if the files cannot be read or name no version of Kubernetes.
     pub(super) fn read() -> Result<Self> {
         let dir = workspace::root().join(MODULE);
         let read =
@@ -41,10 +41,10 @@ impl Module {
         Ok(Self { version, fingerprint })
     }
 
-    /// Where `program` is kept, whether or not it is there yet.
+    /// Returns the path of `program` in the cache; the file may not exist yet.
     ///
     /// # Errors
-    /// When there is no cache directory.
+    /// Fails if there is no cache directory.
     pub(super) fn place(&self, program: &str) -> Result<PathBuf> {
         Ok(workspace::cache_dir()?.join(self.dir_name(program)).join(program))
     }
@@ -52,13 +52,13 @@ impl Module {
     /// Builds `program` into the cache.
     ///
     /// # Errors
-    /// When Go is missing or too old, or cannot fetch or build it.
+    /// Fails if Go is missing or too old, or cannot fetch or build the program.
     pub(super) fn build(&self, cache: &Cache, program: &str) -> Result<()> {
         let go = go::find("Kubernetes")?;
         let place = cache.install(&self.dir_name(program), |staging| {
             let package = format!("k8s.io/kubernetes/cmd/{program}");
             let mut build = go::build(&go, MODULE, &package, &self.linker_flags(), &staging.join(program));
-            // More packages at once need more memory than a small machine has.
+            // A higher parallelism needs more memory than a small machine has.
             build.env("GOFLAGS", "-p=2");
             let label = format!("building {program} {} (once; all five take about ten minutes)", self.version);
             process::run_shown(&label, &mut build, BUILD_LIMIT)
@@ -82,7 +82,7 @@ impl Module {
     }
 }
 
-/// Says which programs will be built, because that takes long.
+/// Announces the programs that will be built, because that takes long.
 pub(super) fn announce(missing: &[&str]) {
     progress::note(&format!(
         "building {} of Kubernetes' programs from their sources; an interrupted build goes on where it was",

@@ -1,5 +1,5 @@
-//! The programs of a real Kubernetes, for `cargo xtask cluster`: from Debian's packages where there are any, else built
-//! from their sources, all kept in the user's cache. It starts none of them.
+//! The programs of a real Kubernetes, for `cargo xtask cluster`: from Debian's packages where they exist, else built
+//! from source, all kept in the user's cache. It starts none of them.
 
 mod debian;
 mod golang;
@@ -18,12 +18,12 @@ use super::cache::Cache;
 use super::system;
 use crate::{process, progress};
 
-/// For namespaces, mounts and control groups of a cluster.
+/// Packages for the namespaces, mounts and control groups of a cluster.
 const PACKAGES: [&str; 2] = ["iproute2", "util-linux"];
-/// kube-proxy programs nftables through this.
+/// kube-proxy uses this to program nftables.
 const PROXY_PACKAGES: [&str; 1] = ["nftables"];
 
-/// Where each program of a cluster is.
+/// Paths of the programs of a cluster.
 #[derive(Debug, Clone)]
 pub struct Binaries {
     pub etcd: PathBuf,
@@ -33,7 +33,7 @@ pub struct Binaries {
     pub kubelet: PathBuf,
     pub kube_proxy: PathBuf,
     pub kubectl: PathBuf,
-    /// Its directory also holds the shim, which it finds by its own path.
+    /// Its directory also contains the shim, which containerd finds relative to its own path.
     pub containerd: PathBuf,
     pub ctr: PathBuf,
     pub runc: PathBuf,
@@ -46,10 +46,10 @@ pub struct Binaries {
 /// The name of the image in [`Binaries::pause`].
 pub const PAUSE: &str = pause::NAME;
 
-/// Makes sure of all programs; fetches and builds what is missing.
+/// Ensures that all programs are present; fetches and builds missing ones.
 ///
 /// # Errors
-/// When something is missing and cannot be had here; the error says what would help.
+/// Fails if a program is missing and cannot be obtained here; the error names a remedy.
 pub fn ensure() -> Result<Binaries> {
     system::ensure(&PACKAGES, "cluster")?;
     let module = Module::read()?;
@@ -61,18 +61,18 @@ pub fn ensure() -> Result<Binaries> {
     locate(&module, &assets)
 }
 
-/// Makes sure of what kube-proxy needs besides its own program.
+/// Ensures that the requirements of kube-proxy, besides its own program, are installed.
 ///
 /// # Errors
-/// When it is missing and cannot be installed here.
+/// Fails if one is missing and cannot be installed here.
 pub fn ensure_proxy() -> Result<()> {
     system::ensure(&PROXY_PACKAGES, "cluster")
 }
 
-/// [`ensure`] for tests: `false`, with a loud line, where Kubernetes cannot be had or this is not root.
+/// Wraps [`ensure`] for tests: returns `false`, with a loud line, if Kubernetes is unavailable or this is not root.
 ///
 /// # Errors
-/// With `REQUIRE_KUBE=1` those of [`ensure`], instead of `false`.
+/// With `REQUIRE_KUBE=1` fails like [`ensure`], instead of returning `false`.
 pub fn required_or_skip(what: &str) -> Result<bool> {
     let result = if process::is_root() { ensure() } else { Err(anyhow!("only root may make namespaces")) };
     match result {
@@ -87,7 +87,7 @@ pub fn required_or_skip(what: &str) -> Result<bool> {
     }
 }
 
-/// Programs that the user brings, by the convention of Kubernetes' envtest.
+/// Programs that the user supplies, by the convention of Kubernetes' envtest.
 #[derive(Debug, Default)]
 struct Assets(Option<PathBuf>);
 
@@ -107,7 +107,7 @@ impl Assets {
     }
 }
 
-/// Whether everything of this project's own is in the cache, found out by looking at files.
+/// Returns `true` if all programs that this project fetches or builds are in the cache, judged by their files.
 fn is_ready(module: &Module) -> Result<bool> {
     for package in UNPACKED {
         if !debian::is_there(package)? {
@@ -174,7 +174,7 @@ fn locate(module: &Module, assets: &Assets) -> Result<Binaries> {
 // === impl Binaries ===
 
 impl Binaries {
-    /// The programs with the names under which a person knows them.
+    /// Returns the programs with their usual names.
     fn named(&self) -> Vec<(&'static str, &Path)> {
         let Self {
             etcd,

@@ -13,32 +13,32 @@ use crate::image::oci::{File, Image};
 use crate::setup::cache::Cache;
 use crate::{process, workspace};
 
-/// The image's name. No registry has it: it is imported into every node.
+/// The image's name. It is in no registry: the image is imported into every node.
 pub(super) const NAME: &str = "xdp-ingress.local/pause:1";
 const SOURCE: &str = include_str!("../../../kubernetes/pause.rs");
 const FILE: &str = "pause.tar";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Where the image archive is kept, whether or not it is there yet.
+/// Returns the path of the image archive in the cache; the file may not exist yet.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub(super) fn place() -> Result<PathBuf> {
     Ok(workspace::cache_dir()?.join(dir_name()).join(FILE))
 }
 
-/// Whether the archive is in the cache.
+/// Returns `true` if the archive is in the cache.
 ///
 /// # Errors
-/// When there is no cache directory.
+/// Fails if there is no cache directory.
 pub(super) fn is_there() -> Result<bool> {
     Ok(place()?.is_file())
 }
 
-/// Compiles the program and packs it.
+/// Compiles the program and packs it into an image.
 ///
 /// # Errors
-/// When the compiler cannot make a static program here.
+/// Fails if the compiler cannot build a static program here.
 pub(super) fn install(cache: &Cache) -> Result<()> {
     cache.install(&dir_name(), |staging| {
         let (source, program) = (staging.join("pause.rs"), staging.join("pause"));

@@ -1,15 +1,15 @@
-//! Every version and checksum of the real Kubernetes of the tests that is not in `xtask/kubernetes/go.mod`, which pins
-//! the programs that are built. This file holds data and the one reader of that `go.mod`; it fetches nothing.
+//! Versions and checksums of the tests' real Kubernetes, except those in `xtask/kubernetes/go.mod`, which pins the
+//! programs that are built. This file contains data and the parser of that `go.mod`; it fetches nothing.
 //!
-//! Seen working together: etcd 3.4 and 3.5.1 refuse the streaming lists of Kubernetes 1.36, and runc of Debian's newer
-//! releases needs a newer C library than Debian 12 has, whereas the one of Debian 12 runs on all of them.
+//! This combination was tested. etcd 3.4 and 3.5.1 refuse the streaming lists of Kubernetes 1.36. runc from Debian's
+//! newer releases needs a newer C library than Debian 12 has, but the one from Debian 12 runs on all of them.
 
 use anyhow::{Context, Result};
 
 /// The module that builds the programs of Kubernetes itself, below the work tree.
 pub(super) const MODULE: &str = "xtask/kubernetes";
 
-/// What `MODULE` builds, in the order in which a cluster needs them.
+/// Programs built by `MODULE`, in the order in which a cluster needs them.
 pub(super) const BUILT: [&str; 5] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
 
@@ -19,11 +19,11 @@ pub(super) struct Package {
     pub(super) name: &'static str,
     pub(super) suite: &'static str,
     pub(super) version: &'static str,
-    /// SHA-256 of the package for each architecture, by Debian's name of it.
+    /// SHA-256 of the package for each architecture, by Debian's name for it.
     pub(super) sha256: [(&'static str, &'static str); 2],
-    /// Programs that must be in it, and run.
+    /// Programs that the package must contain, and that must run.
     pub(super) programs: &'static [&'static str],
-    /// The name under which the user may bring it instead.
+    /// The name of the program if the user supplies it instead.
     pub(super) asset: Option<&'static str>,
 }
 
@@ -90,10 +90,10 @@ pub(super) const RUNC: Package = Package {
     asset: None,
 };
 
-/// The version of Kubernetes that `go_mod` requires, such as `v1.36.4`.
+/// Returns the version of Kubernetes that `go_mod` requires, such as `v1.36.4`.
 ///
 /// # Errors
-/// When it requires none.
+/// Fails if `go_mod` requires none.
 pub(super) fn kubernetes(go_mod: &str) -> Result<&str> {
     go_mod
         .lines()
@@ -102,7 +102,7 @@ pub(super) fn kubernetes(go_mod: &str) -> Result<&str> {
         .with_context(|| format!("`{MODULE}/go.mod` requires no version of `k8s.io/kubernetes`"))
 }
 
-/// The first two numbers of a version such as `v1.36.4` or `Kubernetes v1.36.4`.
+/// Returns the first two numbers of a version such as `v1.36.4` or `Kubernetes v1.36.4`.
 pub(super) fn minor(version: &str) -> Option<(&str, &str)> {
     let mut numbers = version.rsplit_once('v')?.1.split('.');
     let (major, minor) = (numbers.next()?, numbers.next()?);

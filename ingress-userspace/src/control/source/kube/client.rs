@@ -1,4 +1,5 @@
-//! Clients for the API server: who it is and who we are. It knows not what to ask.
+//! Builds clients for the API server: its address and certificates, and this process's credentials. Which requests to
+//! send is decided elsewhere.
 
 use std::{
     future::Future,
@@ -36,12 +37,14 @@ type Frame = http_body::Frame<bytes::Bytes>;
 /// The layers of a client, for requests of any kind.
 type Stack = BoxService<Request<Body>, Response<UnsyncBoxBody<bytes::Bytes, BoxError>>, BoxError>;
 
-/// How long a connection may take, TLS included. A server is near; one that is cut off is tried again and again.
+/// Time limit of a connection attempt, TLS included. An API server is near, and attempts are repeated while it cannot
+/// be reached.
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
-/// A client for the cluster of `kubeconfig`, or of the environment, whose signs of life are noted in `contact`.
+/// Returns a client for the cluster of `kubeconfig`, or of the environment, that records signs of life of the server in
+/// `contact`.
 ///
-/// The name of the server, where it has one, is resolved as the names of Services are: a static binary has no NSS.
+/// If the server has a name, it is resolved like the names of Services, because a static binary has no NSS.
 ///
 /// # Errors
 /// If the configuration cannot be read or used.
@@ -57,14 +60,15 @@ pub async fn connect(kubeconfig: Option<&Path>, contact: &Contact) -> Result<Cli
     let error = |source| Error::Client { source };
     let layer = Notes { contact: contact.clone() };
     if config.proxy_url.is_some() {
-        // Whether a proxy can be used, and why not, kube says.
+        // kube decides whether the proxy can be used, and reports why not.
         return Ok(ClientBuilder::try_from(config).map_err(error)?.with_layer(&layer).build());
     }
     let builder = stack(config, Dns::system(Names::Operator), PATIENCE).map_err(error)?;
     Ok(builder.with_layer(&layer).build())
 }
 
-/// The layers that kube builds, without retries, which are for whoever asks to decide, on connections of our own.
+/// Returns the layers that kube builds, on this module's own connections. Retries are left out, because the caller
+/// decides on them.
 pub(super) fn stack(config: Config, dns: Dns, patience: Patience) -> Result<ClientBuilder<Stack>, kube::Error> {
     let connector = connector(&config, dns, patience)?;
     let service = ServiceBuilder::new()
@@ -100,7 +104,7 @@ pub(super) fn connector(config: &Config, dns: Dns, patience: Patience) -> Result
     Ok(Connector::new(Timeout::new(HttpsConnector::new(connector, tls, false, name), MAX_CONNECT)))
 }
 
-/// Notes what comes from the server.
+/// Layer that records signs of life of the server.
 #[derive(Clone)]
 pub(super) struct Notes {
     pub(super) contact: Contact,

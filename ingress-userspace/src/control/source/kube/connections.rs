@@ -1,14 +1,14 @@
-//! Connections to an API server: few for many watches, and none that is dead without being noticed. It knows nothing of
-//! what is asked.
+//! Connections to an API server: few connections for many watches, and a liveness check for each. This module does not
+//! know the requests' content.
 //!
 //! A server that speaks HTTP/2, as API servers do over TLS, gets [`STREAMS`] requests on each connection; any other
-//! gets a connection for each request that is under way. Which of the two it is, a first connection without a request
-//! finds out, so that many requests at once do not each open one to see. It finds out anew after every failure: what
-//! comes back may be another server, and while none is there, one connection is tried at a time.
+//! gets a connection for each request in progress. A first connection without a request finds out which protocol the
+//! server speaks, so that many concurrent requests do not each open one to see. The protocol is determined again after
+//! every failure, because a different server may answer then. While none answers, one connection is tried at a time.
 //!
-//! A server that crashes, is stopped, or is cut off sends nothing, not even the end of the connection. Over HTTP/2 it
-//! is asked for a sign of life (a ping); otherwise its kernel is (TCP keepalive). Only a server of HTTP/1.1 that stops
-//! while its kernel goes on is found later: when the time is over that a watch lasts at most, 295 s.
+//! A server that crashes, is stopped, or is cut off sends nothing, not even the end of the connection. Over HTTP/2 the
+//! client sends a ping; otherwise its kernel sends TCP keepalive probes. Only an HTTP/1.1 server that stops while its
+//! kernel continues is found later: after the longest duration of a watch, 295 s.
 
 use std::{
     future::Future,
@@ -38,27 +38,28 @@ use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 /// Opens connections, TLS included.
 pub(super) type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
 
-/// Requests on one connection of HTTP/2. Go's servers allow 100 and more, and proxies before them at least as many; a
-/// request over the limit would wait for a watch to end.
+/// Maximum number of requests on one HTTP/2 connection. Go's servers allow 100 and more, and proxies in front of them
+/// at least as many. A request over the server's limit would wait for a watch to end.
 const STREAMS: usize = 64;
 
-/// How long a server may take to begin an answer. An API server gives up on what is no watch after 60 s, and answers at
-/// once to a watch.
+/// How long a server may take to begin a response. An API server gives up on requests other than watches after 60 s,
+/// and begins the response to a watch at once.
 const MAX_HEAD: Duration = Duration::from_secs(75);
 
-/// When a connection counts as dead.
+/// Limits after which a connection counts as dead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// How long nothing may come before a sign of life is asked for.
+    /// Idle time after which the server is asked for a sign of life.
     pub(super) silence: Duration,
-    /// How long that may take; and how long what was sent may stay unacknowledged, together with `silence`.
+    /// How long the sign of life may take. Together with `silence`, it is also how long sent data may stay
+    /// unacknowledged.
     pub(super) answer: Duration,
 }
 
-/// As long as client-go's.
+/// The same limits as client-go's.
 pub(super) const PATIENCE: Patience = Patience { silence: Duration::from_secs(30), answer: Duration::from_secs(15) };
 
-/// Probes of TCP within [`Patience::answer`].
+/// Number of TCP probes within [`Patience::answer`].
 const PROBES: u32 = 3;
 
 /// All connections to one server. Clones share them.
@@ -69,9 +70,9 @@ struct Shared {
     server: Uri,
     connector: Connector,
     patience: Patience,
-    /// What the server speaks, once it has been asked, which is done once at a time.
+    /// The server's protocol, once it is known. The lock makes sure that only one task determines it at a time.
     protocol: tokio::sync::Mutex<Option<Protocol>>,
-    /// Clients of HTTP/2, each with one connection.
+    /// HTTP/2 clients, each with one connection.
     lanes: Mutex<Vec<Lane>>,
     http1: Client<Connector, Body>,
 }
@@ -85,11 +86,11 @@ enum Protocol {
 #[derive(Clone)]
 struct Lane {
     client: Client<Connector, Body>,
-    /// As many as there are requests under way, and one.
+    /// The reference count is the number of requests in progress plus one.
     places: Arc<()>,
 }
 
-/// Why there is no answer.
+/// Reason why there is no response.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("cannot connect to `{server}`")]
@@ -101,7 +102,7 @@ enum Error {
 // === impl Patience ===
 
 impl Patience {
-    /// Has the kernel look after connections, whatever they carry.
+    /// Lets the kernel check connections, independent of the protocol on them.
     pub(super) fn apply<R>(self, connector: &mut HttpConnector<R>) {
         let Self { silence, answer } = self;
         connector.set_keepalive(Some(silence));
@@ -157,7 +158,7 @@ impl Shared {
         };
         Ok(response.map(|body| {
             let body = body.map_frame(move |frame| {
-                // The place is taken until the answer has ended.
+                // The request counts as in progress until the response body has ended.
                 let _taken = &place;
                 frame
             });
@@ -177,14 +178,14 @@ impl Shared {
         Ok(*known.insert(if is_http2 { Protocol::Http2 } else { Protocol::Http1 }))
     }
 
-    /// A place on a connection; on a new one where all are full.
+    /// Returns a connection with a free stream, or a new one if all are full.
     fn lane(&self) -> Lane {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.iter().find(|lane| Arc::strong_count(&lane.places) <= STREAMS) {
             return lane.clone();
         }
         let Patience { silence, answer } = self.patience;
-        // Without `http2_only`, each of many requests at once would open a connection.
+        // Without `http2_only`, each of many concurrent requests would open a connection.
         let client = Client::builder(TokioExecutor::new())
             .http2_only(true)
             .timer(TokioTimer::new())

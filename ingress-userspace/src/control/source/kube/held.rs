@@ -1,5 +1,6 @@
-//! Changes of objects that name what has not been read yet. Each waits for what it names itself, and for no longer than
-//! [`MAX_HOLD`]; nothing else waits for it. It asks nobody.
+//! Holds back changes of objects that name other objects which have not been read yet. Each change waits only for the
+//! objects that it names itself, and for at most [`MAX_HOLD`]; other changes do not wait for it. This module sends no
+//! requests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,8 +9,8 @@ use tokio::time::Instant;
 use super::tracker::{Tracker, owner};
 use crate::control::change::{Batch, Change, ObjectId};
 
-/// How long a change waits for the first lists of what its object has begun to name. An answer usually takes some ms; a
-/// server that gives none must not keep the object from being told.
+/// How long a change waits for the first lists of the objects that it newly names. A response usually takes some ms; a
+/// server that sends none must not delay the change for long.
 pub(super) const MAX_HOLD: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -25,12 +26,13 @@ struct Waiting {
 // === impl Held ===
 
 impl Held {
-    /// When the first of them has waited long enough.
+    /// Returns when the first of the held changes has waited long enough.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.changes.values().map(|waiting| waiting.until).min()
     }
 
-    /// Keeps those of `changes` that have to wait, and adds to `batch` those that have not, and those that have no more.
+    /// Holds those of `changes` that have to wait. Adds the others to `batch`, together with held changes that need not
+    /// wait any longer.
     pub(super) fn pass(&mut self, changes: Vec<Change>, tracker: &mut Tracker, now: Instant, batch: &mut Batch) {
         let mut told = Vec::new();
         for change in changes {
@@ -49,7 +51,7 @@ impl Held {
             batch.unread.extend(tracker.give_up_on(&owner));
             batch.changes.extend(changes);
         }
-        // What is told now of an object that has waited comes behind what has waited.
+        // A new change of an object comes after the changes of that object that were held.
         batch.changes.extend(told);
         for owner in batch.changes.iter().filter_map(owner) {
             tracker.release(&owner);

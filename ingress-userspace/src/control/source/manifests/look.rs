@@ -1,4 +1,4 @@
-//! Looks through a directory for files that are not as they were read, by their metadata. It reads none.
+//! Looks through a directory for files that differ from their last read, by their metadata only. It reads no files.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use std::{
 
 use crate::model::Tree;
 
-/// How files looked when they were read. A copy costs nothing.
+/// Fingerprints of files as they were read. A copy is cheap.
 pub(super) type Seen = Tree<Arc<Path>, Fingerprint>;
 
-/// What changes when a file does, in all but contrived cases: those are told by inotify.
+/// Metadata that changes with the content of a file. Inotify reports the contrived cases where it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     device: u64,
@@ -24,36 +24,36 @@ pub(super) struct Fingerprint {
     changed: (i64, i64),
 }
 
-/// What a look has found.
+/// Result of a look.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// Files that are new, different or gone, and how they look: `None` if they are gone.
+    /// Files that are new, different or gone, and their fingerprints: `None` if they are gone.
     pub(super) found: Vec<(PathBuf, Option<Fingerprint>)>,
-    /// Directories that could not be read; of their files nothing is known.
+    /// Directories that could not be read; the state of their files is not known.
     pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
-    /// Which directory it was; `None` if there is none.
+    /// Identity of the directory; `None` if it does not exist.
     pub(super) identity: Option<Identity>,
 }
 
 /// Device and inode.
 pub(super) type Identity = (u64, u64);
 
-/// What is under a name.
+/// Kind of entry under a name.
 #[derive(Debug)]
 pub(super) enum Place {
     /// A file to be read.
     File(Fingerprint),
     /// A directory, with the files in it and below.
     Directory(Found),
-    /// What files anywhere may lead through, or the directory as a whole.
+    /// A symbolic link that any files may be reached through, or the root itself.
     Link,
-    /// Nothing, or nothing that could be read.
+    /// No file: the entry does not exist, or is no regular file that can be read.
     Gone,
-    /// What is not read, or cannot be told.
+    /// An entry that is not read, or of an unknown kind.
     Other,
 }
 
-/// The files there are.
+/// The files that exist.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) files: Vec<(PathBuf, Fingerprint)>,
@@ -61,10 +61,10 @@ pub(super) struct Found {
     pub(super) out_of_reach: Vec<(PathBuf, io::Error)>,
 }
 
-/// Deeper directories are not read; links cannot make a loop, because those to directories are not followed.
+/// Maximum depth of directories. Links cannot make a loop, because links to directories are not followed.
 const MAX_DEPTH: usize = 16;
 
-/// Looks through `root` for files that are not as they were `seen`.
+/// Looks through `root` for files that differ from `seen`.
 pub(super) fn look(root: &Path, seen: &Seen) -> Look {
     let mut found = Found::default();
     found.walk(root, MAX_DEPTH);
@@ -72,7 +72,7 @@ pub(super) fn look(root: &Path, seen: &Seen) -> Look {
     let mut unseen: HashMap<&Path, &Fingerprint> = seen.iter().map(|(path, print)| (&**path, print)).collect();
     let changed = files.into_iter().filter(|(path, print)| unseen.remove(&**path) != Some(print));
     let mut found: Vec<_> = changed.map(|(path, print)| (path, Some(print))).collect();
-    // A directory out of reach says nothing about its files, so they stay as they were.
+    // The files of a directory that could not be read keep their former state.
     let is_known = |path: &Path| !out_of_reach.iter().any(|(directory, _)| path.starts_with(directory));
     found.extend(unseen.into_keys().filter(|path| is_known(path)).map(|path| (path.to_path_buf(), None)));
     Look { found, out_of_reach, identity: identity(root).ok() }
@@ -103,12 +103,12 @@ impl Fingerprint {
         }
     }
 
-    /// Of the file that is under this name now.
+    /// Returns the fingerprint of the file that is under this name now.
     pub(super) fn now(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| Self::of(&metadata))
     }
 
-    /// Whether it is of the same file, whatever that holds.
+    /// Returns `true` if both are of the same file, regardless of its content.
     pub(super) fn is_of_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
@@ -117,7 +117,7 @@ impl Fingerprint {
 // === impl Place ===
 
 impl Place {
-    /// What is under a name in `root` or below, as [`look`] would find it.
+    /// Returns the kind of entry under a name in `root` or below, as [`look`] would find it.
     pub(super) fn of(path: &Path, root: &Path) -> Self {
         let Ok(inner) = path.strip_prefix(root) else { return Self::Other };
         let Some(depth) = inner.components().count().checked_sub(1) else { return Self::Link };
@@ -144,7 +144,7 @@ impl Place {
         if !is_manifest(path) {
             return Self::Other;
         }
-        // A link may lead nowhere, or to a directory: then it is not there.
+        // A link that leads nowhere, or to a directory, counts as gone.
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => Self::File(Fingerprint::of(&metadata)),
             Ok(_) | Err(_) => Self::Gone,
@@ -161,7 +161,8 @@ fn is_absence(error: &io::Error) -> bool {
 impl Found {
     fn walk(&mut self, directory: &Path, depth: usize) {
         match self.entries(directory, depth) {
-            // It went while we looked. Where the root is gone, someone may be about to put another in its place.
+            // The directory went away during the look. If the root is gone, it may be about to be replaced by another,
+            // so that case is an error.
             Err(error) if error.kind() == io::ErrorKind::NotFound && depth < MAX_DEPTH => {}
             Err(error) => self.out_of_reach.push((directory.into(), error)),
             Ok(()) => {}
@@ -180,7 +181,7 @@ impl Found {
                     self.walk(&path, depth - 1);
                 }
             } else if is_manifest(&path) {
-                // A link may lead nowhere, and a file may go while we look: then it is not there.
+                // A link may lead nowhere, and a file may go away during the look; both count as absent.
                 let Ok(metadata) = fs::metadata(&path) else { continue };
                 if metadata.is_file() {
                     self.files.push((path, Fingerprint::of(&metadata)));

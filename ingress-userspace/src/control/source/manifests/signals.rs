@@ -1,4 +1,4 @@
-//! What inotify has said: files that changed, and files that are being written. It reads no content.
+//! Collects inotify events: files that changed, and files that are being written. It reads no content.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,23 +21,23 @@ pub(super) struct Signals {
     changed: Notify,
 }
 
-/// What is to be looked at.
+/// Paths to look at.
 #[derive(Debug, Default)]
 pub(super) struct Named {
     /// Files to read again even if they look the same, and directories.
     pub(super) paths: HashSet<PathBuf>,
-    /// Whether something was lost, so that any file may have changed.
+    /// Whether events were lost, so that any file may have changed.
     pub(super) is_blind: bool,
 }
 
 #[derive(Default)]
 struct State {
     named: Named,
-    /// Files written to but not yet closed, and when last.
+    /// Files written to but not yet closed, with the time of the last write.
     writing: HashMap<PathBuf, Instant>,
 }
 
-/// After so long without a write, a file that is still open is taken as complete.
+/// Time without a write after which a file that is still open is taken as complete.
 const GRACE: Duration = Duration::from_millis(200);
 
 // === impl Signals ===
@@ -50,15 +50,15 @@ impl Signals {
             self.changed.notify_one();
             return;
         };
-        // Asked before the lock is taken: the file system may take its time, and the control thread waits for the lock.
+        // Checked before the lock is taken: the file system may be slow, and the control thread waits for the lock.
         let is_begun = kind == EventKind::Create(CreateKind::File) && !paths.iter().any(|path| is_link(path));
         let mut state = self.state();
         match kind {
-            // Reading is no change.
+            // Reads are not changes.
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
             EventKind::Access(_) => return,
             EventKind::Modify(ModifyKind::Data(_)) => return self.write(state, paths),
-            // Whoever writes a file may also say whose it is, or how old. A close follows.
+            // A writer may also set the owner or the times of the file. A close follows.
             EventKind::Modify(ModifyKind::Metadata(_)) if paths.iter().any(|path| state.writing.contains_key(path)) => {
                 return;
             }
@@ -74,8 +74,8 @@ impl Signals {
         self.changed.notify_one();
     }
 
-    /// Notes that files are being written. Who waits is woken for the first write of each, to know when to take it as
-    /// complete.
+    /// Records that files are being written. The first write of each file wakes the waiting task, so that it knows when
+    /// to take the file as complete.
     fn write(&self, mut state: MutexGuard<'_, State>, paths: Vec<PathBuf>) {
         let begins = state.write(paths);
         drop(state);
@@ -84,12 +84,12 @@ impl Signals {
         }
     }
 
-    /// Returns when something changed since the last call.
+    /// Returns when something has changed since the last call.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// What has come since the last call.
+    /// Returns the paths collected since the last call.
     pub(super) fn take(&self) -> Named {
         let now = Instant::now();
         let mut state = self.state();
@@ -99,19 +99,19 @@ impl Signals {
         named
     }
 
-    /// Whether the file is half written, as far as it is known by now.
+    /// Returns `true` if the file is only partly written, as far as events have arrived.
     pub(super) fn is_being_written(&self, path: &Path) -> bool {
         self.state().writing.contains_key(path)
     }
 
-    /// How long until a file that stays open is taken as complete.
+    /// Returns how long until a file that stays open is taken as complete.
     pub(super) fn next_expiry(&self) -> Option<Duration> {
         let now = Instant::now();
         self.state().writing.values().map(|last| GRACE.saturating_sub(now.duration_since(*last))).min()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements, so a panic elsewhere leaves it usable.
+        // The state is consistent between any two statements, so a panic elsewhere leaves it usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +119,7 @@ impl Signals {
 // === impl State ===
 
 impl State {
-    /// Whether one of these was not being written before.
+    /// Returns `true` if one of these files was not being written before.
     fn write(&mut self, paths: Vec<PathBuf>) -> bool {
         let (now, known) = (Instant::now(), self.writing.len());
         self.writing.extend(paths.into_iter().map(|path| (path, now)));
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-/// Whether the file came to be as a link to one that is already there.
+/// Returns `true` if the entry is a symbolic link, or a hard link to an existing file.
 fn is_link(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink() || metadata.nlink() > 1)
 }

@@ -1,4 +1,4 @@
-//! The source on real directories: every wait is for a condition, with a deadline.
+//! Tests of the source on real directories: every wait is for a condition, with a deadline.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::control::{Origin, change::Change};
 
-/// What a follower of the directory knows.
+/// State of a follower of the directory.
 struct Follower {
     root: TempDir,
     batches: mpsc::Receiver<Batch>,
@@ -21,7 +21,7 @@ struct Follower {
     /// Objects with the file they came from.
     objects: BTreeMap<String, String>,
     remarks: Vec<String>,
-    /// Every removal that was ever told.
+    /// Every removal that was ever sent.
     removals: Vec<String>,
 }
 
@@ -75,7 +75,8 @@ impl Follower {
         }
     }
 
-    /// Waits until exactly these objects are known, and the remarks are as many as the texts and contain them.
+    /// Waits until exactly these objects are known, and there are as many remarks as `remarks`, each of which contains
+    /// its text.
     async fn until(&mut self, objects: &[&str], remarks: &[&str]) {
         let fits = |this: &Self| {
             let fits = |(remark, text): (&String, &&str)| remark.contains(*text);
@@ -136,7 +137,7 @@ async fn a_broken_file_keeps_its_last_good_objects() {
     let mut follower = Follower::start(&[("a.yaml", &(service("a") + &service("b"))), ("z.yaml", &service("z"))]).await;
     follower.write("a.yaml", "kind: [");
     follower.until(&["a", "b", "z"], &["warning InvalidObject File ("]).await;
-    // Of a file that is partly good, the good part is taken.
+    // The valid part of a partly broken file is used.
     follower.write("a.yaml", &(service("a") + "kind: [\n---\n" + &service("c")));
     follower.until(&["a", "b", "c", "z"], &["document 2, line 5: "]).await;
     follower.write("a.yaml", &service("c"));
@@ -321,7 +322,7 @@ fn what_is_named_is_read_and_nothing_else() {
     write("a.yaml", &["a2"]);
     step(&["a.yaml"], doubt, &[], &["a.yaml"], false);
     step(&["a.yaml"], believe, &["-a"], &[], false);
-    // What takes the place of another is whole.
+    // A file that was moved over another is complete.
     fs::rename(root.join("notes.txt"), root.join("b.yaml")).expect("renamed");
     step(&["notes.txt", "b.yaml"], doubt, &["-b", "+x"], &[], false);
     fs::remove_file(root.join("a.yaml")).expect("removed");
@@ -346,7 +347,7 @@ fn what_is_named_is_read_and_nothing_else() {
     fs::rename(outer.path().join("new"), root.join("sub")).expect("renamed");
     step(&["sub"], doubt, &[], &["sub"], false);
     step(&["sub"], believe, &["-e"], &["sub"], false);
-    // Nothing is gone while the directory is.
+    // Objects stay while the directory itself is gone.
     fs::rename(&root, outer.path().join("elsewhere")).expect("renamed");
     step(&["b.yaml"], believe, &[], &[], false);
 }

@@ -1,4 +1,4 @@
-//! Names against scripted answers, in time that only the test moves.
+//! Tests of names against scripted answers, on a clock that only the test moves.
 
 use std::{cell::RefCell, collections::VecDeque};
 
@@ -29,7 +29,7 @@ fn describe(batch: Batch) -> String {
     changes.collect::<Vec<_>>().join(" ")
 }
 
-/// Answers each question with the next line of the script, and tells what comes of it and after how many seconds.
+/// Answers each query with the next line of the script. Compares the changes and their times in seconds.
 async fn check(script: Script, expect: &[(u64, &str)], act: impl AsyncFn(usize, &watch::Sender<BTreeSet<Arc<str>>>)) {
     let (want, wanted) = watch::channel(BTreeSet::new());
     let (sender, mut batches) = mpsc::channel(16);
@@ -63,8 +63,8 @@ async fn a_name_is_asked_for_again_before_its_time_is_over_and_told_only_when_it
             ("a.test", Ok((&[1][..], 100))),
             ("a.test", Ok((&[1], 100))),     // at 90
             ("a.test", Ok((&[2], 0))),       // at 180
-            ("a.test", Ok((&[3], 100_000))), // at 185: not sooner than the least time
-            ("a.test", Ok((&[], 10))),       // at 485: not later than the longest
+            ("a.test", Ok((&[3], 100_000))), // at 185: not before the minimum
+            ("a.test", Ok((&[], 10))),       // at 485: not after the maximum
         ]
         .into(),
     );
@@ -130,7 +130,7 @@ fn names_are_asked_for_a_few_at_a_time_the_longest_waiting_first() {
     assert_eq!((taken.len(), &*taken[0], &*taken[1]), (8, "z.test", "00.test"));
     assert!(schedule.take_due(now).is_empty(), "all places are taken");
     assert_eq!(schedule.next_due(), None, "what has no place is not due");
-    // Nobody wants them any more, but they are still asked for.
+    // The names are not wanted any more, but their lookups are still in progress.
     schedule.want(&BTreeSet::new(), now);
     schedule.want(&many, now);
     assert!(schedule.take_due(now).is_empty());
@@ -138,7 +138,7 @@ fn names_are_asked_for_a_few_at_a_time_the_longest_waiting_first() {
     assert_eq!(schedule.take_due(now), ["07.test".into()]);
 }
 
-/// Answers at once, but for `tarpit-…`, which is never answered, and `late-…`, which is answered after 9 s.
+/// Answers at once, except for `tarpit-…`, which is never answered, and `late-…`, which is answered after 9 s.
 async fn tarpit(name: Arc<str>) -> Result<Answer, LookupError> {
     let (pause, result) = match name.split('-').next() {
         Some("tarpit") => (10, Err(failure(&name))),
@@ -165,7 +165,7 @@ async fn names_that_are_never_answered_or_late_delay_no_other() {
         tarpit(name)
     };
     let compare = async {
-        // All have been asked for once: 200 names, eight at a time, for up to 10 s.
+        // By now all names have been looked up once: 200 names, eight at a time, for up to 10 s.
         sleep_until(began + Duration::from_secs(300)).await;
         all.insert("good.test".into());
         want.send_replace(all);

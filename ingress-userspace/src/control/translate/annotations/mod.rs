@@ -1,11 +1,11 @@
-//! Reads the annotations of an Ingress that change how it is served, and makes of them what its rules need.
+//! Reads the annotations that change how an Ingress is served, and converts them into the policy of its rules.
 //!
 //! ```text
 //! annotations ──keys──> Asked ──policy──> Policy ──> filters and forwarding of each rule
 //! ConfigMaps ──settings──┘  (the defaults)
 //! ```
 //!
-//! Keys are data: what is in no table here is reported as unsupported and changes nothing.
+//! Keys are data: a key outside the tables here is reported as unsupported and has no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,12 +46,12 @@ pub(super) use upkeep::AskedUpkeep;
 pub(super) use upstream_tls::{AskedTls, terms};
 pub(in crate::control) use url::service_of as service_of_url;
 
-/// Our prefix, which goes before the one that is understood for compatibility.
+/// This controller's own prefix, which takes precedence over the one for compatibility.
 const PREFIX: &str = "xdp-ingress.io";
 
 /// An annotation with one of the prefixes.
 struct Annotation<'i> {
-    /// As it is written, with its prefix.
+    /// The name as it is written, with its prefix.
     name: &'i str,
     value: &'i str,
 }
@@ -99,8 +99,8 @@ pub(super) fn read(ingress: &Ingress, object: &ObjectRef, context: &mut Context<
     policy::make(asked, service, &ObjectName::of(&ingress.metadata), object, context)
 }
 
-/// The objects, beside Services and certificates, that the annotations of `ingress` name, as far as an Ingress may name
-/// them: those of its namespace.
+/// Returns the objects, other than Services and certificates, that the annotations of `ingress` name. Objects outside
+/// its namespace are left out, because an Ingress may not name them.
 pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSet<ObjectId> {
     let ObjectName { namespace, name: _ } = ObjectName::of(&ingress.metadata);
     let annotations = by_key(ingress, prefix);
@@ -111,8 +111,8 @@ pub(in crate::control) fn references(ingress: &Ingress, prefix: &str) -> BTreeSe
     named.collect()
 }
 
-/// The Services that the annotations of `ingress` lead to: those that are asked whether clients may come in, or for
-/// keys, that answer where pods do not, and that get requests a second time.
+/// Returns the Services that the annotations of `ingress` lead to: those for authorization, for token keys, for error
+/// pages, and for mirrored requests.
 pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl Iterator<Item = ObjectName> {
     let annotations = by_key(ingress, prefix);
     let value = |key| annotations.get(key).map(|Annotation { name: _, value }| *value);
@@ -123,7 +123,8 @@ pub(in crate::control) fn services_of(ingress: &Ingress, prefix: &str) -> impl I
     asked.into_iter().chain([own, mirror]).flatten()
 }
 
-/// The object of `namespace` that `value` names, by itself or behind its namespace; `None` if it is in another.
+/// Returns the object of `namespace` that `value` names, as `name` or `namespace/name`. Returns `None` if it is in
+/// another namespace.
 fn own_object(value: &str, namespace: &str) -> Option<ObjectName> {
     let name = match value.split_once('/') {
         None => value,
@@ -133,7 +134,8 @@ fn own_object(value: &str, namespace: &str) -> Option<ObjectName> {
     (!name.is_empty()).then(|| ObjectName::new(namespace, name))
 }
 
-/// The annotations with a known prefix, by what follows it. Where both prefixes have a key, ours stands.
+/// Returns the annotations with a known prefix, by the rest of their names. If a key has both prefixes, this
+/// controller's own counts.
 fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotation<'i>> {
     let mut found = BTreeMap::new();
     for prefix in [prefix.trim_end_matches('/'), PREFIX] {
@@ -146,7 +148,7 @@ fn by_key<'i>(ingress: &'i Ingress, prefix: &str) -> BTreeMap<&'i str, Annotatio
     found
 }
 
-/// Whether `pattern` names `key`; `*` at its end stands for any rest.
+/// Returns `true` if `pattern` names `key`; `*` at its end stands for any rest.
 pub(super) fn fits(pattern: &str, key: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => key.starts_with(prefix),
@@ -154,7 +156,7 @@ pub(super) fn fits(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// A value as it is fit to be printed.
+/// Shortens a value for a message.
 pub(super) fn shorten(value: &str) -> String {
     const MAX_CHARS: usize = 64;
     match value.char_indices().nth(MAX_CHARS) {

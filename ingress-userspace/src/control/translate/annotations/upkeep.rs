@@ -1,4 +1,4 @@
-//! What an Ingress asks of how its pods are looked after. It looks after none.
+//! Reads the health policy that an Ingress asks for. It does not apply it.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -16,11 +16,11 @@ pub(in crate::control::translate) struct AskedUpkeep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AskedCheck {
     pub(super) kind: Kind,
-    /// Asks for checks by itself.
+    /// A path alone is enough to enable checks.
     pub(super) path: Option<Box<str>>,
     pub(super) host: Option<Box<str>>,
     pub(super) statuses: Box<[(u16, u16)]>,
-    /// Of gRPC.
+    /// Name of the gRPC service.
     pub(super) service: Box<str>,
     pub(super) port: Option<u16>,
     pub(super) interval: Duration,
@@ -60,10 +60,10 @@ impl Default for AskedCheck {
 // === impl AskedUpkeep ===
 
 impl AskedUpkeep {
-    /// `None` if nothing is asked for.
+    /// Returns the policy; `None` if it is the default.
     pub(super) fn made(self) -> Option<Arc<Upkeep>> {
         let Self { ejection, mut caps, slow_start, check } = self;
-        // Nobody waits where nothing is capped; and what makes no difference is not in the key either.
+        // Without a cap no request waits. Values without an effect are reset, so that they do not change the key.
         if caps.connections.is_none() {
             caps.pending = 0;
         }

@@ -1,4 +1,4 @@
-//! What is asked for of escalation: values as they are read, not yet brought together.
+//! Escalation settings: values as they are read, before they are combined.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::model::{Escalation, FurtherOffences};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AskedEscalation {
-    /// Never if `None`.
+    /// `None` disables escalation.
     pub(super) after: Option<NonZeroU32>,
     pub(super) within: Duration,
     pub(super) lasts: Duration,
@@ -34,7 +34,7 @@ impl AskedEscalation {
     }
 }
 
-/// Reasons separated by commas or spaces; none if there is no word.
+/// Reads reasons, separated by commas or spaces; none if the value has no word.
 pub(super) fn further_offences(value: &str, also: &mut FurtherOffences) -> Read {
     let mut wanted = FurtherOffences::default();
     for word in value.split([',', ' ']).filter(|word| !word.is_empty()) {

@@ -1,4 +1,4 @@
-//! What is asked for of traces: values as they are read, not yet brought together.
+//! Trace settings: values as they are read, before they are combined.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,12 +7,12 @@ use crate::model::{Sampler, Traces};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AskedTraces {
-    /// Nobody if empty.
+    /// Empty disables tracing.
     pub(super) collector: String,
     pub(super) port: u16,
     pub(super) service: String,
     pub(super) sampler: Kind,
-    /// Of a million.
+    /// In millionths.
     pub(super) ratio: u32,
     pub(super) follows_parent: bool,
     pub(super) queue_max: usize,

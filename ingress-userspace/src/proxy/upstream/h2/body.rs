@@ -1,4 +1,4 @@
-//! The body of a response on a stream; the stream's place on its connection is free at its end.
+//! The body of a response on an HTTP/2 stream. At its end, the stream no longer counts against its connection.
 
 use std::{
     pin::Pin,
@@ -12,11 +12,11 @@ use hyper::body::Incoming;
 use super::{Fault, Lease, Wait};
 use crate::proxy::upstream::{BodyError, Waiting, head};
 
-/// The body of an endpoint's response. An error means that it is not whole.
+/// The body of an endpoint's response. An error means that the body is incomplete.
 pub struct ResponseBody<B> {
     incoming: Incoming,
     wait: Wait<B>,
-    /// None after the end.
+    /// `None` after the end.
     lease: Option<Lease<B>>,
 }
 

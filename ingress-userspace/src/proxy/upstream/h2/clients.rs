@@ -1,5 +1,5 @@
-//! The HTTP/2 connections of one worker, by endpoint: few, each with many streams. It chooses no endpoint and sends
-//! nothing.
+//! The HTTP/2 connections of one worker, by endpoint: few connections with many streams each. It chooses no endpoint
+//! and sends nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,30 +24,30 @@ use tokio::{sync::Mutex, time::timeout};
 use super::upload::{Tasks, Upload};
 use crate::proxy::upstream::{BoxError, ConnectError, Pool, Target, Transport, connection::Lane};
 
-/// Bytes of a response that an endpoint may send before the client takes any.
+/// Flow-control window of a stream: bytes of a response that an endpoint may send before the client reads any.
 const WINDOW: u32 = 64 * 1024;
-/// The same for all streams of a connection: clients that take nothing must not use up what others need.
+/// The same for all streams of a connection, so that clients that do not read cannot use up the window of others.
 const STREAMS_WINDOW: u32 = WINDOW * STREAMS_MAX as u32;
-/// Streams that were given up and of which frames may still be under way. What comes for others is an error, and h2
-/// ends a connection after a number of those, as a peer's attack; but these are the clients' doing, and the peer is a
-/// pod.
+/// Number of reset streams that h2 remembers, because frames for them may still be in flight. Frames for unknown
+/// streams are errors, and h2 closes a connection after several of those as an attack by its peer. Here the resets are
+/// caused by clients, and the peer is a pod.
 const RESETS_REMEMBERED: usize = 1024;
-/// Connections to one endpoint; streams beyond what they hold go to the one that has the fewest.
+/// Most connections to one endpoint. When all are full, further streams go to the one with the fewest.
 const CONNECTIONS_MAX: usize = 8;
-/// Streams on one connection before another is opened, where the endpoint allows as many. More streams share one
-/// window and one socket, and lose together.
+/// Streams on one connection before another is opened, if the endpoint allows as many. More streams would share one
+/// window and one socket, and fail together.
 const STREAMS_MAX: usize = 100;
-/// Streams before the endpoint has said how many it allows; more might be refused, and wait.
+/// Most streams before the endpoint has announced its limit; more might be refused, and wait.
 const STREAMS_FIRST: usize = 1;
-/// Largest list of response fields, as `Limits` has it for the heads of HTTP/1.1 by default.
+/// Largest header list of a response, the same as the default of `Limits` for HTTP/1.1.
 const HEAD_MAX: u32 = 64 * 1024;
-/// While streams are open, an endpoint that was silent for this long is asked for a sign of life…
+/// While streams are open, an endpoint that has been silent for this long is sent a PING…
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// …and has this long to give it.
+/// …and must acknowledge it within this time.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connections of one worker thread; clones share them. Connecting, and how long idle ones are kept, is as the
-/// [`Pool`]'s options say.
+/// The connections of one worker thread; clones share them. The [`Pool`]'s options apply to connecting and to idle
+/// connections.
 pub struct Clients<B>(Rc<Shared<B>>);
 
 struct Shared<B> {
@@ -59,7 +59,7 @@ struct Shared<B> {
 
 struct Endpoint<B> {
     clients: Vec<Client<B>>,
-    /// Held by who connects; the others wait and then share the connection.
+    /// Locked while connecting; others wait and then share the connection.
     gate: Rc<Mutex<()>>,
 }
 
@@ -72,15 +72,15 @@ struct Client<B> {
 
 struct Usage {
     streams: Cell<usize>,
-    /// How many the endpoint allows, as far as known.
+    /// The endpoint's limit of concurrent streams, as far as known.
     allowed: Cell<usize>,
-    /// A stream has ended: the connection is no longer new.
+    /// Whether a stream has ended, so that the connection is no longer new.
     used: Cell<bool>,
-    /// Since when there is no stream, by the coarse clock.
+    /// Start of the time without streams, by the coarse clock.
     idle_since: Cell<Instant>,
 }
 
-/// The right to one stream.
+/// The right to open one stream.
 pub struct Lease<B> {
     sender: SendRequest<Upload<B>>,
     scheme: Scheme,
@@ -97,35 +97,36 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
         Self(Rc::new(Shared { pool, endpoints: RefCell::default(), now: Cell::new(Instant::now()) }))
     }
 
-    /// A stream on a connection to `target`, opened if there is none that has room; one of its own, if it begins with
-    /// an introduction.
+    /// Returns a stream on a connection to `target`. Opens a connection if none has room, or if the connection must
+    /// begin with a PROXY protocol header.
     ///
     /// # Errors
-    /// If that takes longer than `after`, or as connecting fails.
+    /// If that takes longer than `after`, or if connecting fails.
     pub async fn lease(&self, target: Target<'_>, after: Duration) -> Result<Lease<B>, ConnectError> {
         if target.introduction.is_some() {
             let connecting = Box::pin(self.handshake(target));
             let connected = timeout(after, connecting).await;
             let client = connected.map_err(|_elapsed| ConnectError::Timeout { address: target.address })??;
-            // It ends with the lease, which alone can send on it.
+            // The connection ends with this lease, which holds its only sender.
             return Ok(self.take(&client));
         }
         if let Some(lease) = self.open(target.lane()) {
             return Ok(lease);
         }
-        // Boxed: streams on open connections need no room for this.
+        // Boxed so that streams on open connections do not carry its size.
         let connecting = Box::pin(self.connect(target));
         timeout(after, connecting).await.map_err(|_elapsed| ConnectError::Timeout { address: target.address })?
     }
 
-    /// Drops what is closed or was idle for too long. To be called once a second: it is also the clock.
+    /// Drops connections that are closed or have been idle for too long. To be called once a second: this is also the
+    /// clock.
     pub fn prune(&self, now: Instant) {
         self.0.now.set(now);
         let limit = self.0.pool.options().idle_timeout;
         self.retain(|usage| usage.streams.get() > 0 || now.saturating_duration_since(usage.idle_since.get()) < limit);
     }
 
-    /// Closes what is idle.
+    /// Closes idle connections.
     pub fn clear(&self) {
         self.retain(|usage| usage.streams.get() > 0);
     }
@@ -137,7 +138,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
         });
     }
 
-    /// A stream on the connection that has the fewest, if that has room or there may be no other.
+    /// Returns a stream on the connection with the fewest, if that has room or if no further connection may be opened.
     fn open(&self, lane: Lane) -> Option<Lease<B>> {
         let mut endpoints = self.0.endpoints.borrow_mut();
         let Endpoint { clients, gate: _ } = endpoints.get_mut(&lane)?;
@@ -202,12 +203,13 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static> Clients<B> 
             idle_since: Cell::new(self.0.now.get()),
         });
         let seen = Rc::clone(&usage);
-        // The worker's runtime owns it; it ends with the last sender or with the connection.
+        // The task is owned by the worker's runtime. It ends with the last sender or with the connection.
         tokio::task::spawn_local(async move {
             let ended = poll_fn(|cx| {
                 let ended = Pin::new(&mut connection).poll(cx);
                 let allowed = connection.current_max_send_streams();
-                // Until the endpoint has said, the number is our own; one that has answered has said.
+                // The value is hyper's own until the endpoint has sent its SETTINGS, and these come before its first
+                // response.
                 if allowed != STREAMS_FIRST || seen.used.get() {
                     seen.allowed.set(allowed);
                 }
@@ -261,7 +263,7 @@ impl<B> Lease<B> {
         self.tasks.clone()
     }
 
-    /// Whether the connection has served a request before.
+    /// Returns whether the connection has served a request before.
     #[must_use]
     pub fn is_reused(&self) -> bool {
         self.usage.used.get()
@@ -277,7 +279,7 @@ impl<B> Drop for Lease<B> {
     }
 }
 
-/// Runs hyper's tasks on the worker they belong to.
+/// Runs hyper's tasks on the worker that owns the connection.
 #[derive(Clone)]
 struct Local(Tasks);
 

@@ -1,12 +1,12 @@
-//! HTTP/2 to endpoints, in the clear by prior knowledge or over TLS (RFC 9113, 3.2 and 3.3; ADR 0011): hyper's client,
-//! one stream per request.
+//! HTTP/2 to endpoints, over plain TCP with prior knowledge or over TLS (RFC 9113, sections 3.2 and 3.3; ADR 0011):
+//! hyper's client, one stream per request.
 //!
 //! ```text
 //! Clients ── Lease on a connection ──▶ exchange ──▶ Response<ResponseBody>
 //!    hyper's tasks (connection, body of the request) run in the worker's runtime ──┘
 //! ```
 //!
-//! The interface is that of the HTTP/1.1 exchange: same head, same limits, same failures. It makes no choice of
+//! The interface is that of the HTTP/1.1 exchange, with the same head, limits and failures. This module chooses no
 //! endpoint and sends nothing twice.
 
 mod body;
@@ -34,13 +34,13 @@ use super::{
 use upload::Handle;
 
 /// Sends one request on a stream of its own and returns as soon as the response head is there; see
-/// [`super::exchange()`] for `write_head`, except that it may also append `te: trailers` (RFC 9113, 8.2.2).
+/// [`super::exchange()`] for `write_head`, except that it may also append `te: trailers` (RFC 9113, section 8.2.2).
 ///
 /// Dropping the future, or the response body before its end, resets the stream.
 ///
 /// # Errors
-/// [`Failure`] if there is no response head within `limits`. A request that the endpoint refused, or that a GOAWAY of
-/// the endpoint left out (RFC 9113, 6.8 and 8.7), counts as not written.
+/// [`Failure`] if there is no response head within `limits`. A request counts as not written if the endpoint refused
+/// it, or excluded it with GOAWAY (RFC 9113, sections 6.8 and 8.7).
 pub async fn exchange<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + 'static>(
     mut lease: Lease<B>,
     limits: Limits,
@@ -93,7 +93,7 @@ fn receive<B>(response: Response<hyper::body::Incoming>, lease: Lease<B>, wait: 
     response
 }
 
-/// Who is waited for, and for how long.
+/// The timeout of the current wait, for the client or for the endpoint.
 struct Wait<B> {
     limits: Limits,
     timer: Timer,
@@ -110,10 +110,10 @@ impl<B> Wait<B> {
     }
 }
 
-/// What hyper's error says of the stream.
+/// The classification of a hyper error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The endpoint has not looked at the request.
+    /// The endpoint has not processed the request.
     Refused,
     Aborted,
     Closed,
@@ -125,7 +125,7 @@ impl Fault {
     fn of(error: &hyper::Error) -> Self {
         let h2 = error.source().and_then(|source| source.downcast_ref::<::h2::Error>());
         match h2 {
-            // Of the streams that were open only those it will not process get this error.
+            // Only open streams that the endpoint will not process get this error.
             Some(h2) if h2.is_go_away() && h2.is_remote() => Self::Refused,
             Some(h2) if h2.is_reset() && h2.is_remote() => match h2.reason() {
                 Some(::h2::Reason::REFUSED_STREAM) => Self::Refused,

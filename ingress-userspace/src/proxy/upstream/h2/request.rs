@@ -1,10 +1,10 @@
-//! A request head as fields for HTTP/2, from the text that HTTP/1.1 would send: one place decides what a forwarded head
-//! holds, whatever carries it.
+//! Converts a request head from the HTTP/1.1 text to HTTP/2 fields, so that the content of a forwarded head is decided
+//! in one place for both protocols.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header, uri::Scheme};
 
-/// The head is text of our own making, so that this is a fault of ours.
+/// An error in the text of the head. The proxy generates that text, so this is a bug of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("the head has no request line")]
@@ -15,7 +15,8 @@ pub(super) enum RequestError {
     Request(#[source] http::Error),
 }
 
-/// The request over `scheme` whose line and fields `write_head` appends. `host` becomes `:authority`.
+/// Returns the request over `scheme` with the request line and fields that `write_head` appends. `host` becomes
+/// `:authority`.
 pub(super) fn build<B>(
     scheme: Scheme,
     method: &Method,

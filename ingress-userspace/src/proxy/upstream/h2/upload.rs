@@ -1,5 +1,5 @@
-//! The request's body between us and hyper's task that sends it: shared, so that a request that was not begun can be
-//! taken back, and that it shows who is waited for.
+//! The request body, shared between the exchange and hyper's task that sends it, so that an unsent body can be
+//! reclaimed and the exchange can tell whether the client or the endpoint is late.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -14,36 +14,36 @@ use tokio::{task::AbortHandle, time::Instant};
 
 use crate::proxy::upstream::{BoxError, head, upload::Sending};
 
-/// hyper's end.
+/// The end that hyper polls.
 pub(super) struct Upload<B>(Rc<RefCell<State<B>>>);
 
-/// Our end. Dropping it breaks off a body that has not ended, wherever it waits.
+/// The end of the exchange. Dropping it aborts a body that has not ended, whatever its task waits for.
 pub(super) struct Handle<B>(Rc<RefCell<State<B>>>);
 
 struct State<B> {
-    /// None once it was taken back or given up.
+    /// `None` once it was reclaimed or abandoned.
     body: Option<B>,
-    /// A frame was taken from it.
+    /// Whether a frame was taken from it.
     taken: bool,
     sending: Sending,
-    /// When `sending` was last seen to change.
+    /// Time of the last change of `sending`.
     latest: Instant,
     error: Option<BoxError>,
     task: Option<Rc<Task>>,
     tasks: Tasks,
 }
 
-/// The task that sends an upload, once there is one. A body that waits for the endpoint's window is not polled, so that
-/// ending its task is the only way to end its stream.
+/// The task that sends an upload, once it exists. A body that waits for the endpoint's window is not polled, so
+/// aborting its task is the only way to end its stream.
 type Task = OnceCell<AbortHandle>;
 
-/// Brings uploads and hyper's tasks together: hyper polls a body once before it makes the task that goes on with it,
-/// and the next one it makes then is that. For a body that needed no task it is the one that waits for the response, in
-/// which nobody is interested either once the upload is dropped.
+/// Assigns hyper's tasks to uploads. hyper polls a body once before it spawns the task that continues with it, so the
+/// next task spawned belongs to that body. If the body needed no task, the next task is the one that waits for the
+/// response, which is not needed either once the upload is dropped.
 #[derive(Clone, Default)]
 pub(super) struct Tasks(Rc<RefCell<Option<Rc<Task>>>>);
 
-/// What hyper is told when the body fails; the reason is kept for us.
+/// The error that hyper gets when the body fails; the real one is kept for the exchange.
 #[derive(Debug, thiserror::Error)]
 #[error("the request body was given up")]
 pub(super) struct GivenUp;
@@ -51,7 +51,7 @@ pub(super) struct GivenUp;
 // === impl Handle ===
 
 impl<B: Body> Handle<B> {
-    /// `tasks` of the connection that will send it.
+    /// Creates the handle; `tasks` belongs to the connection that will send the body.
     pub(super) fn new(body: B, tasks: Tasks) -> Self {
         let sending = if body.is_end_stream() { Sending::Finished } else { Sending::Blocked };
         let latest = Instant::now();
@@ -72,18 +72,18 @@ impl<B: Body> Handle<B> {
 }
 
 impl<B> Handle<B> {
-    /// How far sending has come, and since when.
+    /// Returns the progress of sending, and the time of its last change.
     pub(super) fn state(&self) -> (Sending, Instant) {
         let state = self.0.borrow();
         (state.sending, state.latest)
     }
 
-    /// Why the client's body broke off, if that is what happened.
+    /// Returns the error of the client's body, if it failed.
     pub(super) fn take_error(&self) -> Option<BoxError> {
         self.0.borrow_mut().error.take()
     }
 
-    /// The body, if nothing was taken from it.
+    /// Returns the body, if no frame was taken from it.
     pub(super) fn reclaim(&self) -> Option<B> {
         let mut state = self.0.borrow_mut();
         let body = state.body.take();
@@ -97,7 +97,7 @@ impl<B> Drop for Handle<B> {
             let mut state = self.0.borrow_mut();
             (state.body.take(), state.task.take())
         };
-        // Outside the borrow: what it does at its end is not ours to know.
+        // Dropped after the borrow has ended, because the destructor of the body is unknown code.
         drop(body);
         if let Some(task) = task.as_ref().and_then(|task| task.get()) {
             task.abort();
@@ -132,7 +132,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
             return Poll::Ready((!ended).then_some(Err(GivenUp)));
         };
         let frame = Pin::new(&mut *body).poll_frame(cx);
-        // hyper asks only while the endpoint grants room: between two answers it is the endpoint that is waited for.
+        // hyper polls the body only while the endpoint grants a window. Between two polls, the endpoint is late.
         *sending = match &frame {
             Poll::Pending => Sending::Starved,
             Poll::Ready(None) => Sending::Finished,

@@ -1,4 +1,4 @@
-//! Upstreams that are slow, close, reset or answer early, and what a caller may conclude.
+//! Tests of upstreams that are slow, close, reset or answer early, and of the facts reported for a retry.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn run_paused<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// A body that never has anything to give.
+/// A body that never returns a frame.
 struct Silent;
 
 impl http_body::Body for Silent {
@@ -98,7 +98,7 @@ fn a_client_that_stops_within_the_response_ends_it() {
     });
 }
 
-/// What the failure of a second request on a kept connection says, where the server ends the first one with `script`.
+/// Returns the failure of a second request on a kept connection that the server closes, or resets if `reset` is set.
 async fn second(reset: bool) -> Failure<Empty<Bytes>> {
     let origin = Origin::new(move |mut peer| async move {
         peer.request().await;

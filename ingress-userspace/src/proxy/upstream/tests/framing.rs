@@ -1,11 +1,11 @@
-//! Each framing rule as bytes in, outcome and fate of the connection out.
+//! Tests of each framing rule: response bytes in, outcome and reuse of the connection out.
 
 use super::*;
 
 struct Case {
     method: Method,
     bytes: &'static [u8],
-    /// The server closes after sending.
+    /// The server closes the connection after sending.
     close: bool,
     expect: Result<(u16, &'static str), &'static str>,
     pooled: bool,
@@ -108,8 +108,8 @@ fn check(case: Case, piece: usize) {
             peer.request().await;
             for piece in bytes.chunks(piece) {
                 peer.send(piece).await;
-                // So that pieces arrive as such, more or less; that each split gives the same is the pure test's to
-                // show.
+                // Makes the pieces arrive separately in most cases. The test without sockets shows that every split
+                // gives the same result.
                 tokio::task::yield_now().await;
             }
             if !close {
@@ -121,7 +121,7 @@ fn check(case: Case, piece: usize) {
         let text = String::from_utf8_lossy(bytes);
         let expect = expect.map(|(status, body)| (status, body.to_owned())).map_err(str::to_owned);
         assert_eq!(outcome(&pool, &origin, method).await, expect, "{text:?} by {piece}");
-        // A surplus that comes late is found when the connection is to be used.
+        // Surplus bytes that arrive late are only found when the connection is to be reused.
         if piece >= bytes.len() {
             assert_eq!(pool.idle_total(), usize::from(pooled), "{text:?}");
         }
@@ -140,10 +140,10 @@ fn unsound_responses_are_refused_and_their_connections_closed() {
     broken().into_iter().for_each(|case| check(case, 1));
 }
 
-/// Status, content and what is left.
+/// Status, content and remaining bytes.
 type Message = (u16, Vec<u8>, Vec<u8>);
 
-/// What becomes of `pieces` without any socket.
+/// Parses `pieces` without a socket.
 fn read(method: &Method, pieces: &[&[u8]]) -> Result<Option<Message>, String> {
     let mut reader = head::Reader::new(method, Limits::default());
     let (mut buffer, mut begun) = (bytes::BytesMut::new(), None);

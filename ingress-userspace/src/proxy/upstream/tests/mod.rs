@@ -1,4 +1,4 @@
-//! The upstream side against scripted servers on loopback.
+//! Tests of the upstream side against scripted servers on loopback.
 
 use std::{cell::RefCell, future::Future, rc::Rc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::{
 
 use super::*;
 
-/// Runs a test on one thread, as a worker does.
+/// Runs a test on one thread, like a worker.
 fn run<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     LocalSet::new().block_on(&runtime, async {
@@ -21,7 +21,7 @@ fn run<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// A server whose connections follow a script, one after the other; what they received is kept.
+/// A server that follows a script on one connection after the other, and records the received bytes.
 struct Origin {
     address: std::net::SocketAddr,
     received: Rc<RefCell<Vec<u8>>>,
@@ -66,7 +66,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Reads up to and with the next empty line; none at the end.
+    /// Reads up to the next empty line and returns the text with it; `None` at the end of the stream.
     async fn request(&mut self) -> Option<String> {
         self.until(b"\r\n\r\n").await
     }
@@ -93,11 +93,11 @@ impl Peer {
     }
 
     async fn send(&mut self, bytes: &[u8]) {
-        // The other side may have had enough.
+        // The other side may have closed the connection already.
         self.stream.write_all(bytes).await.ok();
     }
 
-    /// Stays open without a word until the other side closes.
+    /// Stays open silently until the other side closes.
     async fn linger(mut self) {
         while self.more().await > 0 {}
     }
@@ -128,7 +128,7 @@ async fn get(pool: &Pool, origin: &Origin) -> Result<Response<ResponseBody<Empty
     send(pool, origin, Method::GET, Empty::new()).await
 }
 
-/// Status and content, or the name of what went wrong.
+/// Returns status and content, or the name of the error.
 async fn outcome(pool: &Pool, origin: &Origin, method: Method) -> Result<(u16, String), String> {
     let response = send(pool, origin, method, Empty::<Bytes>::new()).await.map_err(|failure| match failure.error {
         ExchangeError::Malformed(why) => format!("{why:?}"),

@@ -1,4 +1,4 @@
-//! What the pool keeps, hands out and drops; and whose memory is used again.
+//! Tests of the pool (which connections it keeps, returns and drops) and of the reuse of buffers.
 
 use std::{future::poll_fn, task::Poll};
 

@@ -1,4 +1,4 @@
-//! Request bodies: how they are framed, how fast they go, and what an early answer does.
+//! Tests of request bodies: their framing, their timing, and the effect of an early response.
 
 use std::{
     pin::Pin,
@@ -158,8 +158,7 @@ fn an_answer_is_read_though_the_upstream_stopped_reading() {
         .await;
         let body = Full::new(Bytes::from(vec![b'x'; 8 << 20]));
         let pool = pool();
-        // Whether the answer or the reset that follows it is met first is the kernel's; never is it taken for something
-        // else.
+        // Depending on the kernel, the response or the reset after it is seen first; no other error may be reported.
         match send(&pool, &origin, Method::POST, body).await {
             Ok(response) => assert_eq!(response.status(), 403),
             Err(failure) => assert!(matches!(failure.error, ExchangeError::Reset), "{:?}", failure.error),
@@ -177,7 +176,7 @@ fn a_request_body_that_breaks_off_or_lies_breaks_the_exchange() {
         sender.send(Err("client gone".into())).expect("open");
         let pool = pool();
         let failure = send(&pool, &origin, Method::POST, body).await.map(drop);
-        // The server answers at the end of the head, so the failure may be the body's as well.
+        // The server responds after the head, so the error may also show up in the response body.
         if let Err(failure) = failure {
             assert!(matches!(failure.error, ExchangeError::RequestBody(_)), "{:?}", failure.error);
             assert!(failure.unsent.is_none());

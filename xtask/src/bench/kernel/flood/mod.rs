@@ -1,9 +1,9 @@
-//! Floods of SYNs, and what is left for clients that mean well: with the deny list and the limits of clients in XDP,
-//! with the list alone, and with nft in the place of both.
+//! Floods of SYNs, and the service that remains for legitimate clients: with the deny list and the limits of clients in
+//! XDP, with the list alone, and with nft in place of both.
 //!
 //! ```text
-//! senders (whose SYNs; a thread sends them) ──┐
-//! node (what stands in their way) ────────────┼── service: goodput, p99 ── row: flooded beside quiet, verdict
+//! senders (source addresses, and a thread) ───┐
+//! node (the defence against them) ────────────┼── service: goodput, p99 ── row: flooded compared to quiet, verdict
 //! ```
 
 mod row;
@@ -24,10 +24,10 @@ use super::{
     node::{Node, Way},
 };
 
-/// What stands in the way of floods.
+/// Defences against floods.
 const WAYS: [Way; 4] = [Way::Limiting, Way::Denying, Way::Bound, Way::Filtered];
 
-/// One turn of a node: its service without a flood, and in each.
+/// A turn of a node: its service without a flood, and in each flood.
 struct Turn {
     quiet: Service,
     flooded: [Service; Senders::ALL.len()],
@@ -36,7 +36,7 @@ struct Turn {
 /// Takes turns through all ways, quiet and in each flood, and prints the table.
 ///
 /// # Errors
-/// If a node does not start, or a flood takes from clients what is said to be kept for them.
+/// Fails if a node does not start, or a flood takes more from clients than the limits permit.
 pub(super) fn run(args: &Args, binary: &Path, pin: bool) -> anyhow::Result<()> {
     let nodes = WAYS.into_iter().map(|way| Node::start(way, binary, 1, pin)).collect::<anyhow::Result<Vec<_>>>()?;
     nodes.iter().try_for_each(service::prepare)?;

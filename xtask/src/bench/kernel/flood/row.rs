@@ -1,4 +1,4 @@
-//! A row of the table: one flood against one way to serve, beside what was quiet, with its verdict.
+//! A row of the table: one flood against one way to serve, compared to the quiet service, with its verdict.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::bench::{
     report::median,
 };
 
-/// What is to be kept of the goodput.
+/// Share of the goodput that must remain.
 pub(super) const GOODPUT: Limit = Limit::AtLeast(0.9);
-/// What the 99th percentile may grow to.
+/// Permitted growth of the 99th percentile.
 pub(super) const P99: Limit = Limit::AtMost(2.0);
 
 pub(super) const HEAD: &str = "\
@@ -24,13 +24,13 @@ pub(super) struct Row {
     way: Way,
     quiet: Service,
     flooded: Service,
-    /// Medians of what both of a round are relative to one another.
+    /// Medians of the ratios of the flooded to the quiet service within each round.
     goodput_kept: f64,
     p99_kept: f64,
 }
 
 impl Row {
-    /// Of the service of each round, quiet and flooded.
+    /// Creates a row from the service of each round, quiet and flooded.
     pub(super) fn of(senders: Senders, way: Way, rounds: impl Iterator<Item = (Service, Service)>) -> Self {
         let (quiet, flooded): (Vec<Service>, Vec<Service>) = rounds.unzip();
         let kept = |figure: fn(&Service) -> f64| {
@@ -46,8 +46,8 @@ impl Row {
         }
     }
 
-    /// Whether this way is there to stop such a flood. Limits of each client do not stop a flood of clients that send
-    /// once, and nft is here to compare with.
+    /// Returns `true` if this way promises to stop such a flood. Limits of each client do not stop a flood of clients
+    /// that send once, and nft serves for comparison only.
     pub(super) const fn is_promised(&self) -> bool {
         matches!(
             (self.way, self.senders),
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// What the table calls what a way to serve does about floods.
+/// Returns the table's name for the defence of a way to serve.
 const fn in_the_way(way: Way) -> &'static str {
     match way {
         Way::Limiting => "XDP: deny list, limits of clients",
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_compared_within_its_round() {
-        // A slow round and a fast one, of which each keeps a half.
+        // A slow round and a fast one; each keeps a half.
         let service = |goodput| Service { goodput, p99: 10.0, failed: 0.0, flood: 0.0 };
         let rounds = [(service(10.0), service(5.0)), (service(1000.0), service(500.0))];
         let row = Row::of(Senders::Denied, Way::Denying, rounds.into_iter());

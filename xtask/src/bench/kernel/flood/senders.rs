@@ -1,4 +1,4 @@
-//! Who floods the node, and a thread that sends for them. It does not know what becomes of what it sends.
+//! Senders of floods, and a thread that sends for them. The effect of the packets is measured elsewhere.
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
@@ -21,23 +21,23 @@ use crate::{
     lab::{Namespace, denied, packet},
 };
 
-/// First of few addresses: of a network for measurements (RFC 2544).
+/// First of a few addresses, from a network for measurements (RFC 2544).
 const FEW: u32 = 0xc612_0001;
-/// First of many addresses, which no other address of the network is among.
+/// First of many addresses; no other address of the network is among them.
 const MANY: u32 = 0x0a40_0000;
 
-/// Whose SYNs a flood consists of. None of them answers.
+/// Source addresses of a flood's SYNs. None of them responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Senders {
     /// An address in each of the denied networks.
     Denied,
-    /// Whoever floods under an address of their own: each sends far more than a client may.
+    /// Senders with their own addresses: each sends far more than the limit of a client.
     Few,
-    /// Whoever floods under addresses of others: each sends a SYN or two, and there are more than any table holds.
+    /// Senders with forged addresses: each sends a SYN or two, and there are more than any table holds.
     Many,
 }
 
-/// A running flood. One that is not finished goes on.
+/// A running flood, which continues until it is finished.
 pub(super) struct Flood {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<u64>>,
@@ -48,7 +48,7 @@ pub(super) struct Flood {
 impl Senders {
     pub(super) const ALL: [Self; 3] = [Self::Denied, Self::Few, Self::Many];
 
-    /// What the table calls them.
+    /// Returns the name in the table.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Denied => "10,000 denied networks",
@@ -65,7 +65,7 @@ impl Senders {
         }
     }
 
-    /// In turn; who has had a turn has another port in the next.
+    /// Returns the senders in turn; a sender has another port in each turn.
     fn sender(self, number: u32) -> SocketAddrV4 {
         let index = number % self.count();
         let address = match self {
@@ -89,7 +89,7 @@ impl Flood {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it; how many packets were sent.
+    /// Ends the flood; returns the number of packets sent.
     pub(super) fn finish(self) -> anyhow::Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -109,7 +109,7 @@ fn send(senders: Senders, stop: &AtomicBool) -> anyhow::Result<u64> {
         let syn = packet::syn(senders.sender(number), to);
         match sendto(socket.as_raw_fd(), &syn, &address, MsgFlags::empty()) {
             Ok(_) => sent += 1,
-            // What the link has no room for is lost, as on any other.
+            // Packets that do not fit on the link are lost, as on any other link.
             Err(Errno::ENOBUFS) => {}
             Err(error) => return Err(error).context("cannot send to the node"),
         }

@@ -1,4 +1,4 @@
-//! What clients that mean well have of a node, quiet or flooded, and what of the one they have of the other.
+//! The service that legitimate clients get from a node, quiet or flooded, and the ratio of the two.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -21,17 +21,17 @@ use crate::{
     },
 };
 
-/// Clients that mean well, each with an address of its own and a new connection for each request.
+/// Number of legitimate clients, each with its own address and a new connection for each request.
 const CLIENTS: u32 = 32;
-/// What each of them waits between two requests, so that it asks for fewer connections than a client may.
+/// Pause of each client between two requests, so that it stays below the limit of connections.
 const PAUSE: Duration = Duration::from_millis(60);
 
-/// What clients had within one measurement, or in the middle of several.
+/// Service to clients within one measurement, or the median of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Service {
     /// Answers per second.
     pub(super) goodput: f64,
-    /// Milliseconds that one request in a hundred took longer than, with its connection.
+    /// 99th percentile of the time of a request, in milliseconds, including its connection.
     pub(super) p99: f64,
     /// Requests without an answer, per second.
     pub(super) failed: f64,
@@ -39,13 +39,13 @@ pub(super) struct Service {
     pub(super) flood: f64,
 }
 
-/// Gives the clients of a node their addresses.
+/// Assigns the clients of a node their addresses.
 pub(super) fn prepare(node: &Node) -> anyhow::Result<()> {
     let further = addresses().skip(1).map(|address| format!("addr add {address}/24 dev eth0\n"));
     node.topology.client.ip(&further.collect::<String>())
 }
 
-/// Has the clients ask a node, flooded or not.
+/// Lets the clients send requests to a node, flooded or not.
 pub(super) fn measure(node: &Node, length: Duration, flooded: Option<Senders>) -> anyhow::Result<Service> {
     let clients = Clients {
         target: SocketAddr::from(SERVED).into(),
@@ -76,7 +76,7 @@ fn addresses() -> impl Iterator<Item = Ipv4Addr> {
 // === impl Service ===
 
 impl Service {
-    /// The median of each figure.
+    /// Returns the median of each figure.
     pub(super) fn median(of: &[Self]) -> Self {
         let middle = |figure: fn(&Self) -> f64| median(of.iter().map(figure));
         Self {

@@ -1,4 +1,4 @@
-//! What the source keeps of what its watches tell, without a server.
+//! Tests of the tracker without a server.
 
 use super::*;
 
@@ -85,7 +85,7 @@ fn nothing_is_told_while_a_required_list_is_refused() {
     tracker.on(services, Event::ListBegins);
     tracker.on(services, Event::ListEnds);
     assert!(tracker.is_settled());
-    // Another list of the same watch is nothing to wait for, and a watch that is closed is not waited for.
+    // A repeated list of the same watch is not waited for, and neither is a closed watch.
     tracker.on(services, Event::ListBegins);
     tracker.on(services, Event::ListEnds);
     let another = tracker.open(Need::Optional);
@@ -120,6 +120,6 @@ fn nothing_is_watched_for_ingresses_of_other_classes_or_beyond_their_bounds() {
     for number in 0..10_000 {
         assert_eq!(apply(&mut tracker, &format!("host{number}-"), "ours", 1), 1);
     }
-    // What is ours by its class is so no more when the class is another's.
+    // Ingresses of a class lose their effect here when the class gets another controller.
     assert_eq!(apply_class(&mut tracker, "ours", "another").len(), 2 + 256 + 10_000);
 }

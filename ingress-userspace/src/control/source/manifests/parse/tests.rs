@@ -1,4 +1,4 @@
-//! The reader of manifests: texts, and what is read of them.
+//! Tests of the reader of manifests: texts, and the objects read from them.
 
 use super::*;
 
@@ -91,7 +91,7 @@ fn secrets_keep_only_certificates_and_no_text_quotes_them() {
 
 #[test]
 fn a_secret_that_cannot_be_read_is_never_quoted() {
-    /// Distinct, and nothing of it in any fixed text.
+    /// A distinct value that shares no part with any fixed text.
     const VALUE: &str = "LS0tQkVHSU4hunter2";
     let secret = |rest: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{rest}\n");
     let json = |rest: &str| format!(r#"{{"apiVersion": "v1", "kind": "Secret", "metadata": {{"name": "s"}}, {rest}}}"#);
@@ -116,7 +116,7 @@ fn a_secret_that_cannot_be_read_is_never_quoted() {
         (secret(&format!("data:\n  tls.key: {VALUE}\n  tls.key: {VALUE}")), unknown),
         (secret(&format!("stringData:\n  {VALUE}: a\n  {VALUE}: b")), unknown),
         (secret(&format!("data: *{VALUE}")), unknown),
-        // What it is cannot be known: it may be a Secret.
+        // The kind cannot be known, so it may be a Secret.
         (secret(&format!("metadata: {VALUE}")), unknown),
         (format!("\"{VALUE}\""), unknown),
         (VALUE.to_owned(), unknown),

@@ -1,4 +1,4 @@
-//! Fields of requests and responses, and which responses an error page replaces.
+//! Header fields of requests and responses, and responses that an error page replaces.
 
 use http::HeaderName;
 
@@ -57,7 +57,7 @@ fn header_names(value: &str) -> Read<Vec<HeaderName>> {
     names.map_err(|_invalid| "names of header fields, separated by commas".into())
 }
 
-/// A ConfigMap of another object's name, in any namespace: the operator names it.
+/// Reads the name of a ConfigMap in any namespace, since the operator names it.
 fn config_map(value: &str, field: &mut Option<ObjectName>) -> Read {
     *field = match value.split_once('/') {
         _ if value.is_empty() => None,

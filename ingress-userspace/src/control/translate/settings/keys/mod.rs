@@ -1,6 +1,6 @@
-//! The settings that are honoured, as tables by topic: one row per key. They read values and report nothing.
+//! The supported settings, as tables by topic: one row per key. They read values and report no problems.
 //!
-//! Keys are ingress-nginx's, and mean here what they mean there.
+//! The keys are those of ingress-nginx, with the same meaning.
 
 use std::sync::Arc;
 
@@ -20,27 +20,27 @@ mod streams;
 mod traces;
 mod trust;
 
-/// One key.
+/// A row: one key.
 #[derive(Debug)]
 pub(super) struct Setting {
     pub(super) name: &'static str,
-    /// What stands where the key is not set, as it would be written.
+    /// The value if the key is not set, as it would be written.
     pub(super) default: &'static str,
     /// The same for classes that are taken over from ingress-nginx.
     pub(super) nginx: &'static str,
-    /// For people: what it sets, with its unit and limits.
+    /// For people: the effect of the key, with its unit and limits.
     pub(super) meaning: &'static str,
-    /// Sets the value, or tells what to write instead.
+    /// Sets the value, or returns a description of valid values.
     pub(super) apply: fn(&str, &mut Globals) -> Read,
 }
 
-/// A row for a key that has no value where it is not set.
+/// Makes a row for a key without a default.
 const fn setting(name: &'static str, meaning: &'static str, apply: fn(&str, &mut Globals) -> Read) -> Setting {
     Setting { name, default: "", nginx: "", meaning, apply }
 }
 
 impl Setting {
-    /// For both kinds of classes.
+    /// Sets the default for both kinds of classes.
     const fn default(self, default: &'static str) -> Self {
         Self { default, nginx: default, ..self }
     }
@@ -50,7 +50,7 @@ impl Setting {
     }
 }
 
-/// A table for each topic.
+/// The tables by topic.
 const TABLES: [&[Setting]; 15] = [
     access::SETTINGS,
     access_log::SETTINGS,
@@ -69,7 +69,7 @@ const TABLES: [&[Setting]; 15] = [
     trust::SETTINGS,
 ];
 
-/// Every row, topic by topic.
+/// Returns every row, topic by topic.
 fn all() -> impl Iterator<Item = &'static Setting> {
     TABLES.into_iter().flatten()
 }
@@ -81,7 +81,7 @@ pub(super) fn find(name: &str) -> Option<&'static Setting> {
 pub(super) fn apply_nginx_defaults(globals: &mut Globals) {
     for Setting { default, nginx, apply, .. } in all() {
         if nginx != default {
-            // A default that could not be read would leave ours; the table's test reads each.
+            // If a default could not be read, the built-in one would stay; the table's test reads each.
             apply(nginx, globals).unwrap_or_default();
         }
     }
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Those that take nearly any text.
+    /// Keys that take nearly any text.
     const TEXTS: [&str; 3] = ["block-referers", "block-user-agents", "gzip-disable"];
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which pod a request goes to, how, and for how long.
+//! Choice of the pod for a request, the protocol with it, and timeouts.
 
 use super::{
     super::super::values::{balance, boolean, limit, number, retry_tries, retry_when, retry_within, seconds},

@@ -1,4 +1,4 @@
-//! How requests are traced, and where their spans go.
+//! Tracing of requests, and the destination of spans.
 
 use super::{
     super::{
